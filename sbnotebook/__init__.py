@@ -1,0 +1,3 @@
+"""The notebook kit for Azure Service Bus."""
+
+__version__ = "0.1.0"

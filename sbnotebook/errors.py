@@ -1,0 +1,103 @@
+"""Every exception that sbnotebook raises by itself.
+
+::
+
+    SbNotebookError
+    ├── ConfigurationError(ValueError)
+    │   └── InvalidEntityAddressError
+    ├── MissingExtraError(ImportError)
+    ├── DecisionError(ValueError)
+    ├── BatchClosedError
+    ├── SettlementFailedError
+    ├── AmqpDecodeError(ValueError)
+    └── EmulatorError
+        ├── EmulatorStartError
+        └── ProtocolViolationError
+
+The exceptions of ``azure.servicebus`` pass through unwrapped, because users look them up in
+Microsoft's documentation.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AmqpDecodeError",
+    "BatchClosedError",
+    "ConfigurationError",
+    "DecisionError",
+    "EmulatorError",
+    "EmulatorStartError",
+    "InvalidEntityAddressError",
+    "MissingExtraError",
+    "ProtocolViolationError",
+    "SbNotebookError",
+    "SettlementFailedError",
+]
+
+
+class SbNotebookError(Exception):
+    """The root: whatever sbnotebook raises by itself is one of these."""
+
+
+class ConfigurationError(SbNotebookError, ValueError):
+    """A setting, an argument or a connection target that cannot be used."""
+
+
+class InvalidEntityAddressError(ConfigurationError):
+    """A text that is not the address of a queue, topic, subscription or sub-queue."""
+
+
+class MissingExtraError(SbNotebookError, ImportError):
+    """A part of sbnotebook needs packages that are not installed.
+
+    Attributes:
+        extra: the name in ``pip install 'sbnotebook[extra]'``.
+    """
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs packages that are not installed: pip install 'sbnotebook[{extra}]'.")
+        self.extra = extra
+
+
+class DecisionError(SbNotebookError, ValueError):
+    """A decision that cannot be carried out on these messages; nothing was done."""
+
+
+class BatchClosedError(SbNotebookError):
+    """The batch of locked messages is closed, its messages are no longer held."""
+
+
+class SettlementFailedError(SbNotebookError):
+    """Raised only by ``report.raise_for_failures()``: some messages were not settled.
+
+    Attributes:
+        outcomes: the outcomes that are not a success, one for each message.
+    """
+
+    def __init__(self, message: str, outcomes: tuple[object, ...]) -> None:
+        super().__init__(message)
+        self.outcomes = outcomes
+
+
+class AmqpDecodeError(SbNotebookError, ValueError):
+    """Bytes that are not AMQP 1.0 encoded data."""
+
+
+class EmulatorError(SbNotebookError):
+    """Something went wrong in, or with, the embedded emulator."""
+
+
+class EmulatorStartError(EmulatorError):
+    """The emulator could not be started, or could not be reached after its start."""
+
+
+class ProtocolViolationError(EmulatorError):
+    """A peer broke the AMQP protocol; its connection is closed with this reason.
+
+    Attributes:
+        condition: the AMQP error condition that the close frame carries.
+    """
+
+    def __init__(self, description: str, condition: str = "amqp:framing-error") -> None:
+        super().__init__(description)
+        self.condition = condition

@@ -1,0 +1,4 @@
+"""Pure values: addresses, messages, decisions, outcomes and the message columns.
+
+Standard library only. Everything here is immutable and free of I/O.
+"""

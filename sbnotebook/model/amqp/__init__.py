@@ -1,0 +1,59 @@
+"""AMQP 1.0 values as Python values, and their encoding as bytes.
+
+Plain Python types stand for the AMQP types that they cannot be mistaken for (``str`` string,
+``bytes`` binary, ``float`` double, ``bool`` boolean, ``UUID`` uuid, ``list`` list, ``dict`` map);
+the others have a class each, so that what is decoded is encoded again as the same type. A plain
+``int`` is encoded as ``int`` where it fits and as ``long`` otherwise, a ``datetime`` as timestamp.
+
+Source: AMQP 1.0 part 1, types, section 1.6.
+"""
+
+from sbnotebook.model.amqp.decoding import decode, decode_exactly, skip
+from sbnotebook.model.amqp.encoding import encode
+from sbnotebook.model.amqp.types import (
+    AmqpValue,
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    type_name,
+)
+
+__all__ = [
+    "AmqpValue",
+    "Array",
+    "Byte",
+    "Char",
+    "Decimal32",
+    "Decimal64",
+    "Decimal128",
+    "Described",
+    "Float",
+    "Int",
+    "Long",
+    "Short",
+    "Symbol",
+    "Timestamp",
+    "UByte",
+    "UInt",
+    "ULong",
+    "UShort",
+    "decode",
+    "decode_exactly",
+    "encode",
+    "skip",
+    "type_name",
+]

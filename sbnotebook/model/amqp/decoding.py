@@ -1,0 +1,278 @@
+"""Bytes to AMQP values."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Hashable
+from typing import Any, Final, cast
+from uuid import UUID
+
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model.amqp.types import (
+    AmqpValue,
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+
+_MAX_DEPTH: Final = 64
+_MAX_EMPTY_ELEMENTS: Final = 65_536
+"""Elements of no width (an array of nulls) that one array may claim, so that a few bytes cannot ask for gigabytes."""
+
+
+def decode(data: bytes | memoryview, offset: int = 0) -> tuple[AmqpValue, int]:
+    """Decode the one value that starts at ``offset``.
+
+    Args:
+        data: encoded bytes; what follows the value is left alone.
+        offset: where the value's constructor byte stands.
+
+    Returns:
+        The value and the offset of the first byte after it.
+
+    Raises:
+        AmqpDecodeError: the bytes are cut short or are not AMQP data.
+
+    Example:
+        >>> decode(bytes([0x54, 0x07]))
+        (7, 2)
+    """
+    buffer = data if isinstance(data, bytes) else bytes(data)
+    try:
+        return _decode(buffer, offset, 0)
+    except (IndexError, struct.error, UnicodeDecodeError, OverflowError, TypeError) as error:
+        raise AmqpDecodeError(f"Not an AMQP value at byte {offset}: {error}.") from None
+
+
+def decode_exactly(data: bytes | memoryview) -> AmqpValue:
+    """Decode bytes that hold one value and nothing else."""
+    value, end = decode(data)
+    if end != len(data):
+        raise AmqpDecodeError(f"{len(data) - end} bytes follow the AMQP value.")
+    return value
+
+
+def skip(data: bytes, offset: int = 0) -> int:
+    """The offset of the first byte after the value at ``offset``, without decoding it."""
+    try:
+        code = data[offset]
+        if code == 0x00:
+            return skip(data, skip(data, offset + 1))
+        end = _end_of(data, offset + 1, code)
+    except (IndexError, struct.error, RecursionError):
+        raise AmqpDecodeError(f"The AMQP value at byte {offset} is cut short.") from None
+    if end > len(data):
+        raise AmqpDecodeError(f"The AMQP value at byte {offset} is cut short.")
+    return end
+
+
+def _end_of(data: bytes, start: int, code: int) -> int:
+    # The high digit of a constructor gives the width of what follows it (section 1.2).
+    kind = code >> 4
+    if kind in _FIXED_WIDTHS:
+        return start + _FIXED_WIDTHS[kind]
+    if kind in (0xA, 0xC, 0xE):
+        return start + 1 + data[start]
+    if kind in (0xB, 0xD, 0xF):
+        return start + 4 + _UINT32.unpack_from(data, start)[0]
+    raise AmqpDecodeError(f"There is no AMQP type 0x{code:02x}.")
+
+
+_FIXED_WIDTHS: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+_UINT32: Final = struct.Struct(">I")
+_PAIR32: Final = struct.Struct(">II")
+
+_Decoder = Callable[[bytes, int, int], tuple[Any, int]]
+_DECODERS: Final[dict[int, _Decoder]] = {}
+
+
+def _decode(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
+    code = data[offset]
+    decoder = _DECODERS.get(code)
+    if decoder is None:
+        raise AmqpDecodeError(f"There is no AMQP type 0x{code:02x}.")
+    return decoder(data, offset + 1, depth)
+
+
+def _fixed(code: int, layout: str, make: Callable[[Any], Any]) -> None:
+    reader = struct.Struct(layout)
+    width = reader.size
+    unpack = reader.unpack_from
+
+    def read(data: bytes, offset: int, _depth: int) -> tuple[Any, int]:
+        return make(unpack(data, offset)[0]), offset + width
+
+    _DECODERS[code] = read
+
+
+def _constant(code: int, value: Any) -> None:
+    _DECODERS[code] = lambda _data, offset, _depth: (value, offset)
+
+
+def _sized(codes: tuple[int, int], make: Callable[[bytes], Any]) -> None:
+    def short(data: bytes, offset: int, _depth: int) -> tuple[Any, int]:
+        start = offset + 1
+        return _cut(data, start, start + data[offset])
+
+    def long(data: bytes, offset: int, _depth: int) -> tuple[Any, int]:
+        start = offset + 4
+        return _cut(data, start, start + _UINT32.unpack_from(data, offset)[0])
+
+    def _cut(data: bytes, start: int, end: int) -> tuple[Any, int]:
+        if end > len(data):
+            raise AmqpDecodeError("An AMQP value is cut short.")
+        return make(data[start:end]), end
+
+    _DECODERS[codes[0]], _DECODERS[codes[1]] = short, long
+
+
+def _compound_head(data: bytes, offset: int, depth: int, wide: bool) -> tuple[int, int, int]:
+    """Count of elements, offset of the first, and the end that the size field gives."""
+    if depth >= _MAX_DEPTH:
+        raise AmqpDecodeError(f"AMQP values are nested deeper than {_MAX_DEPTH}.")
+    if wide:
+        size, count = _PAIR32.unpack_from(data, offset)
+        start, end = offset + 8, offset + 4 + size
+    else:
+        size, count = data[offset], data[offset + 1]
+        start, end = offset + 2, offset + 1 + size
+    if end > len(data) or start > end:
+        raise AmqpDecodeError("An AMQP compound value is cut short.")
+    return count, start, end
+
+
+def _items(data: bytes, start: int, end: int, count: int, depth: int) -> list[Any]:
+    if count > end - start:
+        raise AmqpDecodeError("An AMQP compound value claims more elements than it has bytes.")
+    values: list[Any] = []
+    for _ in range(count):
+        value, start = _decode(data, start, depth + 1)
+        values.append(value)
+    if start != end:
+        raise AmqpDecodeError("The size of an AMQP compound value does not fit its elements.")
+    return values
+
+
+def _list(wide: bool) -> _Decoder:
+    def read(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
+        count, start, end = _compound_head(data, offset, depth, wide)
+        return _items(data, start, end, count, depth), end
+
+    return read
+
+
+def _map(wide: bool) -> _Decoder:
+    def read(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
+        count, start, end = _compound_head(data, offset, depth, wide)
+        if count % 2:
+            raise AmqpDecodeError("An AMQP map has a key without a value.")
+        flat = _items(data, start, end, count, depth)
+        keys = flat[0::2]
+        if not all(isinstance(key, Hashable) for key in keys):
+            raise AmqpDecodeError("An AMQP map has a list or a map as a key, which cannot be read.")
+        return dict(zip(keys, flat[1::2], strict=True)), end
+
+    return read
+
+
+def _array(wide: bool) -> _Decoder:
+    def read(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
+        count, start, end = _compound_head(data, offset, depth, wide)
+        code, start, descriptor = _array_constructor(data, start, depth)
+        decoder = _DECODERS.get(code)
+        if decoder is None or code == 0x00:
+            raise AmqpDecodeError(f"There is no AMQP type 0x{code:02x}.")
+        if count > max(end - start, _MAX_EMPTY_ELEMENTS):
+            raise AmqpDecodeError("An AMQP array claims more elements than it has bytes.")
+        values = Array(element_type=_ELEMENT_TYPES.get(code, str))
+        for _ in range(count):
+            value, start = decoder(data, start, depth + 1)
+            values.append(value if descriptor is None else Described(descriptor[0], value))
+        if start != end:
+            raise AmqpDecodeError("The size of an AMQP array does not fit its elements.")
+        return values, end
+
+    return read
+
+
+def _array_constructor(data: bytes, start: int, depth: int) -> tuple[int, int, tuple[Any] | None]:
+    if data[start] != 0x00:
+        return data[start], start + 1, None
+    descriptor, start = _decode(data, start + 1, depth + 1)
+    return data[start], start + 1, (descriptor,)
+
+
+def _described(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
+    if depth >= _MAX_DEPTH:
+        raise AmqpDecodeError(f"AMQP values are nested deeper than {_MAX_DEPTH}.")
+    descriptor, offset = _decode(data, offset, depth + 1)
+    value, offset = _decode(data, offset, depth + 1)
+    return Described(descriptor, value), offset
+
+
+def _boolean(data: bytes, offset: int, _depth: int) -> tuple[bool, int]:
+    if data[offset] > 1:
+        raise AmqpDecodeError("An AMQP boolean is neither 0 nor 1.")
+    return data[offset] == 1, offset + 1
+
+
+for _code, _value in ((0x40, None), (0x41, True), (0x42, False), (0x43, UInt(0)), (0x44, ULong(0))):
+    _constant(_code, _value)
+for _code, _layout, _make in (
+    (0x50, ">B", UByte),
+    (0x51, ">b", Byte),
+    (0x52, ">B", UInt),
+    (0x53, ">B", ULong),
+    (0x54, ">b", Int),
+    (0x55, ">b", Long),
+    (0x60, ">H", UShort),
+    (0x61, ">h", Short),
+    (0x70, ">I", UInt),
+    (0x71, ">i", Int),
+    (0x72, ">f", Float),
+    (0x73, ">I", lambda point: Char(chr(point))),
+    (0x74, ">4s", Decimal32),
+    (0x80, ">Q", ULong),
+    (0x81, ">q", Long),
+    (0x82, ">d", float),
+    (0x83, ">q", Timestamp),
+    (0x84, ">8s", Decimal64),
+    (0x94, ">16s", Decimal128),
+    (0x98, ">16s", lambda raw: UUID(bytes=raw)),
+):
+    _fixed(_code, _layout, cast(Callable[[Any], Any], _make))
+_sized((0xA0, 0xB0), lambda raw: raw)
+_sized((0xA1, 0xB1), lambda raw: raw.decode())
+_sized((0xA3, 0xB3), lambda raw: Symbol(raw.decode("ascii")))
+_DECODERS |= {
+    0x00: _described,
+    0x45: lambda _data, offset, _depth: ([], offset),
+    0x56: _boolean,
+    0xC0: _list(False),
+    0xD0: _list(True),
+    0xC1: _map(False),
+    0xD1: _map(True),
+    0xE0: _array(False),
+    0xF0: _array(True),
+}
+_ELEMENT_TYPES: Final[dict[int, type]] = {
+    0x40: type(None), 0x41: bool, 0x42: bool, 0x56: bool, 0x50: UByte, 0x51: Byte, 0x60: UShort, 0x61: Short,
+    0x43: UInt, 0x52: UInt, 0x70: UInt, 0x44: ULong, 0x53: ULong, 0x80: ULong, 0x54: Int, 0x71: Int,
+    0x55: Long, 0x81: Long, 0x72: Float, 0x82: float, 0x73: Char, 0x83: Timestamp, 0x98: UUID,
+    0x74: Decimal32, 0x84: Decimal64, 0x94: Decimal128, 0xA0: bytes, 0xB0: bytes, 0xA1: str, 0xB1: str,
+    0xA3: Symbol, 0xB3: Symbol, 0x45: list, 0xC0: list, 0xD0: list, 0xC1: dict, 0xD1: dict, 0xE0: Array, 0xF0: Array,
+}  # fmt: skip

@@ -1,0 +1,187 @@
+"""AMQP values to bytes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+from sbnotebook.model.amqp.types import (
+    AmqpValue,
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    plain,
+    type_name,
+)
+
+_UINT32: Final = struct.Struct(">I")
+_PAIR32: Final = struct.Struct(">II")
+
+
+def encode(value: AmqpValue) -> bytes:
+    """Encode one value, in the shortest form of its type.
+
+    Raises:
+        TypeError: a Python type that no AMQP type stands for.
+        OverflowError: a number that its type cannot hold.
+
+    Example:
+        >>> encode(ULong(7)).hex(), encode("a").hex()
+        ('5307', 'a10161')
+    """
+    encoder = _ENCODERS.get(type(value))
+    if encoder is None:
+        value = plain(value)
+        encoder = _ENCODERS[type(value)]
+    try:
+        return encoder(value)
+    except struct.error:
+        raise OverflowError(f"{value!r} does not fit into the AMQP type {type_name(value)}.") from None
+
+
+def _pack(code: int, layout: str) -> Callable[[Any], bytes]:
+    pack = struct.Struct(">B" + layout).pack
+    return lambda value: pack(code, value)
+
+
+def _integer(
+    small: Callable[[Any], bytes], wide: Callable[[Any], bytes], low: int, high: int
+) -> Callable[[Any], bytes]:
+    return lambda value: small(value) if low <= value <= high else wide(value)
+
+
+def _variable(small: int, wide: int) -> Callable[[bytes], bytes]:
+    def write(raw: bytes) -> bytes:
+        if len(raw) < 256:
+            return bytes((small, len(raw))) + raw
+        return bytes((wide,)) + _UINT32.pack(len(raw)) + raw
+
+    return write
+
+
+def _compound(small: int, wide: int, count: int, content: bytes) -> bytes:
+    if count < 256 and len(content) < 255:
+        return bytes((small, len(content) + 1, count)) + content
+    return bytes((wide,)) + _PAIR32.pack(len(content) + 4, count) + content
+
+
+def _encode_list(value: list[Any]) -> bytes:
+    if not value:
+        return b"\x45"
+    return _compound(0xC0, 0xD0, len(value), b"".join(map(encode, value)))
+
+
+def _encode_map(value: dict[Any, Any]) -> bytes:
+    content = b"".join(encode(key) + encode(item) for key, item in value.items())
+    return _compound(0xC1, 0xD1, 2 * len(value), content)
+
+
+def _encode_array(value: Array) -> bytes:
+    if value.element_type is Described:
+        return _encode_described_array(value)
+    code, width, write = _ARRAY_ELEMENTS[value.element_type]
+    content = bytes((code,)) + b"".join(write(item)[width:] for item in value)
+    return _compound(0xE0, 0xF0, len(value), content)
+
+
+def _encode_described_array(value: Array) -> bytes:
+    inner = Array([item.value for item in value], type(value[0].value))
+    code, width, write = _ARRAY_ELEMENTS[inner.element_type]
+    head = b"\x00" + encode(value[0].descriptor) + bytes((code,))
+    return _compound(0xE0, 0xF0, len(value), head + b"".join(write(item)[width:] for item in inner))
+
+
+_binary = _variable(0xA0, 0xB0)
+_string = _variable(0xA1, 0xB1)
+_symbol = _variable(0xA3, 0xB3)
+_wide = {name: _pack(code, layout) for name, code, layout in (
+    ("uint", 0x70, "I"), ("ulong", 0x80, "Q"), ("int", 0x71, "i"), ("long", 0x81, "q"),
+)}  # fmt: skip
+
+_ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
+    type(None): lambda _: b"\x40",
+    bool: lambda value: b"\x41" if value else b"\x42",
+    UByte: _pack(0x50, "B"),
+    Byte: _pack(0x51, "b"),
+    UShort: _pack(0x60, "H"),
+    Short: _pack(0x61, "h"),
+    UInt: lambda value: b"\x43" if value == 0 else _small_uint(value),
+    ULong: lambda value: b"\x44" if value == 0 else _small_ulong(value),
+    Int: _integer(_pack(0x54, "b"), _wide["int"], -128, 127),
+    Long: _integer(_pack(0x55, "b"), _wide["long"], -128, 127),
+    Float: _pack(0x72, "f"),
+    float: _pack(0x82, "d"),
+    Char: lambda value: _pack(0x73, "I")(ord(value)),
+    Timestamp: _pack(0x83, "q"),
+    UUID: lambda value: b"\x98" + value.bytes,
+    Decimal32: lambda value: b"\x74" + value,
+    Decimal64: lambda value: b"\x84" + value,
+    Decimal128: lambda value: b"\x94" + value,
+    bytes: _binary,
+    str: lambda value: _string(value.encode()),
+    Symbol: lambda value: _symbol(value.encode("ascii")),
+    list: _encode_list,
+    dict: _encode_map,
+    Array: _encode_array,
+    Described: lambda value: b"\x00" + encode(value.descriptor) + encode(value.value),
+}
+_small_uint = _integer(_pack(0x52, "B"), _wide["uint"], 0, 255)
+_small_ulong = _integer(_pack(0x53, "B"), _wide["ulong"], 0, 255)
+
+
+def _wide_bytes(code: int, convert: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    def write(value: Any) -> bytes:
+        raw = convert(value)
+        return bytes((code,)) + _UINT32.pack(len(raw)) + raw
+
+    return write
+
+
+def _wide_compound(code: int, flatten: Callable[[Any], list[Any]]) -> Callable[[Any], bytes]:
+    def write(value: Any) -> bytes:
+        flat = flatten(value)
+        content = b"".join(map(encode, flat))
+        return bytes((code,)) + _PAIR32.pack(len(content) + 4, len(flat)) + content
+
+    return write
+
+
+# All elements of an array share one constructor, so each type is written in its widest form:
+# constructor byte, bytes to cut off an encoded element, encoder.
+_ARRAY_ELEMENTS: Final[dict[type, tuple[int, int, Callable[[Any], bytes]]]] = {
+    type(None): (0x40, 1, _ENCODERS[type(None)]),
+    bool: (0x56, 0, lambda value: b"\x01" if value else b"\x00"),
+    UInt: (0x70, 1, _wide["uint"]),
+    ULong: (0x80, 1, _wide["ulong"]),
+    Int: (0x71, 1, _wide["int"]),
+    int: (0x81, 1, _wide["long"]),
+    Long: (0x81, 1, _wide["long"]),
+    bytes: (0xB0, 1, _wide_bytes(0xB0, bytes)),
+    str: (0xB1, 1, _wide_bytes(0xB1, str.encode)),
+    Symbol: (0xB3, 1, _wide_bytes(0xB3, lambda value: value.encode("ascii"))),
+    list: (0xD0, 1, _wide_compound(0xD0, list)),
+    dict: (0xD1, 1, _wide_compound(0xD1, lambda value: [part for item in value.items() for part in item])),
+} | {
+    kind: (_ENCODERS[kind](sample)[0], 1, _ENCODERS[kind])
+    for kind, sample in (
+        (UByte, UByte(0)), (Byte, Byte(0)), (UShort, UShort(0)), (Short, Short(0)), (Float, Float(0)), (float, 0.0),
+        (Char, Char("a")), (Timestamp, Timestamp(0)), (UUID, UUID(int=0)), (Decimal32, Decimal32(4)),
+        (Decimal64, Decimal64(8)), (Decimal128, Decimal128(16)),
+    )
+}  # fmt: skip
