@@ -1,0 +1,42 @@
+"""AMQP 1.0, the server's side, without I/O.
+
+A connection turns bytes into events, and calls of its links into bytes. Who owns the socket decides
+what the events mean.
+"""
+
+from sbnotebook.emulator.amqp.connection import Connection
+from sbnotebook.emulator.amqp.events import (
+    ConnectionClosed,
+    CreditChanged,
+    DispositionReceived,
+    Event,
+    LinkAttaching,
+    LinkDetached,
+    TransferReceived,
+)
+from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink
+from sbnotebook.emulator.amqp.outcomes import Accepted, Error, Modified, Outcome, Rejected, Released
+from sbnotebook.emulator.amqp.termini import Coordinator, Source, Target
+
+__all__ = [
+    "Accepted",
+    "Connection",
+    "ConnectionClosed",
+    "Coordinator",
+    "CreditChanged",
+    "DispositionReceived",
+    "Error",
+    "Event",
+    "Link",
+    "LinkAttaching",
+    "LinkDetached",
+    "Modified",
+    "Outcome",
+    "ReceivingLink",
+    "Rejected",
+    "Released",
+    "SendingLink",
+    "Source",
+    "Target",
+    "TransferReceived",
+]
