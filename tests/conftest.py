@@ -1,0 +1,16 @@
+"""Settings for the whole run; fixtures belong beside the tests that use them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+# Two busy cores make single examples slow now and then; that is no failure.
+settings.register_profile("sbnotebook", deadline=None, print_blob=True)
+settings.load_profile("sbnotebook")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Run tests marked anyio on asyncio, the only loop that the SDK has."""
+    return "asyncio"
