@@ -1,0 +1,49 @@
+# Each of `make demo` and `make test` does all the set-up it needs on a machine with Python 3.11 or newer.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+# Spark starts its workers with this one, whatever python3 is on the PATH.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format docs lock lab
+
+help: ## Show these lines
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+setup: ## Set up .venv with the locked packages, Java and Chromium
+	@$(PYTHON) scripts/bootstrap.py
+
+demo: ## Set up, then run the main job on real data against the emulator
+	@$(PYTHON) scripts/bootstrap.py environment java
+	@$(BIN)/sbnotebook demo
+
+test: setup ## Set up, then check
+	@$(MAKE) --no-print-directory check
+
+check: ## Everything that CI runs: format, lint, types, layers, tests, notebooks, browser
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest
+
+format: ## Format and mend what ruff can mend by itself
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+docs: ## Build the documentation; a warning is an error
+	$(BIN)/sphinx-build -W -q docs docs/_build
+
+lab: ## Open JupyterLab on a copy of the tutorials
+	$(BIN)/sbnotebook lab
+
+# make lock UPGRADE=--upgrade moves to the newest versions; without it only what pyproject.toml asks for changes.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-annotate --custom-compile-command "make lock" $(UPGRADE)
+
+lock: ## Write requirements/*.txt again from pyproject.toml
+	$(COMPILE) --group bootstrap -o requirements/bootstrap.txt
+	$(COMPILE) --group build -o requirements/build.txt
+	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements/dev.txt
