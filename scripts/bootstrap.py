@@ -184,8 +184,10 @@ def install_from_system(what: str, packages: Sequence[str]) -> None:
         if apt is None:
             break
         say(f"installing {package} with apt-get")
-        if subprocess.run([*apt, "install", package], stdin=subprocess.DEVNULL, check=False).returncode == 0:
+        answer = subprocess.run([*apt, "install", package], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        if answer.returncode == 0:
             return
+        print(answer.stderr.decode(errors="replace"), file=sys.stderr)
     names = " or ".join(packages)
     message = f"{what} is missing and could not be installed: install it by hand (Debian and Ubuntu: {names})."
     raise BootstrapError(message)
@@ -198,13 +200,14 @@ def apt_get() -> tuple[str, ...] | None:
         return None
     prefix: tuple[str, ...] = ()
     if os.geteuid() != 0:
-        if shutil.which("sudo") is None or subprocess.run(["sudo", "-n", "true"], check=False).returncode != 0:
+        sudo = shutil.which("sudo")
+        if sudo is None or subprocess.run([sudo, "-n", "true"], capture_output=True, check=False).returncode != 0:
             return None
-        prefix = ("sudo", "-n")
+        prefix = (sudo, "-n")
     apt = (*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends")
     apt += ("-o", "DPkg::Lock::Timeout=300")
     # A failed update is no reason to stop: the lists that are there may do.
-    subprocess.run([*apt, "update"], stdin=subprocess.DEVNULL, check=False)
+    subprocess.run([*apt, "update"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return apt
 
 
