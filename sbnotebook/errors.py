@@ -98,6 +98,6 @@ class ProtocolViolationError(EmulatorError):
         condition: the AMQP error condition that the close frame carries.
     """
 
-    def __init__(self, description: str, condition: str = "amqp:framing-error") -> None:
+    def __init__(self, description: str, condition: str = "amqp:connection:framing-error") -> None:
         super().__init__(description)
         self.condition = condition

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from sbnotebook.errors import ProtocolViolationError
 from sbnotebook.model.amqp import AmqpValue, Array, Described, Symbol, ULong, decode, encode
@@ -63,7 +63,7 @@ def composite(code: int) -> Callable[[type[_T]], type[_T]]:
         _CODES[cls], _CLASSES[code] = code, cls
         _FIELDS[cls] = tuple(
             _Field(each.name, _is_mandatory(each), *_reader_and_writer(hints[each.name].__metadata__))
-            for each in dataclasses.fields(typing.cast("Any", cls))
+            for each in dataclasses.fields(cast("Any", cls))
         )
         return cls
 
@@ -99,7 +99,7 @@ def _primitive(kind: Callable[[Any], AmqpValue]) -> tuple[Callable[[Any], Any], 
     accepted = str if kind is Symbol else kind
 
     def read(value: Any) -> Any:
-        if not isinstance(value, typing.cast("type", accepted)):
+        if not isinstance(value, cast("type", accepted)):
             raise TypeError
         return value
 
@@ -109,7 +109,7 @@ def _primitive(kind: Callable[[Any], AmqpValue]) -> tuple[Callable[[Any], Any], 
 def _read_fields(value: Any) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise TypeError
-    return typing.cast("dict[Any, Any]", value)
+    return cast("dict[Any, Any]", value)
 
 
 def _write_fields(value: dict[str, AmqpValue] | None) -> bytes:
@@ -135,7 +135,7 @@ def encode_composite(value: Any) -> bytes:
 
     Defaults are written, because some peers take an omitted one for null.
     """
-    cls: type[Any] = type(value)
+    cls = cast("type[Any]", type(value))
     parts = [field.write(getattr(value, field.name)) for field in _FIELDS[cls]]
     while parts and parts[-1] == _NULL:
         parts.pop()

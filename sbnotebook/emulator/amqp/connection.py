@@ -7,17 +7,50 @@ a method of a link. After ``closed`` it writes what is left and closes the socke
     connection.receive_data(data)
     for event in connection.events_received():
         match event:
-            case LinkAttaching(link): link.accept()
+            case LinkAttaching(link=link): link.accept()
             case TransferReceived(link=link, delivery_id=delivery_id): link.settle(delivery_id, Accepted())
     writer.write(connection.data_to_send())
+
+Source: AMQP 1.0 part 2, transport, sections 2.2 and 2.4.
 """
 
 from __future__ import annotations
 
-from sbnotebook.emulator.amqp.events import Event
+from enum import Enum, auto
+from typing import Final
+
+from sbnotebook.emulator.amqp import sasl
+from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
+from sbnotebook.emulator.amqp.events import ConnectionClosed, Event
+from sbnotebook.emulator.amqp.frames import (
+    AMQP_FRAME,
+    EMPTY_FRAME,
+    MIN_MAX_FRAME_SIZE,
+    SASL_FRAME,
+    Frame,
+    FrameReader,
+    FrameWriter,
+)
 from sbnotebook.emulator.amqp.outcomes import Error
+from sbnotebook.emulator.amqp.performatives import Begin, Close, End, Open, Performative
+from sbnotebook.emulator.amqp.session import Session
+from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 __all__ = ["Connection"]
+
+_AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
+_SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
+_CHANNEL_MAX: Final = 4095
+
+
+class _State(Enum):
+    """What is due from the peer."""
+
+    HEADER = auto()
+    SASL_INIT = auto()
+    OPEN = auto()
+    FRAME = auto()
+    NOTHING = auto()
 
 
 class Connection:
@@ -28,43 +61,177 @@ class Connection:
 
     Args:
         container_id: our name.
-        max_frame_size: bytes of the largest frame that is accepted; sent to the peer.
+        max_frame_size: bytes of the largest frame that is accepted and sent; the peer may want less.
         idle_timeout_ms: how long the peer may stay silent, sent to the peer; None for no limit. The
             owner has to watch the time.
     """
 
-    closed: bool
-
     def __init__(
         self, *, container_id: str = "emulator", max_frame_size: int = 1_048_576, idle_timeout_ms: int | None = None
     ) -> None:
-        raise NotImplementedError
+        self._container_id = container_id
+        self._max_frame_size = max_frame_size
+        self._idle_timeout_ms = idle_timeout_ms
+        self._peer_idle_timeout_ms: int | None = None
+        self._reader = FrameReader(max_frame_size)
+        self._writer = FrameWriter()
+        self._events: list[Event] = []
+        self._sessions: dict[int, Session] = {}
+        self._state = _State.HEADER
+        self._authenticated = False
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing more is read: write ``data_to_send()`` and close the socket."""
+        return self._state is _State.NOTHING
 
     @property
     def peer_idle_timeout_ms(self) -> int | None:
         """The peer wants to hear something within this time: call ``heartbeat`` twice as often."""
-        raise NotImplementedError
+        return self._peer_idle_timeout_ms
 
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the socket, cut anywhere."""
-        raise NotImplementedError
+        self._reader.receive(data)
+        try:
+            while self._receive_next():
+                pass
+        except ProtocolViolationError as error:
+            self._fail(Error(error.condition, str(error)))
+        except AmqpDecodeError as error:
+            self._fail(Error("amqp:decode-error", str(error)))
 
     def receive_eof(self) -> None:
         """Take note that the peer's socket has ended."""
-        raise NotImplementedError
+        self._end(None)
 
     def events_received(self) -> list[Event]:
         """What happened since the last call, in order."""
-        raise NotImplementedError
+        events = self._events[:]
+        self._events.clear()
+        return events
 
     def data_to_send(self) -> bytes:
         """Bytes to write to the socket, since the last call."""
-        raise NotImplementedError
+        return self._writer.take()
 
     def heartbeat(self) -> None:
         """Send an empty frame, so that the peer knows that we are alive."""
-        raise NotImplementedError
+        if self._state is _State.FRAME:
+            self._writer.write_bytes(EMPTY_FRAME)
 
     def close(self, error: Error | None = None) -> None:
-        """Close the connection from our side."""
-        raise NotImplementedError
+        """Close the connection from our side; what the peer still sends is not read."""
+        if self._state is _State.FRAME:
+            self._write(Close(error=error))
+        self._end(error)
+
+    def _receive_next(self) -> bool:
+        """Handle the next header or frame; false if there is none yet, or none is wanted."""
+        if self._state is _State.NOTHING:
+            return False
+        if self._state is _State.HEADER:
+            header = self._reader.next_header()
+            if header is not None:
+                self._receive_header(header)
+            return header is not None
+        frame = self._reader.next_frame()
+        if frame is None:
+            return False
+        if self._state is _State.SASL_INIT:
+            self._receive_sasl(frame)
+        elif frame.kind != AMQP_FRAME:
+            raise ProtocolViolationError(f"A frame of type {frame.kind} is not allowed here.")
+        elif frame.body:
+            self._receive_performative(frame)
+        return True
+
+    def _receive_header(self, header: bytes) -> None:
+        if header == _SASL_HEADER and not self._authenticated:
+            self._writer.write_bytes(header)
+            self._writer.write(0, sasl.offer(), kind=SASL_FRAME)
+            self._state = _State.SASL_INIT
+        elif header == _AMQP_HEADER:
+            self._writer.write_bytes(header)
+            self._state = _State.OPEN
+        else:
+            # The answer to an unknown protocol is the header of one that we speak.
+            self._writer.write_bytes(_SASL_HEADER)
+            raise ProtocolViolationError("The peer does not speak AMQP 1.0.")
+
+    def _receive_sasl(self, frame: Frame) -> None:
+        if frame.kind != SASL_FRAME:
+            raise ProtocolViolationError(f"A frame of type {frame.kind} is not allowed here.")
+        answer, self._authenticated = sasl.answer_init(frame.body)
+        self._writer.write(0, answer, kind=SASL_FRAME)
+        if not self._authenticated:
+            raise ProtocolViolationError("The peer chose a SASL mechanism that was not offered.")
+        self._state = _State.HEADER
+
+    def _receive_performative(self, frame: Frame) -> None:
+        performative, end = decode_composite(frame.body)
+        if self._state is _State.OPEN:
+            self._receive_open(performative)
+        elif isinstance(performative, Begin):
+            self._receive_begin(frame.channel, performative)
+        elif isinstance(performative, End):
+            self._receive_end(frame.channel)
+        elif isinstance(performative, Close):
+            self._write(Close())
+            self._end(performative.error)
+        elif isinstance(performative, Open):
+            raise ProtocolViolationError("The connection is open already.", "amqp:not-allowed")
+        elif frame.channel in self._sessions:
+            self._sessions[frame.channel].receive(performative, frame.body[end:])
+        elif not isinstance(performative, Performative):
+            raise ProtocolViolationError(f"{type(performative).__name__} is not a performative.")
+        # Else it is for a session that has ended: the peer may not have known.
+
+    def _receive_open(self, performative: Performative) -> None:
+        if not isinstance(performative, Open):
+            raise ProtocolViolationError("The first frame of a connection must be an open.", "amqp:not-allowed")
+        if performative.max_frame_size < MIN_MAX_FRAME_SIZE:
+            raise ProtocolViolationError(f"max-frame-size must be at least {MIN_MAX_FRAME_SIZE}.", "amqp:invalid-field")
+        self._writer.max_frame_size = min(performative.max_frame_size, self._max_frame_size)
+        self._peer_idle_timeout_ms = performative.idle_time_out or None
+        self._write_open()
+
+    def _receive_begin(self, channel: int, begin: Begin) -> None:
+        if begin.remote_channel is not None or channel in self._sessions or channel > _CHANNEL_MAX:
+            raise ProtocolViolationError(f"No session can begin on channel {channel}.", "amqp:not-allowed")
+        self._sessions[channel] = Session(channel, begin, self._writer, self._events)
+
+    def _receive_end(self, channel: int) -> None:
+        session = self._sessions.pop(channel, None)
+        if session is not None:
+            session.end()
+            session.write(End())
+
+    def _write_open(self) -> None:
+        self._write(
+            Open(
+                container_id=self._container_id,
+                max_frame_size=self._max_frame_size,
+                channel_max=_CHANNEL_MAX,
+                idle_time_out=self._idle_timeout_ms,
+            )
+        )
+        self._state = _State.FRAME
+
+    def _write(self, performative: Performative) -> None:
+        self._writer.write(0, encode_composite(performative))
+
+    def _fail(self, error: Error) -> None:
+        # A close must follow an open; before the AMQP header there is no frame to close with.
+        if self._state is _State.OPEN:
+            self._write_open()
+        self.close(error)
+
+    def _end(self, error: Error | None) -> None:
+        if self._state is _State.NOTHING:
+            return
+        self._state = _State.NOTHING
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.end()
+        self._events.append(ConnectionClosed(error))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink
-from sbnotebook.emulator.amqp.outcomes import Error, Outcome
+if TYPE_CHECKING:
+    from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink
+    from sbnotebook.emulator.amqp.outcomes import Error, Outcome
 
 __all__ = [
     "ConnectionClosed",

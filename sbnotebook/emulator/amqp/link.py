@@ -1,19 +1,44 @@
 """Links: one direction of messages each, seen from the server.
 
-The owner of the connection talks to a link through its public methods. On a link that is not
-attached (not yet, or no more) they do nothing, except for ``accept`` and ``refuse`` on one that waits
-for an answer: a detach may always overtake.
+The owner of the connection talks to a link through ``accept``, ``refuse``, ``detach``, and what the
+two kinds of link add. A call that comes too late, because the link is gone, does nothing: a detach may
+always overtake. The methods named ``receive_…`` and ``forget`` are the session's.
 
 Source: AMQP 1.0 part 2, transport, section 2.6.
 """
 
 from __future__ import annotations
 
-from sbnotebook.emulator.amqp.outcomes import Error, Outcome
-from sbnotebook.emulator.amqp.termini import Coordinator, Source, Target
-from sbnotebook.model.amqp import AmqpValue
+from enum import Enum, auto
+from typing import TYPE_CHECKING, ClassVar, Final
 
-__all__ = ["Link", "ReceivingLink", "SendingLink"]
+from sbnotebook.emulator.amqp.events import TransferReceived
+from sbnotebook.emulator.amqp.outcomes import Error, Outcome, Rejected
+from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Detach, Flow, Transfer
+from sbnotebook.emulator.amqp.termini import Coordinator, Source, Target
+from sbnotebook.errors import ProtocolViolationError
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.amqp.session import Session
+    from sbnotebook.model.amqp import AmqpValue
+
+__all__ = ["Link", "LinkState", "ReceivingLink", "SendingLink"]
+
+_SERIAL: Final = 2**32
+"""Delivery-count is a serial number (RFC 1982): it counts on from 0 after 2**32 - 1."""
+
+
+class LinkState(Enum):
+    """How far a link has come.
+
+    The peer's attach makes it ATTACHING and ``accept`` ATTACHED; ``refuse`` and ``detach`` make it
+    DETACHING until the peer answers; the peer's detach makes it DETACHED from any state.
+    """
+
+    ATTACHING = auto()
+    ATTACHED = auto()
+    DETACHING = auto()
+    DETACHED = auto()
 
 
 class Link:
@@ -21,29 +46,39 @@ class Link:
 
     Attributes:
         name: the peer's name for the link.
+        handle: the link's number in the session, the same in both directions.
         source: where messages come from, as the peer asked for it.
         target: where messages go to, as the peer asked for it.
         properties: the link properties that the peer sent, by symbol.
-        snd_settle_mode: 0 unsettled, 1 settled, 2 mixed.
-        rcv_settle_mode: 0 first, 1 second.
+        snd_settle_mode: 0 unsettled, 1 settled (receive-and-delete), 2 mixed.
+        rcv_settle_mode: 0 first, 1 second (the peer waits for our ``settle``).
+        state: how far the link has come.
     """
 
-    name: str
-    source: Source | None
-    target: Target | Coordinator | None
-    properties: dict[str, AmqpValue]
-    snd_settle_mode: int
-    rcv_settle_mode: int
+    role: ClassVar[bool]
 
-    @property
-    def attached(self) -> bool:
-        """True from ``accept()`` until either side detaches."""
-        raise NotImplementedError
+    def __init__(self, session: Session, attach: Attach) -> None:
+        self.name = attach.name
+        self.handle = attach.handle
+        self.source = attach.source
+        self.target = attach.target
+        self.properties: dict[str, AmqpValue] = attach.properties or {}
+        self.snd_settle_mode = attach.snd_settle_mode
+        self.rcv_settle_mode = attach.rcv_settle_mode
+        self.state = LinkState.ATTACHING
+        self._session = session
+        self._max_message_size = 0
 
     @property
     def address(self) -> AmqpValue:
         """Address of our end: the target's if the peer sends, the source's if it receives."""
-        raise NotImplementedError
+        terminus = self.target if self.role is RECEIVER else self.source
+        return None if terminus is None or isinstance(terminus, Coordinator) else terminus.address
+
+    @property
+    def attached(self) -> bool:
+        """True from ``accept()`` until either side detaches."""
+        return self.state is LinkState.ATTACHED
 
     def accept(
         self,
@@ -60,32 +95,163 @@ class Link:
             max_message_size: bytes; 0 for no limit. A longer message from the peer is rejected with
                 ``amqp:link:message-size-exceeded`` without being kept, and is no event.
         """
-        raise NotImplementedError
+        if self.state is LinkState.ATTACHING:
+            self._max_message_size = max_message_size
+            self._answer_attach(source or self.source or Source(), self.target or Target(), properties)
+            self.state = LinkState.ATTACHED
 
     def refuse(self, error: Error) -> None:
-        """Answer the peer's attach with an attach without our terminus, and detach with this error."""
-        raise NotImplementedError
+        """Answer the peer's attach with an attach without our terminus, and detach with this error.
+
+        An attach with both termini would make azure-servicebus send before it reads the detach.
+        """
+        if self.state is LinkState.ATTACHING:
+            self.detach(error)
 
     def detach(self, error: Error | None = None) -> None:
-        """Close the link from our side."""
-        raise NotImplementedError
+        """Close the link from our side; a link that waits for its answer is refused."""
+        if self.state is LinkState.ATTACHED:
+            self._session.write(Detach(handle=self.handle, closed=True, error=error))
+        elif self.state is LinkState.ATTACHING:
+            self._detach_unaccepted(error)
+        else:
+            return
+        self.forget(LinkState.DETACHING)
+
+    def receive_detach(self, detach: Detach) -> None:
+        """Answer the peer's detach, unless it is itself the answer to ours."""
+        if self.state is LinkState.ATTACHED:
+            self._session.write(Detach(handle=self.handle, closed=detach.closed))
+        elif self.state is LinkState.ATTACHING:
+            self._detach_unaccepted(None)
+        self.forget(LinkState.DETACHED)
+
+    def forget(self, state: LinkState) -> None:
+        """The link ends: from now on it sends nothing."""
+        self.state = state
+        self._session.forget_deliveries(self)
+
+    def _detach_unaccepted(self, error: Error | None) -> None:
+        # Our terminus is the one that the peer's messages go to or come from; null means "no link".
+        if self.role is RECEIVER:
+            self._answer_attach(self.source, None, None)
+        else:
+            self._answer_attach(None, self.target, None)
+        self._session.write(Detach(handle=self.handle, closed=True, error=error))
+
+    def _answer_attach(
+        self, source: Source | None, target: Target | Coordinator | None, properties: dict[str, AmqpValue] | None
+    ) -> None:
+        self._session.write(
+            Attach(
+                name=self.name,
+                handle=self.handle,
+                role=self.role,
+                snd_settle_mode=self.snd_settle_mode,
+                rcv_settle_mode=self.rcv_settle_mode,
+                source=source,
+                target=target,
+                initial_delivery_count=0 if self.role is SENDER else None,
+                max_message_size=self._max_message_size,
+                properties=properties or {},
+            )
+        )
+
+
+class _Arriving:
+    """A message whose frames are still coming in; of one that is too large nothing is kept."""
+
+    __slots__ = ("delivery_id", "delivery_tag", "message_format", "pieces", "settled", "size")
+
+    def __init__(self, first: Transfer) -> None:
+        if first.delivery_id is None or first.delivery_tag is None:
+            raise ProtocolViolationError("The first frame of a message needs a delivery id and a tag.")
+        self.delivery_id = first.delivery_id
+        self.delivery_tag = first.delivery_tag
+        self.message_format = first.message_format or 0
+        self.settled = False
+        self.pieces: list[bytes] = []
+        self.size = 0
+
+    def add(self, transfer: Transfer, payload: bytes, limit: int) -> None:
+        if transfer.delivery_id not in (None, self.delivery_id):
+            raise ProtocolViolationError("A message began before the one before it had ended.")
+        self.settled = self.settled or bool(transfer.settled)
+        self.size += len(payload)
+        if limit and self.size > limit:
+            self.pieces.clear()
+        elif payload:
+            self.pieces.append(payload)
 
 
 class ReceivingLink(Link):
     """The peer sends, we receive."""
 
+    role = RECEIVER
+
+    def __init__(self, session: Session, attach: Attach) -> None:
+        super().__init__(session, attach)
+        self._delivery_count = attach.initial_delivery_count or 0
+        self._credit = 0
+        self._arriving: _Arriving | None = None
+
     @property
     def credit(self) -> int:
         """Deliveries that the peer may still send; below zero if it does not care."""
-        raise NotImplementedError
+        return self._credit
 
     def grant_credit(self, credit: int) -> None:
         """Let the peer send this many deliveries from now on; replaces what is left."""
-        raise NotImplementedError
+        if self.attached:
+            self._credit = credit
+            self.write_flow()
 
     def settle(self, delivery_id: int, outcome: Outcome) -> None:
         """Tell the peer what became of a delivery that it did not send settled; one frame for each."""
-        raise NotImplementedError
+        if self.attached:
+            self._session.write_disposition(RECEIVER, delivery_id, outcome)
+
+    def write_flow(self) -> None:
+        """Tell the peer the state of the link."""
+        self._session.write_flow(
+            handle=self.handle, delivery_count=self._delivery_count, link_credit=max(self._credit, 0)
+        )
+
+    def receive_flow(self, flow: Flow) -> None:
+        """The sender's view of the link decides nothing; answer it if asked."""
+        if flow.echo and self.attached:
+            self.write_flow()
+
+    def receive_transfer(self, transfer: Transfer, payload: bytes) -> TransferReceived | None:
+        """Take one frame of a message; the event once the message is whole."""
+        if not self.attached:
+            return None
+        arriving = self._arriving
+        if arriving is None:
+            arriving = self._arriving = _Arriving(transfer)
+            self._delivery_count = (self._delivery_count + 1) % _SERIAL
+            self._credit -= 1
+        arriving.add(transfer, payload, self._max_message_size)
+        if transfer.more and not transfer.aborted:
+            return None
+        self._arriving = None
+        return None if transfer.aborted else self._arrived(arriving)
+
+    def _arrived(self, message: _Arriving) -> TransferReceived | None:
+        limit = self._max_message_size
+        if limit and message.size > limit:
+            text = f"The message has {message.size} bytes, the limit is {limit}."
+            if not message.settled:
+                self.settle(message.delivery_id, Rejected(Error("amqp:link:message-size-exceeded", text)))
+            return None
+        return TransferReceived(
+            self,
+            message.delivery_id,
+            message.delivery_tag,
+            message.message_format,
+            b"".join(message.pieces),
+            message.settled,
+        )
 
 
 class SendingLink(Link):
@@ -95,18 +261,27 @@ class SendingLink(Link):
         drain: the peer waits for ``drained()``.
     """
 
-    drain: bool
+    role = SENDER
+
+    def __init__(self, session: Session, attach: Attach) -> None:
+        super().__init__(session, attach)
+        self.drain = False
+        self._delivery_count = 0
+        self._credit = 0
 
     @property
     def credit(self) -> int:
-        """Deliveries that may be sent now; 0 on a link that is not attached."""
-        raise NotImplementedError
+        """Deliveries that may be sent now; 0 on a link that is not attached.
+
+        A peer may grant credit together with its attach: look here after ``accept()``, too.
+        """
+        return self._credit if self.attached else 0
 
     def send(self, delivery_tag: bytes, payload: bytes, *, settled: bool = False, message_format: int = 0) -> None:
         """Send one message, in as many frames as it needs; takes one credit.
 
         Args:
-            delivery_tag: 1 to 32 bytes, unique on the link among unsettled deliveries. For
+            delivery_tag: 1 to 32 bytes, unique among the link's unsettled deliveries. For
                 azure-servicebus it is the lock token, 16 bytes, also when settled.
             payload: the encoded message.
             settled: the peer need not answer (receive-and-delete).
@@ -115,7 +290,11 @@ class SendingLink(Link):
         Raises:
             ValueError: there is no credit; look at ``credit`` first.
         """
-        raise NotImplementedError
+        if self.credit <= 0:
+            raise ValueError(f"The peer gave no credit on the link {self.name!r}.")
+        self._credit -= 1
+        self._delivery_count = (self._delivery_count + 1) % _SERIAL
+        self._session.deliver(self, delivery_tag, payload, settled=settled, message_format=message_format)
 
     def settle(self, delivery_tag: bytes, outcome: Outcome) -> None:
         """Confirm the peer's disposition: settled, with this outcome; then the tag is forgotten.
@@ -124,8 +303,30 @@ class SendingLink(Link):
         ``Rejected()`` without an error for a dead-lettering, and any ``Rejected(error)`` as a failure.
         Does nothing for a delivery that is already settled or unknown.
         """
-        raise NotImplementedError
+        delivery_id = self._session.forget_delivery(self, delivery_tag)
+        if delivery_id is not None:
+            self._session.write_disposition(SENDER, delivery_id, outcome)
 
     def drained(self) -> None:
         """Give back all credit: nothing more is there to send."""
-        raise NotImplementedError
+        if self.attached:
+            self._delivery_count = (self._delivery_count + self._credit) % _SERIAL
+            self._credit = 0
+            self.write_flow()
+            self.drain = False
+
+    def write_flow(self) -> None:
+        """Tell the peer the state of the link."""
+        self._session.write_flow(
+            handle=self.handle, delivery_count=self._delivery_count, link_credit=self._credit, drain=self.drain
+        )
+
+    def receive_flow(self, flow: Flow) -> None:
+        """Take new credit."""
+        limit = (flow.delivery_count or 0) + (flow.link_credit or 0)
+        # What was sent since the peer wrote this flow counts against its credit.
+        credit = (limit - self._delivery_count) % _SERIAL
+        self._credit = credit if credit < _SERIAL // 2 else 0
+        self.drain = flow.drain
+        if flow.echo and self.attached and not flow.drain:
+            self.write_flow()

@@ -1,0 +1,130 @@
+"""Frames: bytes cut into frames, whatever the pieces in which they arrive, and the way back.
+
+A frame is its size (4 bytes, itself included), the offset of its body in words of 4 bytes, a type,
+a channel (2 bytes), perhaps an extended header that nobody uses, and the body.
+
+Source: AMQP 1.0 part 2, transport, section 2.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from sbnotebook.errors import ProtocolViolationError
+
+__all__ = [
+    "AMQP_FRAME",
+    "EMPTY_FRAME",
+    "HEADER_SIZE",
+    "MIN_MAX_FRAME_SIZE",
+    "SASL_FRAME",
+    "Frame",
+    "FrameReader",
+    "FrameWriter",
+]
+
+AMQP_FRAME: Final = 0
+SASL_FRAME: Final = 1
+HEADER_SIZE: Final = 8
+"""Bytes of a frame before its body; a protocol header is as long."""
+MIN_MAX_FRAME_SIZE: Final = 512
+"""Every peer must take frames of this size."""
+EMPTY_FRAME: Final = bytes.fromhex("0000000802000000")
+
+_HEADER: Final = struct.Struct(">IBBH")
+
+
+class Frame(NamedTuple):
+    """One frame; an empty ``body`` only says that the peer is alive."""
+
+    kind: int
+    channel: int
+    body: bytes
+
+
+class FrameReader:
+    """Cuts a stream of bytes into protocol headers and frames.
+
+    Args:
+        max_frame_size: bytes of the largest frame that is accepted.
+    """
+
+    def __init__(self, max_frame_size: int) -> None:
+        self._max_frame_size = max_frame_size
+        self._buffer = b""
+        self._offset = 0
+        # Pieces that are joined to the buffer only when they complete a frame, so that a large frame
+        # that comes in small pieces is not copied again and again.
+        self._pieces: list[bytes] = []
+        self._pieces_size = 0
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes, cut anywhere."""
+        self._pieces.append(data)
+        self._pieces_size += len(data)
+
+    def next_header(self) -> bytes | None:
+        """The next 8 bytes, where a protocol header is due; None while they are not all there."""
+        if not self._has(HEADER_SIZE):
+            return None
+        start = self._offset
+        self._offset = start + HEADER_SIZE
+        return self._buffer[start : self._offset]
+
+    def next_frame(self) -> Frame | None:
+        """The next frame; None while it is not all there.
+
+        Raises:
+            ProtocolViolationError: the frame is larger than allowed, or its header makes no sense.
+        """
+        if not self._has(HEADER_SIZE):
+            return None
+        size, words, kind, channel = _HEADER.unpack_from(self._buffer, self._offset)
+        if size > self._max_frame_size:
+            raise ProtocolViolationError(f"A frame of {size} bytes is larger than {self._max_frame_size} bytes.")
+        if not HEADER_SIZE <= 4 * words <= size:
+            raise ProtocolViolationError("The header of a frame makes no sense.")
+        if not self._has(size):
+            return None
+        start = self._offset
+        self._offset = start + size
+        return Frame(kind, channel, self._buffer[start + 4 * words : self._offset])
+
+    def _has(self, size: int) -> bool:
+        left = len(self._buffer) - self._offset
+        if left >= size:
+            return True
+        if left + self._pieces_size < size:
+            return False
+        rest = self._buffer[self._offset :]
+        self._buffer = b"".join([rest, *self._pieces] if rest else self._pieces)
+        self._offset, self._pieces, self._pieces_size = 0, [], 0
+        return True
+
+
+class FrameWriter:
+    """Collects frames until they are written to the socket.
+
+    Attributes:
+        max_frame_size: bytes of the largest frame that the peer takes.
+    """
+
+    def __init__(self) -> None:
+        self.max_frame_size = MIN_MAX_FRAME_SIZE
+        self._parts: list[bytes] = []
+
+    def write(self, channel: int, body: bytes, payload: bytes = b"", *, kind: int = AMQP_FRAME) -> None:
+        """Add one frame; the caller has seen to it that it is not too large."""
+        size = HEADER_SIZE + len(body) + len(payload)
+        self._parts += (_HEADER.pack(size, 2, kind, channel), body, payload)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Add bytes as they are: a protocol header, an empty frame."""
+        self._parts.append(data)
+
+    def take(self) -> bytes:
+        """All that was written since the last call."""
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data

@@ -1,0 +1,171 @@
+"""The nine performatives, as tables.
+
+Source: AMQP 1.0 part 2, transport, section 2.7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from sbnotebook.emulator.amqp.composites import Anything, Fields, Symbols, composite
+from sbnotebook.emulator.amqp.outcomes import Accepted, Error, Modified, Received, Rejected, Released
+from sbnotebook.emulator.amqp.termini import Coordinator, Source, Target
+from sbnotebook.model.amqp import AmqpValue, UByte, UInt, ULong, UShort
+
+__all__ = [
+    "RECEIVER",
+    "SENDER",
+    "Attach",
+    "Begin",
+    "Close",
+    "Detach",
+    "Disposition",
+    "End",
+    "Flow",
+    "Open",
+    "Performative",
+    "Transfer",
+]
+
+SENDER: Final = False
+"""The role of the end of a link that sends."""
+RECEIVER: Final = True
+"""The role of the end of a link that receives."""
+
+_UINT_MAX: Final = 2**32 - 1
+
+
+@composite(0x10)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """Opens a connection; the first frame in either direction."""
+
+    container_id: Annotated[str, str]
+    hostname: Annotated[str | None, str] = None
+    max_frame_size: Annotated[int, UInt] = _UINT_MAX
+    channel_max: Annotated[int, UShort] = 65_535
+    idle_time_out: Annotated[int | None, UInt] = None
+    outgoing_locales: Annotated[tuple[str, ...], Symbols] = ()
+    incoming_locales: Annotated[tuple[str, ...], Symbols] = ()
+    offered_capabilities: Annotated[tuple[str, ...], Symbols] = ()
+    desired_capabilities: Annotated[tuple[str, ...], Symbols] = ()
+    properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
+
+
+@composite(0x11)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """Begins a session on a channel; ``remote_channel`` is set in an answer only."""
+
+    remote_channel: Annotated[int | None, UShort] = None
+    next_outgoing_id: Annotated[int, UInt]
+    incoming_window: Annotated[int, UInt]
+    outgoing_window: Annotated[int, UInt]
+    handle_max: Annotated[int, UInt] = _UINT_MAX
+    offered_capabilities: Annotated[tuple[str, ...], Symbols] = ()
+    desired_capabilities: Annotated[tuple[str, ...], Symbols] = ()
+    properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
+
+
+@composite(0x12)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """Attaches a link to a session."""
+
+    name: Annotated[str, str]
+    handle: Annotated[int, UInt]
+    role: Annotated[bool, bool]
+    snd_settle_mode: Annotated[int, UByte] = 2
+    rcv_settle_mode: Annotated[int, UByte] = 0
+    source: Annotated[Source | None, Source] = None
+    target: Annotated[Target | Coordinator | None, Target, Coordinator] = None
+    unsettled: Annotated[AmqpValue, Anything] = None
+    incomplete_unsettled: Annotated[bool, bool] = False
+    initial_delivery_count: Annotated[int | None, UInt] = None
+    max_message_size: Annotated[int | None, ULong] = None
+    offered_capabilities: Annotated[tuple[str, ...], Symbols] = ()
+    desired_capabilities: Annotated[tuple[str, ...], Symbols] = ()
+    properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
+
+
+@composite(0x13)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Updates the windows of a session and, with a handle, the credit of a link."""
+
+    next_incoming_id: Annotated[int | None, UInt] = None
+    incoming_window: Annotated[int, UInt]
+    next_outgoing_id: Annotated[int, UInt]
+    outgoing_window: Annotated[int, UInt]
+    handle: Annotated[int | None, UInt] = None
+    delivery_count: Annotated[int | None, UInt] = None
+    link_credit: Annotated[int | None, UInt] = None
+    available: Annotated[int | None, UInt] = None
+    drain: Annotated[bool, bool] = False
+    echo: Annotated[bool, bool] = False
+    properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
+
+
+@composite(0x14)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """One frame of a message; its payload follows in the frame."""
+
+    handle: Annotated[int, UInt]
+    delivery_id: Annotated[int | None, UInt] = None
+    delivery_tag: Annotated[bytes | None, bytes] = None
+    message_format: Annotated[int | None, UInt] = None
+    settled: Annotated[bool | None, bool] = None
+    more: Annotated[bool, bool] = False
+    rcv_settle_mode: Annotated[int | None, UByte] = None
+    state: Annotated[
+        Received | Accepted | Rejected | Released | Modified | None, Received, Accepted, Rejected, Released, Modified
+    ] = None
+    resume: Annotated[bool, bool] = False
+    aborted: Annotated[bool, bool] = False
+    batchable: Annotated[bool, bool] = False
+
+
+@composite(0x15)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disposition:
+    """Tells what became of the deliveries ``first`` to ``last``; without ``last``, of one."""
+
+    role: Annotated[bool, bool]
+    first: Annotated[int, UInt]
+    last: Annotated[int | None, UInt] = None
+    settled: Annotated[bool, bool] = False
+    state: Annotated[
+        Received | Accepted | Rejected | Released | Modified | None, Received, Accepted, Rejected, Released, Modified
+    ] = None
+    batchable: Annotated[bool, bool] = False
+
+
+@composite(0x16)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detach:
+    """Detaches a link; ``closed`` for good."""
+
+    handle: Annotated[int, UInt]
+    closed: Annotated[bool, bool] = False
+    error: Annotated[Error | None, Error] = None
+
+
+@composite(0x17)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Ends a session."""
+
+    error: Annotated[Error | None, Error] = None
+
+
+@composite(0x18)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """Closes the connection; the last frame in either direction."""
+
+    error: Annotated[Error | None, Error] = None
+
+
+Performative = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close

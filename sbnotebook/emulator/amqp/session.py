@@ -1,0 +1,258 @@
+"""One session: the windows, the numbers of deliveries, and the links by handle.
+
+Frames for a handle that is not known, or no longer, are ignored: the peer may not have read our
+detach yet.
+
+Source: AMQP 1.0 part 2, transport, sections 2.5 and 2.6.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sbnotebook.emulator.amqp.composites import encode_composite
+from sbnotebook.emulator.amqp.events import CreditChanged, DispositionReceived, Event, LinkAttaching, LinkDetached
+from sbnotebook.emulator.amqp.frames import HEADER_SIZE, FrameWriter
+from sbnotebook.emulator.amqp.link import Link, LinkState, ReceivingLink, SendingLink
+from sbnotebook.emulator.amqp.outcomes import Outcome, Received, Released
+from sbnotebook.emulator.amqp.performatives import (
+    SENDER,
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    Flow,
+    Performative,
+    Transfer,
+)
+from sbnotebook.errors import ProtocolViolationError
+
+__all__ = ["Session"]
+
+_SERIAL: Final = 2**32
+"""Transfer and delivery numbers are serial numbers (RFC 1982): they go on from 0 after 2**32 - 1."""
+_INCOMING_WINDOW: Final = 2**31 - 1
+"""Frames; huge, because azure-servicebus stops at 0 until a flow comes. Credit is what limits a peer."""
+_OUTGOING_WINDOW: Final = 2**31 - 1
+_HANDLE_MAX: Final = 4095
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """A message on its way out; ``sent`` bytes of it are written."""
+
+    link: SendingLink
+    delivery_tag: bytes
+    payload: bytes
+    settled: bool
+    message_format: int
+    delivery_id: int | None = None
+    sent: int = 0
+
+
+class Session:
+    """Our end of the session that the peer began on ``channel``; we use the same channel."""
+
+    def __init__(self, channel: int, begin: Begin, writer: FrameWriter, events: list[Event]) -> None:
+        self._channel = channel
+        self._writer = writer
+        self._events = events
+        self._links: dict[int, Link] = {}
+        self._next_incoming_id = begin.next_outgoing_id
+        self._incoming_window = _INCOMING_WINDOW
+        self._next_outgoing_id = 0
+        self._remote_incoming_window = begin.incoming_window
+        self._next_delivery_id = 0
+        self._outbox: deque[_Delivery] = deque()
+        self._unsettled: dict[int, tuple[SendingLink, bytes]] = {}
+        self._delivery_ids: dict[Link, dict[bytes, int]] = {}
+        self.write(
+            Begin(
+                remote_channel=channel,
+                next_outgoing_id=0,
+                incoming_window=_INCOMING_WINDOW,
+                outgoing_window=_OUTGOING_WINDOW,
+                handle_max=_HANDLE_MAX,
+            )
+        )
+
+    def receive(self, performative: Performative, payload: bytes) -> None:
+        """Take a performative that belongs to this session."""
+        match performative:
+            case Transfer():
+                self._receive_transfer(performative, payload)
+            case Disposition():
+                self._receive_disposition(performative)
+            case Flow():
+                self._receive_flow(performative)
+            case Attach():
+                self._receive_attach(performative)
+            case Detach():
+                self._receive_detach(performative)
+            case _:
+                raise ProtocolViolationError(f"{type(performative).__name__} does not belong to a session.")
+
+    def end(self) -> None:
+        """The session is gone, and its links with it."""
+        links, self._links = self._links, {}
+        for link in links.values():
+            ours = link.state is LinkState.DETACHING
+            link.forget(LinkState.DETACHED)
+            if not ours:
+                self._events.append(LinkDetached(link, None))
+
+    def write(self, performative: Performative) -> None:
+        """Send a performative without payload."""
+        self._writer.write(self._channel, encode_composite(performative))
+
+    def write_flow(self, **link_state: Any) -> None:
+        """Send a flow with the session's windows and, if given, a link's state."""
+        self._incoming_window = _INCOMING_WINDOW
+        self.write(
+            Flow(
+                next_incoming_id=self._next_incoming_id,
+                incoming_window=_INCOMING_WINDOW,
+                next_outgoing_id=self._next_outgoing_id,
+                outgoing_window=_OUTGOING_WINDOW,
+                **link_state,
+            )
+        )
+
+    def write_disposition(self, role: bool, delivery_id: int, outcome: Outcome) -> None:
+        """Settle one delivery. Never a range: azure-servicebus waits for each one's own frame."""
+        self.write(Disposition(role=role, first=delivery_id, last=delivery_id, settled=True, state=outcome))
+
+    def deliver(
+        self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool, message_format: int
+    ) -> None:
+        """Send a message as soon as the peer's window is open."""
+        self._outbox.append(_Delivery(link, delivery_tag, payload, settled, message_format))
+        self._flush()
+
+    def forget_delivery(self, link: SendingLink, delivery_tag: bytes) -> int | None:
+        """Drop an unsettled delivery that we sent; its id, or None if there is no such one."""
+        delivery_id = self._delivery_ids.get(link, {}).pop(delivery_tag, None)
+        if delivery_id is not None:
+            del self._unsettled[delivery_id]
+        return delivery_id
+
+    def forget_deliveries(self, link: Link) -> None:
+        """Drop all that was sent, or still waits, on a link that has ended."""
+        for delivery_id in self._delivery_ids.pop(link, {}).values():
+            del self._unsettled[delivery_id]
+        self._outbox = deque(waiting for waiting in self._outbox if waiting.link is not link)
+
+    def _receive_attach(self, attach: Attach) -> None:
+        known = self._links.get(attach.handle)
+        if known is not None and known.state is not LinkState.DETACHING:
+            raise ProtocolViolationError(f"The handle {attach.handle} is in use.", "amqp:session:handle-in-use")
+        if attach.handle > _HANDLE_MAX:
+            raise ProtocolViolationError(f"The handle {attach.handle} is larger than {_HANDLE_MAX}.")
+        link = ReceivingLink(self, attach) if attach.role is SENDER else SendingLink(self, attach)
+        self._links[attach.handle] = link
+        self._events.append(LinkAttaching(link))
+
+    def _receive_detach(self, detach: Detach) -> None:
+        link = self._links.pop(detach.handle, None)
+        if link is not None:
+            ours = link.state is LinkState.DETACHING
+            link.receive_detach(detach)
+            if not ours:
+                self._events.append(LinkDetached(link, detach.error))
+
+    def _receive_transfer(self, transfer: Transfer, payload: bytes) -> None:
+        self._next_incoming_id = (self._next_incoming_id + 1) % _SERIAL
+        self._incoming_window -= 1
+        if self._incoming_window < _INCOMING_WINDOW // 2:
+            self.write_flow()
+        link = self._links.get(transfer.handle)
+        if isinstance(link, ReceivingLink):
+            event = link.receive_transfer(transfer, payload)
+            if event is not None:
+                self._events.append(event)
+        elif link is not None:
+            raise ProtocolViolationError("A transfer came on a link of the other direction.", "amqp:not-allowed")
+
+    def _receive_flow(self, flow: Flow) -> None:
+        # What we sent and the peer had not seen when it wrote this flow counts against its window.
+        unseen = (self._next_outgoing_id - (flow.next_incoming_id or 0)) % _SERIAL
+        self._remote_incoming_window = max(flow.incoming_window - unseen, 0)
+        if flow.handle is None:
+            if flow.echo:
+                self.write_flow()
+        else:
+            link = self._links.get(flow.handle)
+            if isinstance(link, SendingLink):
+                link.receive_flow(flow)
+                self._events.append(CreditChanged(link))
+            elif isinstance(link, ReceivingLink):
+                link.receive_flow(flow)
+        self._flush()
+
+    def _receive_disposition(self, disposition: Disposition) -> None:
+        if disposition.role is SENDER:
+            return  # We settle what a peer sends at once, so it has nothing to say about it.
+        outcome = disposition.state
+        if outcome is None or isinstance(outcome, Received):
+            if not disposition.settled:
+                return
+            outcome = Released()
+        for delivery_id in self._named_by(disposition):
+            link, tag = self._unsettled[delivery_id]
+            if disposition.settled:
+                self.forget_delivery(link, tag)
+            self._events.append(DispositionReceived(link, tag, outcome, disposition.settled))
+
+    def _named_by(self, disposition: Disposition) -> list[int]:
+        # The peer may name four thousand million deliveries: walk what we know, unless the range is small.
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        count = (last - first) % _SERIAL + 1
+        if count <= len(self._unsettled):
+            named = ((first + step) % _SERIAL for step in range(count))
+            return [delivery_id for delivery_id in named if delivery_id in self._unsettled]
+        return [delivery_id for delivery_id in self._unsettled if (delivery_id - first) % _SERIAL < count]
+
+    def _flush(self) -> None:
+        while self._outbox and self._remote_incoming_window > 0:
+            if self._write_transfer(self._outbox[0]):
+                self._outbox.popleft()
+
+    def _write_transfer(self, delivery: _Delivery) -> bool:
+        """Write one frame of a message; true if it was the last one."""
+        if delivery.delivery_id is None:
+            delivery.delivery_id = self._number(delivery)
+        head = self._transfer_head(delivery, more=False)
+        room = self._writer.max_frame_size - HEADER_SIZE - len(head)
+        end = delivery.sent + room
+        is_last = end >= len(delivery.payload)
+        if not is_last:
+            head = self._transfer_head(delivery, more=True)
+        chunk = delivery.payload if is_last and not delivery.sent else delivery.payload[delivery.sent : end]
+        self._writer.write(self._channel, head, chunk)
+        delivery.sent = end
+        self._next_outgoing_id = (self._next_outgoing_id + 1) % _SERIAL
+        self._remote_incoming_window -= 1
+        return is_last
+
+    def _number(self, delivery: _Delivery) -> int:
+        delivery_id = self._next_delivery_id
+        self._next_delivery_id = (delivery_id + 1) % _SERIAL
+        if not delivery.settled:
+            self._unsettled[delivery_id] = (delivery.link, delivery.delivery_tag)
+            self._delivery_ids.setdefault(delivery.link, {})[delivery.delivery_tag] = delivery_id
+        return delivery_id
+
+    def _transfer_head(self, delivery: _Delivery, *, more: bool) -> bytes:
+        return encode_composite(
+            Transfer(
+                handle=delivery.link.handle,
+                delivery_id=delivery.delivery_id,
+                delivery_tag=delivery.delivery_tag,
+                message_format=delivery.message_format,
+                settled=delivery.settled,
+                more=more,
+            )
+        )
