@@ -2,3 +2,30 @@
 
 Standard library only. Everything here is immutable and free of I/O.
 """
+
+from sbnotebook.model.address import EntityAddress, SubQueue
+from sbnotebook.model.body import BodyType
+from sbnotebook.model.decision import Abandon, Complete, DeadLetter, Decision, Defer, Release, Resubmit
+from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
+from sbnotebook.model.outcome import Outcome, OutcomeStatus, Report
+
+__all__ = [
+    "Abandon",
+    "BodyType",
+    "Complete",
+    "DeadLetter",
+    "Decision",
+    "Defer",
+    "EntityAddress",
+    "LockedMessage",
+    "Message",
+    "MessageState",
+    "Outcome",
+    "OutcomeStatus",
+    "PeekedMessage",
+    "ReceivedMessage",
+    "Release",
+    "Report",
+    "Resubmit",
+    "SubQueue",
+]

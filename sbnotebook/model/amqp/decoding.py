@@ -254,7 +254,7 @@ for _code, _layout, _make in (
     (0x94, ">16s", Decimal128),
     (0x98, ">16s", lambda raw: UUID(bytes=raw)),
 ):
-    _fixed(_code, _layout, cast(Callable[[Any], Any], _make))
+    _fixed(_code, _layout, cast("Callable[[Any], Any]", _make))
 _sized((0xA0, 0xB0), lambda raw: raw)
 _sized((0xA1, 0xB1), lambda raw: raw.decode())
 _sized((0xA3, 0xB3), lambda raw: Symbol(raw.decode("ascii")))

@@ -162,11 +162,15 @@ def _wide_compound(code: int, flatten: Callable[[Any], list[Any]]) -> Callable[[
     return write
 
 
+def _boolean_byte(value: Any) -> bytes:
+    return b"\x01" if value else b"\x00"
+
+
 # All elements of an array share one constructor, so each type is written in its widest form:
 # constructor byte, bytes to cut off an encoded element, encoder.
 _ARRAY_ELEMENTS: Final[dict[type, tuple[int, int, Callable[[Any], bytes]]]] = {
     type(None): (0x40, 1, _ENCODERS[type(None)]),
-    bool: (0x56, 0, lambda value: b"\x01" if value else b"\x00"),
+    bool: (0x56, 0, _boolean_byte),
     UInt: (0x70, 1, _wide["uint"]),
     ULong: (0x80, 1, _wide["ulong"]),
     Int: (0x71, 1, _wide["int"]),

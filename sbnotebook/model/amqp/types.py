@@ -65,9 +65,13 @@ class Timestamp(int):
 class Char(str):
     """One Unicode character."""
 
+    __slots__ = ()
+
 
 class Symbol(str):
     """A name from a constrained domain, ASCII."""
+
+    __slots__ = ()
 
 
 class Decimal32(bytes):
@@ -151,7 +155,7 @@ def plain(value: AmqpValue) -> AmqpValue:
         return Timestamp.from_datetime(value)
     for base in (float, str, bytes, list, dict):
         if isinstance(value, base):
-            return base(cast(Any, value))
-    if isinstance(value, (tuple, bytearray, memoryview)):
-        return list(value) if isinstance(value, tuple) else bytes(value)
+            return base(cast("Any", value))
+    if isinstance(value, bytearray):
+        return bytes(value)
     raise TypeError(f"AMQP has no type for {type(value).__name__}.")

@@ -1,0 +1,139 @@
+"""Addresses of queues, topics, subscriptions and their sub-queues."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from sbnotebook.errors import InvalidEntityAddressError
+
+__all__ = ["EntityAddress", "SubQueue"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[\w.~/-]*[A-Za-z0-9_~])?", re.ASCII)
+_SUBSCRIPTION: Final = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?", re.ASCII)
+_MAX_NAME: Final = 260
+_MAX_SUBSCRIPTION: Final = 50
+_HINT: Final = "Write QUEUE, TOPIC or TOPIC/subscriptions/NAME, with /$dlq or /$transfer behind it for a sub-queue"
+
+
+class SubQueue(Enum):
+    """A queue that the service keeps beside an entity: its short name and its path on the wire.
+
+    Source: Service Bus documentation, "Overview of dead-letter queues", "Path to the dead-letter queue".
+    """
+
+    DEAD_LETTER = ("$dlq", "$DeadLetterQueue")
+    TRANSFER_DEAD_LETTER = ("$transfer", "$Transfer/$DeadLetterQueue")
+
+    @property
+    def short(self) -> str:
+        """What users type behind the entity's name."""
+        return self.value[0]
+
+    @property
+    def path(self) -> str:
+        """What stands behind the entity's path on the wire."""
+        return self.value[1]
+
+
+_SUB_QUEUES: Final = {
+    spelling.lower(): sub_queue for sub_queue in SubQueue for spelling in (sub_queue.short, sub_queue.path)
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EntityAddress:
+    """A parsed entity path; two that differ only in upper and lower case are equal, as in Service Bus.
+
+    Args:
+        name: the queue's or topic's name.
+        subscription: the subscription's name, for a subscription of the topic ``name``.
+        sub_queue: which sub-queue is meant, None for the entity itself.
+
+    Example:
+        >>> address = EntityAddress.parse("orders/$dlq")
+        >>> address.name, address.path
+        ('orders', 'orders/$DeadLetterQueue')
+        >>> address == EntityAddress.parse("Orders/$DeadLetterQueue")
+        True
+    """
+
+    name: str
+    subscription: str | None = None
+    sub_queue: SubQueue | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or len(self.name) > _MAX_NAME or "//" in self.name:
+            raise InvalidEntityAddressError(f"{self.name[:80]!r} is not the name of a queue or topic. {_HINT}.")
+        if self.subscription is not None and (
+            not _SUBSCRIPTION.fullmatch(self.subscription) or len(self.subscription) > _MAX_SUBSCRIPTION
+        ):
+            raise InvalidEntityAddressError(f"{self.subscription[:80]!r} is not the name of a subscription. {_HINT}.")
+
+    @classmethod
+    def parse(cls, text: str | EntityAddress) -> EntityAddress:
+        """Read an address as users type it or as the service writes it.
+
+        Args:
+            text: such as ``orders``, ``orders/$dlq``, ``events/subscriptions/audit/$DeadLetterQueue``; an
+                address is returned as it is.
+
+        Raises:
+            InvalidEntityAddressError: the text is none of these.
+        """
+        if isinstance(text, EntityAddress):
+            return text
+        path, sub_queue = _cut_sub_queue(text.strip().strip("/"))
+        parts = path.split("/")
+        if parts[1:] and parts[-2].lower() == "subscriptions" and parts[:-2]:
+            return cls("/".join(parts[:-2]), parts[-1], sub_queue)
+        return cls(path, None, sub_queue)
+
+    @property
+    def path(self) -> str:
+        """The canonical path, as links and management nodes are named on the wire."""
+        return self._joined("Subscriptions", self.sub_queue.path if self.sub_queue else None)
+
+    @property
+    def entity(self) -> EntityAddress:
+        """The entity itself, without the sub-queue."""
+        return replace(self, sub_queue=None)
+
+    @property
+    def dead_letter(self) -> EntityAddress:
+        """The entity's dead-letter queue."""
+        return replace(self, sub_queue=SubQueue.DEAD_LETTER)
+
+    @property
+    def sends_to(self) -> EntityAddress:
+        """Where a message of this place is sent again: the queue, or the subscription's topic."""
+        return EntityAddress(self.name)
+
+    def __str__(self) -> str:
+        return self._joined("subscriptions", self.sub_queue.short if self.sub_queue else None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EntityAddress) and self.path.casefold() == other.path.casefold()
+
+    def __hash__(self) -> int:
+        return hash(self.path.casefold())
+
+    def _joined(self, word: str, sub_queue: str | None) -> str:
+        parts = [self.name]
+        if self.subscription is not None:
+            parts += [word, self.subscription]
+        if sub_queue is not None:
+            parts.append(sub_queue)
+        return "/".join(parts)
+
+
+def _cut_sub_queue(path: str) -> tuple[str, SubQueue | None]:
+    name, dollar, rest = path.partition("/$")
+    if not dollar:
+        return path, None
+    sub_queue = _SUB_QUEUES.get(f"${rest}".lower())
+    if sub_queue is None:
+        raise InvalidEntityAddressError(f"{path[:80]!r} names no known sub-queue. {_HINT}.")
+    return name, sub_queue

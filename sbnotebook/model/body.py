@@ -1,0 +1,118 @@
+"""Message bodies as text: plain, JSON, and the wrappers of the older .NET clients."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from enum import StrEnum
+from typing import Any, Final
+
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model.amqp import AmqpValue, Described, decode
+
+__all__ = ["BodyType", "body_text", "decode_body"]
+
+_DATA_CONTRACT: Final = b"http://schemas.microsoft.com/2003/10/Serialization/"
+# A binary XML document with the one element <string>: element record 0x40 with the name, attribute record
+# 0x08 with the default namespace, then a Chars8, Chars16 or Chars32 text record ([MC-NBFX] 2.2.3).
+_BINARY_STRING: Final = b"@\x06string\x08" + bytes((len(_DATA_CONTRACT),)) + _DATA_CONTRACT
+_TEXT_RECORDS: Final = {0x98: 1, 0x99: 1, 0x9A: 2, 0x9B: 2, 0x9C: 4, 0x9D: 4}
+_XML_STRING: Final = re.compile(
+    r"\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns=\"http://schemas\.microsoft\.com/2003/10/Serialization/\">(.*)</string>\s*",
+    re.DOTALL,
+)
+
+
+class BodyType(StrEnum):
+    """Which AMQP body sections hold the body (AMQP 1.0 section 3.2)."""
+
+    DATA = "data"
+    VALUE = "value"
+    SEQUENCE = "sequence"
+
+
+def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
+    """The body as an AMQP value: bytes for data, the value, or the list of sequences.
+
+    Args:
+        body: for data the bytes themselves; otherwise the AMQP encoding of the value, or of the
+            sequences one behind the other.
+        body_type: how to read them.
+
+    Raises:
+        AmqpDecodeError: the bytes are not what the type says.
+    """
+    if body_type is BodyType.DATA:
+        return body
+    values: list[AmqpValue] = []
+    offset = 0
+    while offset < len(body):
+        value, offset = decode(body, offset)
+        values.append(value)
+    if body_type is BodyType.SEQUENCE:
+        return values
+    if len(values) != 1:
+        raise AmqpDecodeError(f"A value body holds one AMQP value, this one holds {len(values)}.")
+    return values[0]
+
+
+def body_text(body: bytes, body_type: BodyType) -> str | None:
+    r"""The body as text, None when it is not text.
+
+    JSON stays as it was written; the string and XML wrappers of the older .NET clients are taken off; value
+    and sequence bodies are given as text or JSON.
+
+    Example:
+        >>> body_text(b'{"carrier": "UA"}', BodyType.DATA)
+        '{"carrier": "UA"}'
+        >>> body_text(b"\xff\xfe", BodyType.DATA) is None
+        True
+    """
+    if body_type is not BodyType.DATA:
+        return _value_text(body, body_type)
+    unwrapped = _unwrap_binary_string(body)
+    try:
+        text = unwrapped.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    match = _XML_STRING.fullmatch(text)
+    return html.unescape(match[1]) if match else text
+
+
+def _value_text(body: bytes, body_type: BodyType) -> str | None:
+    try:
+        value = decode_body(body, body_type)
+    except AmqpDecodeError:
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return body_text(value, BodyType.DATA)
+    return json.dumps(_json_ready(value), ensure_ascii=False, default=str)
+
+
+def _json_ready(value: Any) -> Any:
+    items: Any = value
+    if isinstance(value, bytes):
+        return body_text(value, BodyType.DATA) or value.hex()
+    if isinstance(value, Described):
+        return _json_ready(value.value)
+    if isinstance(value, list):
+        return [_json_ready(item) for item in items]
+    if isinstance(value, dict):
+        return {str(key): _json_ready(item) for key, item in items.items()}
+    return value
+
+
+def _unwrap_binary_string(body: bytes) -> bytes:
+    if not body.startswith(_BINARY_STRING):
+        return body
+    start = len(_BINARY_STRING)
+    width = _TEXT_RECORDS.get(body[start]) if start < len(body) else None
+    if width is None:
+        return body
+    first = start + 1 + width
+    length = int.from_bytes(body[start + 1 : first], "little")
+    # What may follow the text is the end-element record 0x01.
+    return body[first : first + length] if body[first + length :] in (b"", b"\x01") else body

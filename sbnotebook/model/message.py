@@ -1,0 +1,186 @@
+"""Messages as immutable values: to be sent, peeked, and locked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, Self
+from uuid import UUID
+
+from sbnotebook.model.address import EntityAddress
+from sbnotebook.model.amqp import AmqpValue, encode
+from sbnotebook.model.body import BodyType, body_text, decode_body
+
+__all__ = ["LockedMessage", "Message", "MessageState", "PeekedMessage", "ReceivedMessage"]
+
+DEAD_LETTER_REASON: Final = "DeadLetterReason"
+DEAD_LETTER_ERROR_DESCRIPTION: Final = "DeadLetterErrorDescription"
+RESUBMIT_COUNT: Final = "ResubmitCount"
+
+_REPR_BODY: Final = 60
+
+
+class MessageState(StrEnum):
+    """Where a message stands in its entity (annotation ``x-opt-message-state``)."""
+
+    ACTIVE = "active"
+    DEFERRED = "deferred"
+    SCHEDULED = "scheduled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Message:
+    """A message as a sender writes it.
+
+    Args:
+        body: for ``BodyType.DATA`` the bytes themselves, otherwise AMQP encoded: see :meth:`of_value`.
+        body_type: which AMQP body sections hold the body.
+        message_id: the sender's identifier; the service's duplicate detection looks at it.
+        session_id: the session that the message belongs to.
+        partition_key: keeps messages with the same key on one partition.
+        correlation_id: an identifier of the application's own.
+        subject: what the message is about; other clients call it the label.
+        content_type: of the body, such as ``application/json``.
+        content_encoding: of the body, such as ``gzip``.
+        to: an address of the application's own.
+        reply_to: the address to answer to.
+        reply_to_session_id: the session to answer to.
+        time_to_live: how long the message lives after it was enqueued, None for the entity's default.
+        scheduled_enqueue_time: when the message becomes active, None for at once.
+        application_properties: values by name; their AMQP types are those of :mod:`sbnotebook.model.amqp`.
+
+    Example:
+        >>> message = Message(body=b"{}", subject="UA", application_properties={"attempt": 1})
+        >>> message.body_text
+        '{}'
+    """
+
+    body: bytes = b""
+    body_type: BodyType = BodyType.DATA
+    message_id: str | None = None
+    session_id: str | None = None
+    partition_key: str | None = None
+    correlation_id: str | None = None
+    subject: str | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    time_to_live: timedelta | None = None
+    scheduled_enqueue_time: datetime | None = None
+    application_properties: Mapping[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.application_properties, MappingProxyType):
+            frozen = MappingProxyType(dict(self.application_properties))
+            object.__setattr__(self, "application_properties", frozen)
+
+    @classmethod
+    def of_value(cls, value: AmqpValue, **fields: Any) -> Self:
+        """A message whose body is one AMQP value of any type."""
+        return cls(body=encode(value), body_type=BodyType.VALUE, **fields)
+
+    @classmethod
+    def of_sequence(cls, *sequences: list[AmqpValue], **fields: Any) -> Self:
+        """A message whose body is one or more AMQP sequences."""
+        return cls(body=b"".join(map(encode, sequences)), body_type=BodyType.SEQUENCE, **fields)
+
+    @property
+    def body_text(self) -> str | None:
+        """The body as text, None when it is not text."""
+        return body_text(self.body, self.body_type)
+
+    @property
+    def body_value(self) -> AmqpValue:
+        """The body as an AMQP value: bytes, the value, or the list of sequences."""
+        return decode_body(self.body, self.body_type)
+
+    @property
+    def resubmit_count(self) -> int:
+        """How many times the message was resubmitted, by its property ``ResubmitCount``."""
+        count = self.application_properties.get(RESUBMIT_COUNT)
+        return int(count) if isinstance(count, int) else 0
+
+    def with_changes(self, **changes: Any) -> Self:
+        """The same message with other field values."""
+        return replace(self, **changes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A read-only mapping cannot be pickled, a dict can; Spark and subprocesses need it.
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields["application_properties"] = dict(self.application_properties)
+        return (_rebuild, (type(self), fields))
+
+    def __repr__(self) -> str:
+        shown = {
+            name: value
+            for name in self.__dataclass_fields__
+            if name not in ("body", "application_properties") and (value := getattr(self, name)) is not None
+        }
+        details = ", ".join(f"{name}={value!s}" for name, value in shown.items())
+        return f"{type(self).__name__}({details}, body={self.body[:_REPR_BODY]!r}, {len(self.body)} bytes)"
+
+
+def _rebuild(cls: type[Message], fields: dict[str, Any]) -> Message:
+    return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ReceivedMessage(Message):
+    """A message as the service gave it, with what the service added.
+
+    Args:
+        entity: where the message stands.
+        sequence_number: the service's own number of the message, unique in the entity.
+        enqueued_sequence_number: its number in the entity that it was first sent to.
+        enqueued_time: when the service accepted it, or made it active.
+        expires_at: when it expires, None for never.
+        delivery_count: deliveries that ended without being settled, 0 on the first.
+        state: active, deferred or scheduled.
+        dead_letter_source: the entity that dead-lettered it, known only after forwarding.
+    """
+
+    entity: EntityAddress
+    sequence_number: int
+    enqueued_sequence_number: int | None = None
+    enqueued_time: datetime | None = None
+    expires_at: datetime | None = None
+    delivery_count: int = 0
+    state: MessageState = MessageState.ACTIVE
+    dead_letter_source: str | None = None
+
+    @property
+    def dead_letter_reason(self) -> str | None:
+        """Why the message was dead-lettered (application property ``DeadLetterReason``)."""
+        return _text_or_none(self.application_properties.get(DEAD_LETTER_REASON))
+
+    @property
+    def dead_letter_error_description(self) -> str | None:
+        """What explains the reason (application property ``DeadLetterErrorDescription``)."""
+        return _text_or_none(self.application_properties.get(DEAD_LETTER_ERROR_DESCRIPTION))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PeekedMessage(ReceivedMessage):
+    """A message that was looked at. It is not locked and cannot be settled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LockedMessage(ReceivedMessage):
+    """A message that is held under a lock, and can be settled.
+
+    Args:
+        lock_token: names the lock; it can settle the message from another connection too.
+        locked_until: when the lock ended as it was received; the batch that holds it renews it.
+    """
+
+    lock_token: UUID
+    locked_until: datetime | None = None
+
+
+def _text_or_none(value: AmqpValue) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,25 @@
+"""The settlement library: peek, lock, settle, send and resubmit, asynchronously.
+
+The only part of sbnotebook that imports ``azure``. Whatever is settled or sent, by a magic, a widget, Python or
+Spark, is settled or sent here.
+"""
+
+from sbnotebook.settlement.connection import Connection
+from sbnotebook.settlement.journal import Journal
+from sbnotebook.settlement.lock import LockedBatch
+from sbnotebook.settlement.namespace import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.plan import Limits, Plan, Preview
+from sbnotebook.settlement.process import Policy, RejectMessage
+
+__all__ = [
+    "AsyncEntity",
+    "AsyncNamespace",
+    "Connection",
+    "Journal",
+    "Limits",
+    "LockedBatch",
+    "Plan",
+    "Policy",
+    "Preview",
+    "RejectMessage",
+]

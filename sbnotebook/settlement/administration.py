@@ -1,0 +1,136 @@
+"""The entities of a namespace: listed with their counts, made and removed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from sbnotebook.model import EntityAddress
+from sbnotebook.settlement.connection import Connection
+
+__all__ = ["EntityCounts", "create_queue", "delete_queue", "list_entities"]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityCounts:
+    """How many messages stand in one entity.
+
+    Args:
+        address: the queue, topic or subscription.
+        kind: queue, topic or subscription.
+        active: messages that can be received, deferred ones counted with them.
+        scheduled: messages that become active later.
+        dead_letter: messages in the dead-letter queue.
+        transfer_dead_letter: messages in the transfer dead-letter queue.
+        size_bytes: what the entity holds in all; None where the service does not say.
+    """
+
+    address: EntityAddress
+    kind: str
+    active: int = 0
+    scheduled: int = 0
+    dead_letter: int = 0
+    transfer_dead_letter: int = 0
+    size_bytes: int | None = None
+
+
+async def list_entities(connection: Connection) -> list[EntityCounts]:
+    """Queues, then topics each with their subscriptions, by name.
+
+    Each entity's counts are a management operation, which the service throttles: do not ask often.
+    Source: Service Bus documentation, "Message counters" and "Throttling operations".
+    """
+    async with _client(connection) as client:
+        queues = [_queue(counts) async for counts in client.list_queues_runtime_properties()]
+        found = sorted(queues, key=lambda counts: counts.address.path.casefold())
+        topics = [topic async for topic in client.list_topics_runtime_properties()]
+        for topic in sorted(topics, key=lambda topic: topic.name.casefold()):
+            found.append(_topic(topic))
+            subscriptions = client.list_subscriptions_runtime_properties(topic.name)
+            found += [_subscription(topic.name, counts) async for counts in subscriptions]
+        return found
+
+
+async def create_queue(
+    connection: Connection,
+    name: str,
+    *,
+    lock_duration: timedelta | None = None,
+    max_delivery_count: int | None = None,
+) -> None:
+    """Make a queue.
+
+    Args:
+        connection: the namespace.
+        name: the queue's name.
+        lock_duration: how long a lock lasts, None for the service's default of a minute.
+        max_delivery_count: deliveries until a message is dead-lettered, None for the service's default of 10.
+
+    Raises:
+        azure.core.exceptions.ResourceExistsError: there is an entity of this name.
+    """
+    options: dict[str, Any] = {"lock_duration": lock_duration, "max_delivery_count": max_delivery_count}
+    async with _client(connection) as client:
+        await client.create_queue(name, **{key: value for key, value in options.items() if value is not None})
+
+
+async def delete_queue(connection: Connection, name: str) -> None:
+    """Remove a queue with all of its messages; they cannot be had back."""
+    async with _client(connection) as client:
+        await client.delete_queue(name)
+
+
+@asynccontextmanager
+async def _client(connection: Connection) -> AsyncGenerator[ServiceBusAdministrationClient]:
+    # The administration client speaks https only, also to an emulator that has no certificate.
+    options: dict[str, Any] = {"transport": _PlainHttpTransport()} if connection.is_emulator else {}
+    if connection.connection_string is not None:
+        client = ServiceBusAdministrationClient.from_connection_string(connection.connection_string, **options)
+    else:
+        client = ServiceBusAdministrationClient(*connection.host_and_credential(), **options)
+    async with client:
+        yield client
+
+
+class _PlainHttpTransport(AioHttpTransport):
+    async def send(self, request: Any, **config: Any) -> Any:
+        request.url = request.url.replace("https://", "http://", 1)
+        parent: Any = super()
+        return await parent.send(request, **config)
+
+
+def _queue(counts: Any) -> EntityCounts:
+    return EntityCounts(
+        address=EntityAddress(counts.name),
+        kind="queue",
+        active=counts.active_message_count,
+        scheduled=counts.scheduled_message_count,
+        dead_letter=counts.dead_letter_message_count,
+        transfer_dead_letter=counts.transfer_dead_letter_message_count,
+        size_bytes=counts.size_in_bytes,
+    )
+
+
+def _topic(counts: Any) -> EntityCounts:
+    return EntityCounts(
+        address=EntityAddress(counts.name),
+        kind="topic",
+        scheduled=counts.scheduled_message_count,
+        size_bytes=counts.size_in_bytes,
+    )
+
+
+def _subscription(topic: str, counts: Any) -> EntityCounts:
+    return EntityCounts(
+        address=EntityAddress(topic, counts.name),
+        kind="subscription",
+        active=counts.active_message_count,
+        dead_letter=counts.dead_letter_message_count,
+        transfer_dead_letter=counts.transfer_dead_letter_message_count,
+    )

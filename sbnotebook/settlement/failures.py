@@ -1,0 +1,79 @@
+"""What an exception of the SDK says about one message's outcome."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from azure.servicebus.exceptions import (
+    MessageAlreadySettled,
+    MessageLockLostError,
+    MessageNotFoundError,
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+    SessionLockLostError,
+)
+
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
+from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement.connection import scrub
+
+__all__ = ["outcome_of_error"]
+
+_TRACKING_ID: Final = re.compile(r"(?i)tracking-?id\s*[:=]\s*([^,\s]+)")
+_MAX_DESCRIPTION: Final = 500
+
+# The first that fits wins. Nobody answered a request that timed out or lost its connection: its outcome is unknown.
+_STATUSES: Final[tuple[tuple[type[BaseException], OutcomeStatus], ...]] = (
+    (MessageLockLostError, OutcomeStatus.LOCK_LOST),
+    (SessionLockLostError, OutcomeStatus.LOCK_LOST),
+    (MessageAlreadySettled, OutcomeStatus.ALREADY_SETTLED),
+    (MessageNotFoundError, OutcomeStatus.NOT_FOUND),
+    (MessageSizeExceededError, OutcomeStatus.FAILED),
+    (MessagingEntityNotFoundError, OutcomeStatus.FAILED),
+    (MessagingEntityDisabledError, OutcomeStatus.FAILED),
+    (ServiceBusAuthenticationError, OutcomeStatus.FAILED),
+    (ServiceBusAuthorizationError, OutcomeStatus.FAILED),
+    (ServiceBusQuotaExceededError, OutcomeStatus.FAILED),
+    (ServiceBusServerBusyError, OutcomeStatus.FAILED),
+    (OperationTimeoutError, OutcomeStatus.UNCONFIRMED),
+    (ServiceBusConnectionError, OutcomeStatus.UNCONFIRMED),
+    (ServiceBusCommunicationError, OutcomeStatus.UNCONFIRMED),
+    (ServiceBusError, OutcomeStatus.FAILED),
+)
+
+
+def outcome_of_error(
+    error: BaseException, *, verb: str, entity: EntityAddress, sequence_number: int | None, message_id: str | None
+) -> Outcome:
+    """The outcome that an exception stands for; one that nobody knows is UNCONFIRMED, never a success.
+
+    Example:
+        >>> orders = EntityAddress("orders")
+        >>> outcome_of_error(MessageLockLostError(), verb="complete", entity=orders, sequence_number=7, message_id=None)
+        ... # doctest: +ELLIPSIS
+        Outcome(status=<OutcomeStatus.LOCK_LOST: 'lock lost'>, ...)
+    """
+    condition, retryable = sdk_internals.condition_of(error)
+    text = scrub(" ".join(str(error).split()))
+    tracking = _TRACKING_ID.search(text)
+    return Outcome(
+        status=next((status for kind, status in _STATUSES if isinstance(error, kind)), OutcomeStatus.UNCONFIRMED),
+        verb=verb,
+        entity=entity,
+        sequence_number=sequence_number,
+        message_id=message_id,
+        condition=condition or type(error).__name__,
+        description=text[:_MAX_DESCRIPTION],
+        tracking_id=tracking[1] if tracking else None,
+        retryable=retryable,
+    )

@@ -1,0 +1,154 @@
+"""What was intended, sent and completed, on disk, so that a crash in between can be mended."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import platformdirs
+
+from sbnotebook.errors import ConfigurationError
+
+__all__ = ["Journal", "ResubmitEntry", "ResubmitState"]
+
+_VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE resubmits (
+    id INTEGER PRIMARY KEY,
+    namespace TEXT NOT NULL,
+    source TEXT NOT NULL,
+    sequence_number INTEGER NOT NULL,
+    message_id TEXT,
+    destination TEXT NOT NULL,
+    clone_id TEXT NOT NULL,
+    state TEXT NOT NULL,
+    changed TEXT NOT NULL
+);
+CREATE INDEX resubmits_by_state ON resubmits (namespace, state);
+"""
+
+
+class ResubmitState(StrEnum):
+    """How far one resubmit came."""
+
+    INTENDED = "intended"
+    """The clone may have been sent or not."""
+    SENT = "sent"
+    """The clone is confirmed, the original is not completed yet."""
+    DONE = "done"
+    """The clone is confirmed and the original is completed."""
+    NOT_SENT = "not sent"
+    """The service refused the clone; the original is where it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResubmitEntry:
+    """One message's resubmit.
+
+    Args:
+        namespace: the host that both entities are on.
+        source: the entity that the original stands in.
+        sequence_number: the original's.
+        message_id: the original's.
+        destination: where the clone goes.
+        clone_id: the clone's message id, derived from the original's.
+        state: how far it came.
+    """
+
+    namespace: str
+    source: str
+    sequence_number: int
+    message_id: str | None
+    destination: str
+    clone_id: str
+    state: ResubmitState = ResubmitState.INTENDED
+
+
+class Journal:
+    """The journal of one user on one machine, an SQLite file that only the owner can read.
+
+    Args:
+        path: the file; None for the one in the user's data directory.
+
+    Raises:
+        ConfigurationError: the file is not a journal, or is one of a later version; it is left as it is.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or platformdirs.user_data_path("sbnotebook") / "journal.sqlite"
+        self._database: sqlite3.Connection | None = None
+
+    def intend(self, entries: Sequence[ResubmitEntry]) -> list[int]:
+        """Write intentions, on disk before this returns; the ids are for :meth:`mark`."""
+        now = datetime.now(UTC).isoformat()
+        ids: list[int] = []
+        with self._transaction() as database:
+            for e in entries:
+                cursor = database.execute(
+                    "INSERT INTO resubmits (namespace, source, sequence_number, message_id, destination, clone_id,"
+                    " state, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (e.namespace, e.source, e.sequence_number, e.message_id, e.destination, e.clone_id, e.state, now),
+                )
+                ids.append(cursor.lastrowid or 0)
+        return ids
+
+    def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
+        """Write how far resubmits came, on disk before this returns."""
+        now = datetime.now(UTC).isoformat()
+        with self._transaction() as database:
+            database.executemany(
+                "UPDATE resubmits SET state = ?, changed = ? WHERE id = ?", [(state, now, entry) for entry in ids]
+            )
+
+    def unfinished(self, namespace: str) -> list[ResubmitEntry]:
+        """Resubmits of a namespace that were begun and not ended, oldest first."""
+        with self._transaction() as database:
+            rows = database.execute(
+                "SELECT namespace, source, sequence_number, message_id, destination, clone_id, state FROM resubmits"
+                " WHERE namespace = ? AND state IN (?, ?) ORDER BY id",
+                (namespace, ResubmitState.INTENDED, ResubmitState.SENT),
+            ).fetchall()
+        return [ResubmitEntry(*row[:-1], state=ResubmitState(row[-1])) for row in rows]
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        if self._database is None:
+            self._database = self._open()
+        with self._database as database:
+            yield database
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made by hand, so that the file is never readable by others, not even for a moment.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        database = sqlite3.connect(self.path, check_same_thread=False, timeout=30)
+        try:
+            known = _prepare(database)
+        except sqlite3.DatabaseError:
+            known = False
+        if not known:
+            database.close()
+            raise ConfigurationError(f"{self.path} is not a journal of this version of sbnotebook: move it away.")
+        return database
+
+
+def _prepare(database: sqlite3.Connection) -> bool:
+    """Make the tables in a new file; False when the file is something else."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version == 0 and not database.execute("SELECT 1 FROM sqlite_master").fetchall():
+        database.executescript(f"PRAGMA journal_mode = WAL; {_SCHEMA} PRAGMA user_version = {_VERSION};")
+        return True
+    return version == _VERSION

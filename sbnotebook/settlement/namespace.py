@@ -1,0 +1,263 @@
+"""The asynchronous library: a namespace and its entities."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from sbnotebook.model import (
+    Decision,
+    EntityAddress,
+    LockedMessage,
+    Message,
+    MessageState,
+    PeekedMessage,
+    ReceivedMessage,
+    Report,
+    Resubmit,
+)
+from sbnotebook.settlement import administration
+from sbnotebook.settlement.connection import Connection
+from sbnotebook.settlement.journal import Journal
+from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR, LockedBatch
+from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.plan import Edit, Limits, Plan
+from sbnotebook.settlement.process import Policy, Processor, process
+from sbnotebook.settlement.renewal import Clock
+from sbnotebook.settlement.resubmit import Resubmitter
+from sbnotebook.settlement.send import SenderPool, send_many
+from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
+
+__all__ = ["AsyncEntity", "AsyncNamespace"]
+
+
+class AsyncNamespace:
+    """A Service Bus namespace. Use it as an asynchronous context manager, or call :meth:`close`.
+
+    Args:
+        connection: how it is reached.
+        journal: where resubmits are written down, None for the user's own.
+        clock: where the time of locks comes from, None for the machine's clock.
+
+    Example:
+        >>> async def first_ten(connection_string: str) -> list[PeekedMessage]:
+        ...     async with AsyncNamespace(Connection(connection_string)) as namespace:
+        ...         return await namespace.entity("orders/$dlq").peek(10)
+    """
+
+    def __init__(self, connection: Connection, *, journal: Journal | None = None, clock: Clock | None = None) -> None:
+        self.connection = connection
+        self.journal = journal or Journal()
+        self.clock = clock
+        self._peekers: dict[EntityAddress, Peeker] = {}
+        self._pools: dict[EntityAddress, SenderPool] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def host(self) -> str:
+        """The namespace's host name."""
+        return self.connection.host or ""
+
+    def entity(self, address: str | EntityAddress) -> AsyncEntity:
+        """A queue, topic, subscription or sub-queue by its address. Nothing is asked of the service yet.
+
+        Raises:
+            InvalidEntityAddressError: the text is not an address.
+        """
+        return AsyncEntity(self, EntityAddress.parse(address))
+
+    async def entities(self) -> list[administration.EntityCounts]:
+        """All entities with their counts; a management operation for each, so do not ask often."""
+        return await administration.list_entities(self.connection)
+
+    async def create_queue(
+        self, name: str, *, lock_duration: timedelta | None = None, max_delivery_count: int | None = None
+    ) -> None:
+        """Make a queue: see :func:`sbnotebook.settlement.administration.create_queue`."""
+        await administration.create_queue(
+            self.connection, name, lock_duration=lock_duration, max_delivery_count=max_delivery_count
+        )
+
+    async def delete_queue(self, name: str) -> None:
+        """Remove a queue with all of its messages; they cannot be had back."""
+        await administration.delete_queue(self.connection, name)
+
+    def peeker(self, address: EntityAddress) -> Peeker:
+        """The warm peeker of an entity."""
+        return self._peekers.setdefault(address, Peeker(self.connection, address))
+
+    def pool(self, address: EntityAddress) -> SenderPool:
+        """The warm senders to an entity."""
+        return self._pools.setdefault(address, SenderPool(self.connection, address))
+
+    async def close(self) -> None:
+        """Close all connections; batches that are still open must be closed before."""
+        peekers, self._peekers = list(self._peekers.values()), {}
+        pools, self._pools = list(self._pools.values()), {}
+        for part in (*peekers, *pools):
+            await part.close()
+        await self.connection.close()
+        self.journal.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.host}>"
+
+
+class AsyncEntity:
+    """One queue, topic, subscription or sub-queue: what can be done there.
+
+    Args:
+        namespace: where it is.
+        address: which one.
+    """
+
+    def __init__(self, namespace: AsyncNamespace, address: EntityAddress) -> None:
+        self.namespace = namespace
+        self.address = address
+
+    def pages(
+        self,
+        *,
+        from_sequence_number: int = 1,
+        to_sequence_number: int | None = None,
+        max_messages: int | None = None,
+        state: MessageState | None = None,
+    ) -> AsyncIterator[list[PeekedMessage]]:
+        """Peek page after page to the end: see :meth:`sbnotebook.settlement.peek.Peeker.pages`."""
+        return self.namespace.peeker(self.address).pages(
+            from_sequence_number=from_sequence_number,
+            to_sequence_number=to_sequence_number,
+            max_messages=max_messages,
+            state=state,
+        )
+
+    async def peek(
+        self,
+        max_messages: int | None = None,
+        *,
+        from_sequence_number: int = 1,
+        to_sequence_number: int | None = None,
+        state: MessageState | None = None,
+        progress: Progress | None = None,
+    ) -> list[PeekedMessage]:
+        """Look at messages without locking them.
+
+        Args:
+            max_messages: how many at most, None for all of them.
+            from_sequence_number: where to begin, included.
+            to_sequence_number: where to stop, included; None for the end.
+            state: only messages in this state.
+            progress: told of every page, in messages.
+        """
+        found: list[PeekedMessage] = []
+        async for page in self.pages(
+            from_sequence_number=from_sequence_number,
+            to_sequence_number=to_sequence_number,
+            max_messages=max_messages,
+            state=state,
+        ):
+            found += page
+            if progress is not None:
+                progress(len(page))
+        return found
+
+    def batch(self, *, renew_for: timedelta = DEFAULT_RENEW_FOR) -> LockedBatch:
+        """An empty batch to lock messages with; open it as an asynchronous context manager."""
+        return LockedBatch(self.namespace.connection, self.address, renew_for=renew_for, clock=self.namespace.clock)
+
+    def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
+        """A plan to settle messages that are held.
+
+        Args:
+            batch: the open batch that holds them.
+            decision: complete, abandon, dead-letter, defer or release.
+            messages: which ones, all that are held by default.
+
+        Raises:
+            DecisionError: the decision is not possible here.
+        """
+        check_decision(decision, self.address)
+        chosen = tuple(batch.messages if messages is None else messages)
+
+        async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+            return await batch.settle(plan.decision, chosen, max_in_flight=limits.max_in_flight, progress=progress)
+
+        return Plan(self.address, decision, chosen, carry_out)
+
+    def plan_resubmit(
+        self, messages: Iterable[ReceivedMessage], decision: Resubmit | None = None, *, edit: Edit | None = None
+    ) -> Plan:
+        """A plan to send clones of messages that stand here and to complete the originals.
+
+        Args:
+            messages: which ones, as they were peeked.
+            decision: where to, how much later and how often; by default to the entity itself, at once.
+            edit: gives the message to send for each message.
+
+        Raises:
+            DecisionError: the messages cannot go there.
+        """
+        destination = (decision.to if decision else None) or self.address.sends_to
+        decision = replace(decision or Resubmit(), to=destination)
+
+        async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+            resubmitter = Resubmitter(
+                self.namespace.host, self.namespace.journal, decision, self.batch(), self.namespace.pool(destination)
+            )
+            return await resubmitter.run(plan, limits, progress)
+
+        return Plan(self.address, decision, tuple(messages), carry_out, edit)
+
+    async def send(
+        self,
+        messages: Iterable[Message],
+        *,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        batch_size: int | None = None,
+        rate: float | None = None,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Send messages here and wait for every confirmation: see :func:`sbnotebook.settlement.send.send_many`."""
+        outcomes = await send_many(
+            self.namespace.pool(self.address),
+            messages,
+            max_in_flight=max_in_flight,
+            batch_size=batch_size,
+            rate=rate,
+            progress=progress,
+        )
+        return Report(outcomes)
+
+    async def process(
+        self,
+        function: Processor,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        max_messages: int | None = None,
+        max_wait: float = 2.0,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Consume messages with a function: see :func:`sbnotebook.settlement.process.process`."""
+        return await process(
+            self.batch(),
+            function,
+            policy=policy or Policy(),
+            limits=limits or Limits(),
+            max_messages=max_messages,
+            max_wait=max_wait,
+            progress=progress,
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address} on {self.namespace.host}>"

@@ -1,0 +1,92 @@
+"""Looking at messages without locking them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
+from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement.connection import Connection
+from sbnotebook.settlement.conversion import peeked_from_payload
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusReceiver
+
+__all__ = ["PAGE", "Peeker"]
+
+PAGE: Final = 250
+"""Messages asked for at once; the service gives no more (azure-sdk-for-python issue 26643), and often fewer."""
+
+
+class Peeker:
+    """Peeks one entity over one receiver that is kept warm.
+
+    Args:
+        connection: the namespace.
+        address: a queue, a subscription, or a sub-queue of one.
+    """
+
+    def __init__(self, connection: Connection, address: EntityAddress) -> None:
+        self._connection = connection
+        self._address = address
+        self._receiver: ServiceBusReceiver | None = None
+        self._busy = anyio.Lock()
+
+    async def page(self, from_sequence_number: int, count: int = PAGE) -> list[PeekedMessage]:
+        """The next messages from a sequence number on, in its order; none when there are no more.
+
+        A page may be shorter than asked for although more messages follow.
+        """
+        payloads = await self.payloads(from_sequence_number, count)
+        return [peeked_from_payload(payload, self._address) for payload in payloads]
+
+    async def payloads(self, from_sequence_number: int, count: int = PAGE) -> list[bytes]:
+        """The same page as AMQP bytes."""
+        async with self._busy:  # a receiver is not safe to share between tasks
+            if self._receiver is None:
+                self._receiver = self._connection.peeker(self._address)
+            return await sdk_internals.peek_payloads(self._receiver, from_sequence_number, count)
+
+    async def pages(
+        self,
+        *,
+        from_sequence_number: int = 1,
+        to_sequence_number: int | None = None,
+        max_messages: int | None = None,
+        state: MessageState | None = None,
+    ) -> AsyncIterator[list[PeekedMessage]]:
+        """Page after page to the end, or until ``max_messages`` were given.
+
+        Args:
+            from_sequence_number: where to begin; that number included.
+            to_sequence_number: where to stop, that number included; None for the end of the entity.
+            max_messages: how many messages to give at most, None for all.
+            state: only messages in this state; the others are passed over.
+        """
+        given, start = 0, from_sequence_number
+        while max_messages is None or given < max_messages:
+            wanted = PAGE if max_messages is None or state is not None else min(PAGE, max_messages - given)
+            page = await self.page(start, wanted)
+            if not page:
+                return
+            start = page[-1].sequence_number + 1
+            kept = [m for m in page if (state is None or m.state is state)]
+            past_the_end = to_sequence_number is not None and page[-1].sequence_number > to_sequence_number
+            if to_sequence_number is not None:
+                kept = [message for message in kept if message.sequence_number <= to_sequence_number]
+            if max_messages is not None:
+                kept = kept[: max_messages - given]
+            given += len(kept)
+            if kept:
+                yield kept
+            if past_the_end:
+                return
+
+    async def close(self) -> None:
+        """Close the receiver; the next page opens another."""
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            await receiver.close()

@@ -1,0 +1,156 @@
+"""Plans: messages and a decision, to be looked at before they are carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, Message, ReceivedMessage, Report, Resubmit
+from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
+
+__all__ = ["Change", "Edit", "Limits", "Plan", "Preview"]
+
+Edit = Callable[[ReceivedMessage], Message]
+"""Gives the message that is sent in place of the one it is given; ``message.with_changes(…)`` makes one."""
+
+_SHOWN_VALUE: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How fast a plan is carried out.
+
+    Args:
+        max_in_flight: transfers or settlements that wait for their answer at once.
+        rate: messages a second at most, None for no limit.
+
+    Raises:
+        ConfigurationError: a limit that cannot be.
+    """
+
+    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_in_flight < 1 or (self.rate is not None and self.rate <= 0):
+            raise ConfigurationError("max_in_flight is 1 or more, and rate is above 0 messages a second.")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field of one message before and after an edit, as text."""
+
+    sequence_number: int
+    field: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a plan would do.
+
+    Args:
+        sentence: the plan in words and numbers.
+        messages: the first messages of it.
+        changes: what the edit changes in these.
+    """
+
+    sentence: str
+    messages: tuple[ReceivedMessage, ...]
+    changes: tuple[Change, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [self.sentence]
+        lines += [f"  #{c.sequence_number} {c.field}: {c.before!r} -> {c.after!r}" for c in self.changes]
+        return "\n".join(lines)
+
+
+class CarryOut(Protocol):
+    """Carries a plan out; the part of the library that made the plan gives it."""
+
+    def __call__(self, plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
+        """Carry the plan out and report."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Messages and what is to be done with them. Making one does nothing; applying it does.
+
+    Args:
+        entity: where the messages stand.
+        decision: what is to be done.
+        messages: with which messages.
+        edit: changes what a resubmit sends, None for nothing.
+    """
+
+    entity: EntityAddress
+    decision: Decision
+    messages: tuple[ReceivedMessage, ...]
+    carry_out: CarryOut = field(repr=False)
+    edit: Edit | None = field(default=None, repr=False)
+
+    def preview(self, rows: int = 5) -> Preview:
+        """What applying would do, without doing it.
+
+        Args:
+            rows: how many messages are shown, and edited to show the changes.
+        """
+        shown = self.messages[:rows]
+        changes = tuple(change for message in shown for change in _changes(message, self.edit)) if self.edit else ()
+        return Preview(self._sentence(), shown, changes)
+
+    async def apply(self, limits: Limits | None = None, progress: Progress | None = None) -> Report:
+        """Carry the plan out.
+
+        Args:
+            limits: how fast.
+            progress: told of every message that is finished.
+
+        Returns:
+            An outcome for each of the messages.
+        """
+        if not self.messages:
+            return Report()
+        return await self.carry_out(self, limits or Limits(), progress)
+
+    def _sentence(self) -> str:
+        count = len(self.messages)
+        what = f"{self.decision.verb} {count:,} message{'s' if count != 1 else ''} of {self.entity}"
+        return f"{what}{_details(self.decision)}{', edited' if self.edit else ''}."
+
+
+def _details(decision: Decision) -> str:
+    match decision:
+        case Resubmit(to, delay, max_resubmits):
+            parts = [f" to {to}" if to else ""]
+            parts.append(f", {delay} later" if delay else "")
+            parts.append(f", at most {max_resubmits} times each" if max_resubmits else "")
+            return "".join(parts)
+        case DeadLetter(reason, _):
+            return f" with the reason {reason!r}" if reason else ""
+        case Abandon():
+            return "; this raises their delivery counts"
+        case _:
+            return ""
+
+
+def _changes(message: ReceivedMessage, edit: Edit) -> list[Change]:
+    edited = edit(message)
+    number = message.sequence_number
+    names = [name for name in Message.__dataclass_fields__ if name not in ("body", "application_properties")]
+    pairs = [(name, getattr(message, name), getattr(edited, name)) for name in names]
+    pairs.append(("body", message.body_text or message.body, edited.body_text or edited.body))
+    keys = dict.fromkeys((*message.application_properties, *edited.application_properties))
+    pairs += [
+        (f"property {key}", message.application_properties.get(key), edited.application_properties.get(key))
+        for key in keys
+    ]
+    return [
+        Change(number, name, str(before)[:_SHOWN_VALUE], str(after)[:_SHOWN_VALUE])
+        for name, before, after in pairs
+        if before != after
+    ]
