@@ -13,10 +13,10 @@ help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 setup: ## Set up .venv with the locked packages, Java and Chromium
-	@$(PYTHON) scripts/bootstrap.py
+	@$(PYTHON) -m scripts.bootstrap
 
 demo: ## Set up, then run the main job on real data against the emulator
-	@$(PYTHON) scripts/bootstrap.py environment java
+	@$(PYTHON) -m scripts.bootstrap environment java
 	@$(BIN)/sbnotebook demo
 
 test: setup ## Set up, then check

@@ -1,3 +1,107 @@
-"""The notebook kit for Azure Service Bus."""
+"""The notebook kit for Azure Service Bus.
+
+Every public name is loaded when it is first used, so that ``import sbnotebook`` is quick and loads none of the
+packages behind it::
+
+    import sbnotebook
+
+    namespace = sbnotebook.connect("emulator")
+
+In a notebook, ``%load_ext sbnotebook`` adds the magics.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from sbnotebook.client import Entity, Namespace, connect
+    from sbnotebook.errors import (
+        AmqpDecodeError,
+        BatchClosedError,
+        ConfigurationError,
+        DecisionError,
+        EmulatorError,
+        EmulatorStartError,
+        InvalidEntityAddressError,
+        MissingExtraError,
+        ProtocolViolationError,
+        SbNotebookError,
+        SettlementFailedError,
+    )
+    from sbnotebook.model import (
+        Abandon,
+        Complete,
+        DeadLetter,
+        Defer,
+        EntityAddress,
+        LockedMessage,
+        Message,
+        Outcome,
+        OutcomeStatus,
+        PeekedMessage,
+        Release,
+        Report,
+        Resubmit,
+        SubQueue,
+    )
+    from sbnotebook.settlement import AsyncNamespace
+
+__all__ = [
+    "Abandon",
+    "AmqpDecodeError",
+    "AsyncNamespace",
+    "BatchClosedError",
+    "Complete",
+    "ConfigurationError",
+    "DeadLetter",
+    "DecisionError",
+    "Defer",
+    "EmulatorError",
+    "EmulatorStartError",
+    "Entity",
+    "EntityAddress",
+    "InvalidEntityAddressError",
+    "LockedMessage",
+    "Message",
+    "MissingExtraError",
+    "Namespace",
+    "Outcome",
+    "OutcomeStatus",
+    "PeekedMessage",
+    "ProtocolViolationError",
+    "Release",
+    "Report",
+    "Resubmit",
+    "SbNotebookError",
+    "SettlementFailedError",
+    "SubQueue",
+    "connect",
+]
 
 __version__ = "0.1.0"
+
+# Errors live in errors, values in model; these are elsewhere.
+_HOMES: Final = {"AsyncNamespace": "settlement", "Entity": "client", "Namespace": "client", "connect": "client"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from the package it lives in (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module 'sbnotebook' has no attribute {name!r}")
+    home = _HOMES.get(name, "errors" if name.endswith("Error") else "model")
+    value = getattr(import_module(f"sbnotebook.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(ipython: InteractiveShell) -> None:
+    """Register the magics; called by ``%load_ext sbnotebook``."""
+    import_module("sbnotebook.magics").load_ipython_extension(ipython)

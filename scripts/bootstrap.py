@@ -2,7 +2,7 @@
 
 Standard library only, because it runs before anything is installed. Each part can be asked for by name::
 
-    python3 scripts/bootstrap.py [environment] [java] [chromium]
+    python3 -m scripts.bootstrap [environment] [java] [chromium]
 
 - environment: ``.venv`` with uv, the locked packages and this project itself (editable).
 - java: Java 17 or newer, for Spark.
@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["PARTS", "BootstrapError", "find_chromium", "java_version", "main"]
+__all__ = ["PARTS", "BootstrapError", "find_chromium", "main"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON: Final = (3, 11)
@@ -129,6 +128,9 @@ def install_locked(root: Path, python: Path) -> None:
 
 def set_up_java() -> None:
     """Make sure that Spark will find Java 17 or newer."""
+    # The doctor needs the standard library only, so it can be asked before anything is installed.
+    from sbnotebook.doctor import java_version
+
     home = os.environ.get("JAVA_HOME")
     version = java_version(home)
     if version >= OLDEST_JAVA:
@@ -141,22 +143,6 @@ def set_up_java() -> None:
     if java_version(home) < OLDEST_JAVA:
         message = f"{what} is needed, and the java that is found first is older: set JAVA_HOME to a newer one."
         raise BootstrapError(message)
-
-
-def java_version(home: str | None) -> int:
-    """Return the major version of the Java that Spark would start, 0 if there is none.
-
-    Args:
-        home: the value of JAVA_HOME; without it, Spark takes the ``java`` on the PATH.
-    """
-    java = str(Path(home, "bin", "java")) if home else "java"
-    try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    except OSError:
-        return 0
-    # Java 8 and older call themselves 1.8.
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return int(found[1]) if found else 0
 
 
 def set_up_chromium() -> None:

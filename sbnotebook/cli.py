@@ -1,0 +1,104 @@
+"""The command line: ``sbnotebook demo | emulator | lab | doctor``.
+
+What a command needs is imported when that command runs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from sbnotebook.errors import MissingExtraError, SbNotebookError
+
+__all__ = ["app", "main"]
+
+app: Final = typer.Typer(
+    help="The notebook kit for Azure Service Bus.",
+    no_args_is_help=True,
+    add_completion=False,
+    # They would show local variables, and a connection string may be among them.
+    pretty_exceptions_enable=False,
+)
+
+# The command's own parser reads everything behind its name, --help too.
+_PASS_ON: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+# A wheel carries the tutorials inside the package, a source tree beside it.
+_TUTORIALS: Final = (Path(__file__).parent / "tutorials", Path(__file__).parent.parent / "notebooks")
+
+
+def main() -> None:
+    """Run the command line; an error of our own is one line, and ends with exit code 2."""
+    try:
+        app()
+    except SbNotebookError as error:
+        print(f"sbnotebook: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
+
+
+@app.command(context_settings=_PASS_ON)
+def demo(context: typer.Context) -> None:
+    """Run the main job on real data against the emulator."""
+    _run("sbnotebook.demo.command", context)
+
+
+@app.command(context_settings=_PASS_ON)
+def emulator(context: typer.Context) -> None:
+    """Start the emulator and print its connection string."""
+    _run("sbnotebook.emulator.command", context)
+
+
+@app.command()
+def lab(
+    folder: Annotated[Path, typer.Argument(help="Where the tutorials are copied to.")] = Path("sbnotebook-tutorials"),
+    *,
+    browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
+) -> None:
+    """Open JupyterLab on a copy of the tutorials; what you changed there stays."""
+    if find_spec("jupyterlab") is None:
+        raise MissingExtraError("sbnotebook lab", "lab")
+    _copy_tutorials(folder)
+    options = [] if browser else ["--no-browser"]
+    raise typer.Exit(subprocess.run([sys.executable, "-m", "jupyterlab", *options], cwd=folder, check=False).returncode)
+
+
+@app.command()
+def doctor() -> None:
+    """Check Python, Java, PySpark, the widgets and the connection, and say how to mend what is missing."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from sbnotebook.doctor import State, examine
+
+    colours = {State.GOOD: "green", State.OPTIONAL: "yellow", State.MISSING: "red"}
+    table = Table("", "State", "Found", "What to do")
+    findings = examine()
+    for finding in findings:
+        state = Text(finding.state.value, style=colours[finding.state])
+        # As Text, because what was found could look like markup.
+        table.add_row(finding.subject, state, Text(finding.found), Text(finding.remedy))
+    Console().print(table)
+    if any(finding.state is State.MISSING for finding in findings):
+        raise typer.Exit(1)
+
+
+def _run(module: str, context: typer.Context) -> None:
+    """Hand the rest of the line to the typer app of a command's own module."""
+    command: typer.Typer = import_module(module).app
+    code = command(context.args, prog_name=context.command_path, standalone_mode=False)
+    raise typer.Exit(code or 0)
+
+
+def _copy_tutorials(folder: Path) -> None:
+    source = next(path for path in _TUTORIALS if path.is_dir())
+    folder.mkdir(parents=True, exist_ok=True)
+    for tutorial in sorted(source.glob("*.ipynb")):
+        if not (folder / tutorial.name).exists():
+            shutil.copy(tutorial, folder)

@@ -1,0 +1,181 @@
+"""Looks at what sbnotebook needs on this machine, and says how to mend what is missing.
+
+Standard library only: it must run, and be right, where the rest is not installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Finding", "State", "examine", "java_version"]
+
+_OLDEST_PYTHON: Final = (3, 11)
+_OLDEST_JAVA: Final = 17
+_OLDEST_PYSPARK: Final = (4, 2)
+_AMQPS_PORT: Final = 5671
+_REACH_SECONDS: Final = 5.0
+
+
+class State(Enum):
+    """How one thing was found."""
+
+    GOOD = "good"
+    OPTIONAL = "not there, not always needed"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's report.
+
+    Attributes:
+        subject: what was looked at.
+        state: how it was found.
+        found: what is there, never a secret.
+        remedy: what to do about it; empty when it is good.
+    """
+
+    subject: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+def examine(environment: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Look at everything that sbnotebook uses.
+
+    Args:
+        environment: where JAVA_HOME and the connection are looked up.
+
+    Returns:
+        One finding for each: Python, the packages, PySpark, Java, the widgets and the connection.
+    """
+    spark = _pyspark()
+    return [
+        _python(),
+        _packages(),
+        spark,
+        _java(environment.get("JAVA_HOME"), needed=spark.state is State.GOOD),
+        _widgets(),
+        _connection(environment),
+    ]
+
+
+def java_version(home: str | None) -> int:
+    """Return the major version of the Java that Spark would start, 0 if there is none.
+
+    Args:
+        home: the value of JAVA_HOME; without it, Spark takes the ``java`` on the PATH.
+    """
+    java = str(Path(home, "bin", "java")) if home else "java"
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return 0
+    # Java 8 and older call themselves 1.8.
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(found[1]) if found else 0
+
+
+def _python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info >= _OLDEST_PYTHON:
+        return Finding("Python", State.GOOD, found)
+    return Finding("Python", State.MISSING, found, "Install Python 3.11 or newer.")
+
+
+def _packages() -> Finding:
+    try:
+        needed = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in requires("sbnotebook") or [] if ";" not in line]
+        own = version("sbnotebook")
+    except PackageNotFoundError:
+        return Finding("sbnotebook", State.MISSING, "not installed", "pip install sbnotebook")
+    missing = [name for name in needed if _installed(name) is None]
+    if missing:
+        return Finding("sbnotebook", State.MISSING, f"without {', '.join(missing)}", "pip install sbnotebook")
+    return Finding("sbnotebook", State.GOOD, f"{own} with its {len(needed)} packages")
+
+
+def _pyspark() -> Finding:
+    found = _installed("pyspark")
+    remedy = "For Spark: pip install 'sbnotebook[spark]' (Databricks brings its own)."
+    if found is None:
+        return Finding("PySpark", State.OPTIONAL, "not installed", remedy)
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) < _OLDEST_PYSPARK:
+        return Finding("PySpark", State.MISSING, f"{found} is too old", remedy)
+    return Finding("PySpark", State.GOOD, found)
+
+
+def _java(home: str | None, *, needed: bool) -> Finding:
+    found = java_version(home)
+    if found >= _OLDEST_JAVA:
+        return Finding("Java", State.GOOD, str(found))
+    remedy = f"For Spark: install Java {_OLDEST_JAVA} or newer"
+    remedy += f"; JAVA_HOME is {home}." if home else " (Debian and Ubuntu: openjdk-17-jre-headless)."
+    return Finding("Java", State.MISSING if needed else State.OPTIONAL, str(found or "not found"), remedy)
+
+
+def _widgets() -> Finding:
+    kernel, lab, front_end = (_installed(name) for name in ("ipywidgets", "jupyterlab", "jupyterlab_widgets"))
+    if kernel is None:
+        return Finding("Widgets", State.MISSING, "ipywidgets is not installed", "pip install sbnotebook")
+    if lab is None:
+        remedy = "For JupyterLab: pip install 'sbnotebook[lab]' (VS Code and Databricks bring their own)."
+        return Finding("Widgets", State.OPTIONAL, f"ipywidgets {kernel}, no JupyterLab", remedy)
+    if front_end is None:
+        return Finding("Widgets", State.MISSING, "JupyterLab cannot show them", "pip install jupyterlab_widgets")
+    return Finding("Widgets", State.GOOD, f"ipywidgets {kernel}, JupyterLab {lab}")
+
+
+def _connection(environment: Mapping[str, str]) -> Finding:
+    variables = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
+    variable = next((name for name in variables if environment.get(name)), None)
+    target = environment[variable] if variable else "emulator"
+    if target.startswith("env:"):
+        variable = target.removeprefix("env:")
+        target = environment.get(variable, "")
+    if target == "emulator":
+        return Finding("Connection", State.GOOD, "the embedded emulator, started when it is needed")
+    if target.startswith("secret:"):
+        return Finding("Connection", State.GOOD, f"{variable} names a secret, looked up when connecting")
+    endpoint = _endpoint(target)
+    if endpoint is None:
+        remedy = f"Set {variable} to a connection string, a namespace's host name or emulator."
+        return Finding("Connection", State.MISSING, f"{variable} cannot be read", remedy)
+    return _reach(*endpoint)
+
+
+def _endpoint(target: str) -> tuple[str, int] | None:
+    """The host and port of a connection string or of a namespace's host name."""
+    found = re.search(r"(?i)(?:^|;)\s*Endpoint\s*=\s*sb://([\w.-]+)(?::(\d+))?", target)
+    found = found or re.fullmatch(r"([\w-]+(?:\.[\w-]+)+)()", target)
+    return (found[1], int(found[2] or _AMQPS_PORT)) if found else None
+
+
+def _reach(host: str, port: int) -> Finding:
+    try:
+        socket.create_connection((host, port), timeout=_REACH_SECONDS).close()
+    except OSError as error:
+        reason = error.strerror or "no answer"
+        remedy = f"Check the name, and that a firewall lets port {port} through."
+        return Finding("Connection", State.MISSING, f"{host}:{port} cannot be reached: {reason}", remedy)
+    return Finding("Connection", State.GOOD, f"{host}:{port} answers")
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,70 @@
+"""requirements/*.txt pin everything that pyproject.toml asks for, with hashes and without addresses."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def pins(lock: str) -> dict[str, list[str]]:
+    """Versions by package; one package may have several, for different Pythons."""
+    found: dict[str, list[str]] = {}
+    for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / "requirements" / lock).read_text(), re.MULTILINE):
+        found.setdefault(name, []).append(version)
+    return found
+
+
+def group(name: str) -> list[str]:
+    entries: list[str | dict[str, str]] = pyproject()["dependency-groups"][name]
+    return [
+        line for entry in entries for line in ([entry] if isinstance(entry, str) else group(entry["include-group"]))
+    ]
+
+
+def asked_for(lock: str) -> list[str]:
+    if lock != "dev.txt":
+        return group(lock.removesuffix(".txt"))
+    project = pyproject()["project"]
+    extras = [line for extra in project["optional-dependencies"].values() for line in extra]
+    lines = [*project["dependencies"], *extras, *group("dev")]
+    return [line for line in lines if not line.startswith("sbnotebook[")]
+
+
+def test_there_is_a_lock_for_each_use() -> None:
+    assert [lock.name for lock in LOCKS] == ["bootstrap.txt", "build.txt", "dev.txt"]
+
+
+@pytest.mark.parametrize("lock", [lock.name for lock in LOCKS])
+def test_a_lock_satisfies_pyproject(lock: str) -> None:
+    pinned = pins(lock)
+    for line in asked_for(lock):
+        requirement = Requirement(line)
+        assert requirement.name in pinned, f"{line}: run make lock"
+        unfit = [version for version in pinned[requirement.name] if version not in requirement.specifier]
+        assert not unfit, f"{line}: run make lock"
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_every_pin_has_a_hash(lock: Path) -> None:
+    entries = re.split(r"\n(?=\S)", lock.read_text())
+    without = [entry for entry in entries if not entry.startswith("#") and "--hash=sha256:" not in entry]
+    assert not without
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_a_lock_names_no_address(lock: Path) -> None:
+    text = lock.read_text()
+    assert "://" not in text
+    assert "index" not in re.sub(r"^[\w.-]+==.*$", "", text, flags=re.MULTILINE)
