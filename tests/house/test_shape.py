@@ -1,0 +1,84 @@
+"""The ceilings that keep the code readable, and tests that mirror the package file by file."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("sbnotebook", "pyspark_servicebus", "scripts", "benchmarks")
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+
+MOST_LINES = 400
+MOST_FUNCTION_LINES = 40
+VAGUE_NAMES = {"utils", "util", "helpers", "common", "core", "base", "manager", "misc"}
+
+# Tests of something else than one module of the package.
+APART = ("house", "browser", "bench")
+
+
+def place(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return lines(function) - (lines(function.body[0]) if ast.get_docstring(function) else 0)
+
+
+def defines_something_public(tree: ast.Module) -> bool:
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return any(isinstance(node, definitions) and not node.name.startswith("_") for node in tree.body)
+
+
+def assigned(tree: ast.Module) -> set[str]:
+    single = [node.target for node in tree.body if isinstance(node, ast.AnnAssign)]
+    several = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    return {target.id for target in (*single, *several) if isinstance(target, ast.Name)}
+
+
+def mirrored(test: Path) -> Path:
+    """The module that a test file is about."""
+    relative = test.relative_to(ROOT / "tests")
+    module = relative.name.removeprefix("test_")
+    return ROOT / "sbnotebook" / relative.with_name("__init__.py" if module == "init.py" else module)
+
+
+def test_files_are_short() -> None:
+    lengths = {place(path): len(path.read_text().splitlines()) for path in (*SOURCES, *TESTS)}
+    assert not {path: length for path, length in lengths.items() if length > MOST_LINES}
+
+
+def test_functions_are_short() -> None:
+    lengths = {f"{place(path)}:{each.name}": lines_of_code(each) for path in SOURCES for each in functions(path)}
+    assert not {function: length for function, length in lengths.items() if length > MOST_FUNCTION_LINES}
+
+
+def test_modules_are_named_after_what_they_hold() -> None:
+    assert not [place(path) for path in SOURCES if VAGUE_NAMES & {path.stem, path.parent.name}]
+
+
+def test_modules_say_what_they_are_for() -> None:
+    assert not [place(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))]
+
+
+def test_modules_say_what_is_public() -> None:
+    trees = {place(path): ast.parse(path.read_text()) for path in SOURCES}
+    silent = [
+        path for path, tree in trees.items() if defines_something_public(tree) and "__all__" not in assigned(tree)
+    ]
+    assert not silent
+
+
+def test_a_test_file_mirrors_a_module() -> None:
+    mirrors = [test for test in TESTS if test.relative_to(ROOT / "tests").parts[0] not in APART]
+    assert not [place(test) for test in mirrors if not mirrored(test).is_file()]
