@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import anyio
+import anyio.to_thread
 from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
@@ -63,6 +67,22 @@ class Connection:
             self.host = _host_of(self.connection_string)
         elif self.credential is None:
             raise ConfigurationError(f"To reach {self.host} without a connection string a credential is needed.")
+
+    @classmethod
+    def with_credential(cls, host: str, credential: Any = None) -> Connection:
+        """Reach a namespace with a token credential.
+
+        Args:
+            host: ``NAME.servicebus.windows.net``.
+            credential: of azure.identity, synchronous or asynchronous; None for its DefaultAzureCredential.
+        """
+        if credential is None:
+            from azure.identity.aio import DefaultAzureCredential
+
+            credential = DefaultAzureCredential()
+        if not inspect.iscoroutinefunction(credential.get_token):
+            credential = _InThreads(credential)
+        return cls(host=host, credential=credential)
 
     @property
     def is_emulator(self) -> bool:
@@ -126,6 +146,25 @@ class Connection:
                 client = ServiceBusClient(*self.host_and_credential(), **options)
             self._clients[retries] = client
         return self._clients[retries]
+
+
+class _InThreads:
+    """A synchronous credential for the asynchronous SDK: its requests run in threads."""
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = credential
+
+    async def get_token(self, *scopes: str, **options: Any) -> Any:
+        return await anyio.to_thread.run_sync(partial(self._credential.get_token, *scopes, **options))
+
+    async def close(self) -> None:
+        """Close nothing: the credential is the caller's."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
 
 
 def _host_of(connection_string: str) -> str:

@@ -1,0 +1,132 @@
+"""Messages as Arrow tables and pandas frames, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Message, PeekedMessage
+from sbnotebook.model.schema import COLUMNS, ColumnType, columns_of, message_from_row, peeked_from_row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["arrow_schema", "messages_from", "peeked_messages", "to_arrow", "to_pandas"]
+
+_ROWS_AT_ONCE: Final = 10_000
+_BODY_COLUMNS: Final = ("body", "body_text")
+
+
+@cache
+def arrow_schema() -> pa.Schema:
+    """The message columns as an Arrow schema; timestamps are in microseconds, UTC."""
+    types: dict[ColumnType, Any] = {
+        ColumnType.STRING: pa.string(),
+        ColumnType.INT: pa.int32(),
+        ColumnType.LONG: pa.int64(),
+        ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+        ColumnType.BINARY: pa.binary(),
+        ColumnType.STRING_MAP: pa.map_(pa.string(), pa.string()),
+    }
+    return pa.schema([pa.field(column.name, types[column.type]) for column in COLUMNS])
+
+
+def to_arrow(messages: Iterable[Message]) -> pa.Table:
+    """Messages as a table with all message columns.
+
+    Example:
+        >>> to_arrow([Message(body=b"{}", subject="UA")]).column("subject").to_pylist()
+        ['UA']
+    """
+    schema: Any = arrow_schema()
+    columns = columns_of(messages)
+    arrays: list[Any] = [pa.array(columns[field.name], type=field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def to_pandas(messages: Iterable[Message]) -> pd.DataFrame:
+    """Messages as a frame with all message columns; whole numbers stay whole where some are missing."""
+    import pandas as pd
+
+    whole: dict[Any, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+    table: Any = to_arrow(messages)
+    return table.to_pandas(types_mapper=whole.get, maps_as_pydicts="strict")
+
+
+def peeked_messages(table: pa.Table) -> list[PeekedMessage]:
+    """The messages of a table that :func:`to_arrow` made of peeked messages."""
+    return [peeked_from_row(row) for row in table.to_pylist()]
+
+
+def messages_from(data: Any) -> Iterator[Message]:
+    """What users hand in to be sent, as messages, one by one.
+
+    Args:
+        data: a message, a text, bytes, a pandas frame, an Arrow table or batch, or an iterable of messages, texts,
+            bytes and rows (mappings). Columns with the names of message columns are taken as such. Where there is
+            no column ``body`` or ``body_text``, the other columns become a JSON body.
+
+    Raises:
+        ConfigurationError: the data is none of these; raised as it is met, nothing after it is pulled.
+    """
+    if isinstance(data, (Message, str, bytes, Mapping)):
+        yield _message(data)  # pyright: ignore[reportUnknownArgumentType]
+    elif isinstance(data, (pa.Table, pa.RecordBatch)):
+        yield from _from_arrow(data)
+    elif type(data).__module__.partition(".")[0] == "pandas":
+        for start in range(0, len(data), _ROWS_AT_ONCE):
+            yield from _from_arrow(_arrow_of_frame(data.iloc[start : start + _ROWS_AT_ONCE]))
+    elif isinstance(data, Iterable):
+        for item in data:  # pyright: ignore[reportUnknownVariableType]
+            yield _message(item)
+    else:
+        raise ConfigurationError(f"Messages cannot be made of {type(data).__name__}: {_ACCEPTED}.")
+
+
+_ACCEPTED: Final = "give messages, texts, bytes, rows, a pandas frame or an Arrow table"
+
+
+def _message(item: Any) -> Message:
+    if isinstance(item, Message):
+        return item
+    if isinstance(item, (str, bytes)):
+        return Message(body=item.encode() if isinstance(item, str) else item)
+    if isinstance(item, Mapping):
+        return _from_row({str(key): value for key, value in item.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    raise ConfigurationError(f"A message cannot be made of {type(item).__name__}: {_ACCEPTED}.")
+
+
+def _from_arrow(table: pa.Table | pa.RecordBatch) -> Iterator[Message]:
+    batches = table.to_batches(_ROWS_AT_ONCE) if isinstance(table, pa.Table) else [table]
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield _from_row(row)
+
+
+def _from_row(row: Mapping[str, Any]) -> Message:
+    if any(row.get(name) is not None for name in _BODY_COLUMNS):
+        return message_from_row(row)
+    known = arrow_schema().names
+    content = {name: value for name, value in row.items() if name not in known}
+    if not content:
+        return message_from_row(row)
+    body = json.dumps(content, ensure_ascii=False, default=str, allow_nan=False).encode()
+    return message_from_row({"content_type": "application/json", **row, "body": body})
+
+
+def _arrow_of_frame(frame: pd.DataFrame) -> pa.Table:
+    # Each column by itself: Arrow would otherwise guess a struct with the union of all keys for a column of dicts.
+    schema: Any = arrow_schema()
+    arrays: dict[str, Any] = {}
+    for name in frame.columns:
+        kind = schema.field(name).type if name in schema.names else None
+        try:
+            arrays[str(name)] = pa.array(frame[name], type=kind, from_pandas=True)
+        except pa.ArrowException as error:
+            raise ConfigurationError(f"The column {str(name)[:80]!r} cannot be sent: {error}.") from None
+    return pa.table(arrays)

@@ -1,0 +1,62 @@
+"""Plans for synchronous code."""
+
+from __future__ import annotations
+
+from sbnotebook.client import progress
+from sbnotebook.client.portal import run
+from sbnotebook.model import Decision, EntityAddress, ReceivedMessage, Report
+from sbnotebook.settlement.plan import Limits, Preview
+from sbnotebook.settlement.plan import Plan as AsyncPlan
+from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT
+
+__all__ = ["Plan"]
+
+
+class Plan:
+    """Messages and what is to be done with them. Making one does nothing; :meth:`apply` does.
+
+    Args:
+        plan: the asynchronous plan that is carried out.
+    """
+
+    def __init__(self, plan: AsyncPlan) -> None:
+        self._plan = plan
+
+    @property
+    def entity(self) -> EntityAddress:
+        """Where the messages stand."""
+        return self._plan.entity
+
+    @property
+    def decision(self) -> Decision:
+        """What is to be done."""
+        return self._plan.decision
+
+    @property
+    def messages(self) -> tuple[ReceivedMessage, ...]:
+        """With which messages."""
+        return self._plan.messages
+
+    def preview(self, rows: int = 5) -> Preview:
+        """What applying would do, without doing it: see :meth:`sbnotebook.settlement.plan.Plan.preview`."""
+        return self._plan.preview(rows)
+
+    def apply(
+        self, *, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT, rate: float | None = None, show_progress: bool = True
+    ) -> Report:
+        """Carry the plan out; a progress bar appears when it takes longer than a second.
+
+        Args:
+            max_in_flight: transfers or settlements that wait for their answer at once.
+            rate: messages a second at most, None for no limit.
+            show_progress: False for no bar.
+
+        Returns:
+            An outcome for each of the messages.
+        """
+        limits = Limits(max_in_flight, rate)
+        with progress.bar(self.decision.verb, len(self.messages), shown=show_progress) as advance:
+            return run(self._plan.apply, limits, advance)
+
+    def __repr__(self) -> str:
+        return f"<Plan: {self.preview(0).sentence}>"

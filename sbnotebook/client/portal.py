@@ -1,0 +1,76 @@
+"""The one background event loop behind the synchronous interface.
+
+A notebook's own loop is busy with the notebook, so the library's work runs in one daemon thread with a loop of its
+own. It is made on first use, and made anew after a fork (Spark's Python workers fork).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import Final, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+__all__ = ["portal", "run"]
+
+T = TypeVar("T")
+
+_CLEAN_UP: Final = 60.0
+"""Seconds that interrupted work may take to give back what it holds."""
+
+
+class _Loop:
+    """The portal of this process, and what keeps it open."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.opened: AbstractContextManager[BlockingPortal] | None = None
+        self.portal: BlockingPortal | None = None
+
+    def forget(self) -> None:
+        # The child of a fork has the objects but not the thread.
+        self.__init__()
+
+
+_LOOP: Final = _Loop()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_LOOP.forget)
+
+
+def portal() -> BlockingPortal:
+    """The way into the background loop."""
+    with _LOOP.lock:
+        if _LOOP.portal is None:
+            _LOOP.opened = start_blocking_portal("asyncio", name="sbnotebook")
+            _LOOP.portal = _LOOP.opened.__enter__()
+        return _LOOP.portal
+
+
+def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
+    """Run a coroutine function on the background loop and wait for it.
+
+    Interrupting (Ctrl-C, or the notebook's stop button) cancels it, waits until it has cleaned up, and raises
+    KeyboardInterrupt.
+
+    Args:
+        function: an asynchronous function.
+        args: its arguments.
+    """
+    ended = threading.Event()
+
+    async def until_the_end() -> T:
+        try:
+            return await function(*args)
+        finally:
+            ended.set()
+
+    future = portal().start_task_soon(until_the_end)
+    try:
+        return future.result()
+    except KeyboardInterrupt:
+        future.cancel()
+        ended.wait(_CLEAN_UP)
+        raise

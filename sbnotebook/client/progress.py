@@ -1,0 +1,34 @@
+"""Progress bars for work that takes longer than a second."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from sbnotebook.settlement.settle import Progress
+
+__all__ = ["bar"]
+
+_SHOW_AFTER = 1.0
+
+
+@contextmanager
+def bar(what: str, total: int | None, *, shown: bool = True) -> Generator[Progress | None]:
+    """A progress bar that appears only when the work takes longer than a second.
+
+    Args:
+        what: the words in front of it.
+        total: how many messages there are, None when that is not known.
+        shown: False for no bar at all.
+    """
+    if not shown:
+        yield None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, desc=what, unit=" messages", delay=_SHOW_AFTER, leave=False) as line:
+
+        def advance(count: int) -> None:
+            line.update(count)
+
+        yield advance

@@ -1,0 +1,101 @@
+"""What users write to say which namespace they mean."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement.connection import Connection
+
+__all__ = ["EMULATOR", "ENVIRONMENT_VARIABLES", "Target", "resolve"]
+
+EMULATOR: Final = "emulator"
+ENVIRONMENT_VARIABLES: Final = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
+_HOST: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A namespace that was found, and how.
+
+    Args:
+        connection: how it is reached.
+        found_by: in words, for the line that says what one is connected to; never a secret.
+    """
+
+    connection: Connection
+    found_by: str
+
+
+def resolve(target: str | None = None, credential: Any = None) -> Target:
+    """Find out which namespace is meant.
+
+    Args:
+        target: ``emulator``, ``NAMESPACE.servicebus.windows.net``, ``env:VARIABLE``, ``secret:SCOPE/KEY`` (Databricks)
+            or a connection string. None takes the first of the environment variables SBNOTEBOOK_CONNECTION and
+            SERVICEBUS_CONNECTION_STRING that is set, and the emulator when none is.
+        credential: a token credential for a namespace's host name, azure.identity's DefaultAzureCredential when None.
+
+    Raises:
+        ConfigurationError: the target is none of these, or a variable or secret cannot be had.
+        EmulatorStartError: the emulator could not be started.
+    """
+    if target is None:
+        return _default(credential)
+    text = target.strip()
+    if text.lower() == EMULATOR:
+        return Target(_emulator(), "the emulator on this machine")
+    if "endpoint=" in text.lower():
+        return Target(Connection(text), "a connection string")
+    if text.startswith("env:"):
+        return _from_environment(text.removeprefix("env:"), credential)
+    if text.startswith("secret:"):
+        return Target(Connection(_databricks_secret(text.removeprefix("secret:"))), "a Databricks secret")
+    if _HOST.fullmatch(text):
+        return Target(Connection.with_credential(text, credential), "a credential")
+    raise ConfigurationError(
+        "The target is emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY "
+        "or, in Python only, a connection string."
+    )
+
+
+def _default(credential: Any) -> Target:
+    for variable in ENVIRONMENT_VARIABLES:
+        if os.environ.get(variable):
+            return _from_environment(variable, credential)
+    return Target(_emulator(), f"the emulator on this machine, because {' and '.join(ENVIRONMENT_VARIABLES)} are unset")
+
+
+def _from_environment(variable: str, credential: Any) -> Target:
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise ConfigurationError(f"The environment variable {variable[:80]} is not set.")
+    if value.startswith("env:"):
+        raise ConfigurationError(f"The environment variable {variable[:80]} names another variable.")
+    return Target(resolve(value, credential).connection, f"the environment variable {variable}")
+
+
+def _emulator() -> Connection:
+    from sbnotebook.emulator.process import ensure_running
+
+    return Connection(ensure_running())
+
+
+def _databricks_secret(name: str) -> str:
+    scope, slash, key = name.partition("/")
+    if not (scope and slash and key):
+        raise ConfigurationError("A Databricks secret is written secret:SCOPE/KEY.")
+    dbutils = _dbutils()
+    if dbutils is None:
+        raise ConfigurationError("There is no dbutils here: secret:SCOPE/KEY works in a Databricks notebook only.")
+    return str(dbutils.secrets.get(scope, key))
+
+
+def _dbutils() -> Any:
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    return shell.user_ns.get("dbutils") if shell is not None else None
