@@ -57,15 +57,14 @@ def emulator(context: typer.Context) -> None:
 @app.command()
 def lab(
     folder: Annotated[Path, typer.Argument(help="Where the tutorials are copied to.")] = Path("sbnotebook-tutorials"),
-    *,
-    browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
+    options: Annotated[list[str] | None, typer.Argument(help="Options for JupyterLab, behind two dashes.")] = None,
 ) -> None:
     """Open JupyterLab on a copy of the tutorials; what you changed there stays."""
     if find_spec("jupyterlab") is None:
         raise MissingExtraError("sbnotebook lab", "lab")
     _copy_tutorials(folder)
-    options = [] if browser else ["--no-browser"]
-    raise typer.Exit(subprocess.run([sys.executable, "-m", "jupyterlab", *options], cwd=folder, check=False).returncode)
+    command = [sys.executable, "-m", "jupyterlab", *(options or [])]
+    raise typer.Exit(subprocess.run(command, cwd=folder, check=False).returncode)
 
 
 @app.command()

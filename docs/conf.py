@@ -1,0 +1,32 @@
+"""How Sphinx builds the documentation: ``make docs``, where every warning is an error."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import sbnotebook
+
+DOCS = Path(__file__).parent
+
+project = "sbnotebook"
+author = "sbnotebook contributors"
+project_copyright = f"2026 {author}"
+version = release = sbnotebook.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+html_title = f"sbnotebook {release}"
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+# The notebooks are run by the tests; here they are shown as they are.
+nb_execution_mode = "off"
+
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+napoleon_numpy_docstring = False
+
+# Sphinx reads only what is below its own folder.
+for notebook in DOCS.parent.joinpath("notebooks").glob("*.ipynb"):
+    shutil.copy(notebook, DOCS / "tutorials")

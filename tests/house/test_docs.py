@@ -1,0 +1,77 @@
+"""The documentation builds without a warning, and every Python block and docstring example in it runs.
+
+A block that cannot run says why, in a comment on the line before it: ``<!-- no-run: needs a namespace in Azure -->``.
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLE = re.compile(r"^ *>>> (?!.*# doctest: \+SKIP)", re.MULTILINE)
+EXAMPLES = [path for path in sorted((ROOT / "sbnotebook").rglob("*.py")) if EXAMPLE.search(path.read_text())]
+
+BLOCK = re.compile(
+    r"(?:^<!-- no-run: (?P<reason>.+) -->\n\s*)?^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+def script(text: str) -> str:
+    """The blocks of a page that run, one after the other, each at its own line of the page for tracebacks."""
+    lines: list[str] = []
+    for block in BLOCK.finditer(text):
+        if block["reason"] is None:
+            start = text.count("\n", 0, block.start("code"))
+            lines += [""] * (start - len(lines)) + block["code"].splitlines()
+    return "\n".join(lines)
+
+
+def run(page: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    # Compiled under the page's name, so that a traceback names it.
+    runner = "import sys; exec(compile(sys.stdin.read(), sys.argv[1], 'exec'), {'__name__': '__main__'})"
+    command = [sys.executable, "-c", runner, page]
+    return subprocess.run(command, cwd=folder, input=code, capture_output=True, text=True, check=False, timeout=240)
+
+
+@pytest.mark.parametrize("page", [path for path in PAGES if script(path.read_text())], ids=lambda path: path.name)
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    result = run(str(page.relative_to(ROOT)), script(page.read_text()), tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+def test_blocks_run_in_order_and_exempt_ones_do_not() -> None:
+    exempt = "<!-- no-run: shows a failure -->\n```python\n1 / 0\n```\n"
+    page = f"# Page\n```python\na = 1\n```\n{exempt}\n```python\nprint(a)\n```\n"
+    assert script(page) == "\n\na = 1\n\n\n\n\n\n\n\nprint(a)"
+
+
+def test_a_failing_block_is_seen_with_its_page_and_line(tmp_path: Path) -> None:
+    result = run("page.md", script("Text\n\n```python\nraise SystemError\n```\n"), tmp_path)
+    assert result.returncode == 1
+    assert 'File "page.md", line 4' in result.stderr
+
+
+def test_an_exemption_without_a_reason_is_none() -> None:
+    assert "1 / 0" in script("<!-- no-run -->\n```python\n1 / 0\n```\n")
+
+
+@pytest.mark.parametrize("module", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_examples_in_docstrings_are_true(module: Path) -> None:
+    name = ".".join(module.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    result = doctest.testmod(import_module(name), optionflags=doctest.ELLIPSIS)
+    assert (result.failed, result.attempted > 0) == (0, True)
+
+
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "--keep-going", str(ROOT / "docs"), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "reference" / "errors.html").is_file()

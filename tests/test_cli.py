@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[1]
+SBNOTEBOOK = Path(sys.executable).with_name("sbnotebook")
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    # Wide enough that no table cell is wrapped.
+    environment = {**os.environ, "COLUMNS": "200", **variables}
+    command = [str(SBNOTEBOOK), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_help_lists_the_commands() -> None:
+    result = run("--help")
+    assert result.returncode == 0
+    for command in ("demo", "emulator", "lab", "doctor"):
+        assert command in result.stdout
+
+
+def test_help_imports_no_command() -> None:
+    script = "import sys, sbnotebook.cli; print([name for name in sys.modules if name.startswith('sbnotebook.')])"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "['sbnotebook.errors', 'sbnotebook.cli']"
+
+
+def test_an_unknown_command_is_refused() -> None:
+    result = run("frobnicate")
+    assert result.returncode == 2
+    assert "frobnicate" in result.stderr
+
+
+def test_doctor_finds_this_machine_well() -> None:
+    result = run("doctor")
+    assert result.returncode == 0, result.stdout
+    for subject in ("Python", "PySpark", "Java", "Widgets", "Connection"):
+        assert subject in result.stdout
+
+
+def test_doctor_fails_and_says_how_to_mend() -> None:
+    result = run("doctor", JAVA_HOME="/nonexistent")
+    assert result.returncode == 1
+    assert "install Java 17 or newer" in result.stdout
+
+
+def test_doctor_shows_names_in_brackets_as_they_are() -> None:
+    result = run("doctor", SBNOTEBOOK_CONNECTION="env:[bold]x[/bold]")
+    assert "[bold]x[/bold] cannot be read" in result.stdout
+
+
+def test_an_error_of_our_own_is_one_line() -> None:
+    script = (
+        "import sbnotebook.cli as cli, sbnotebook\n"
+        "@cli.app.command()\n"
+        "def fail() -> None: raise sbnotebook.ConfigurationError('Do this instead.')\n"
+        "cli.main()"
+    )
+    result = subprocess.run([sys.executable, "-c", script, "fail"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", "sbnotebook: Do this instead.\n")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A real JupyterLab in a folder that has one changed tutorial."""
+    (tmp_path / "01_peek_lock_settle.ipynb").write_text("mine")
+    options = ("--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0", "--port-retries=0")
+    command = [str(SBNOTEBOOK), "lab", str(tmp_path), "--", *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    yield process
+    os.killpg(process.pid, signal.SIGTERM)
+    process.communicate(timeout=30)
+
+
+def test_lab_serves_a_copy_of_the_tutorials_and_leaves_what_was_changed(
+    tmp_path: Path, lab: subprocess.Popen[str]
+) -> None:
+    assert lab.stderr is not None
+    served = next(line for line in lab.stderr if "Serving notebooks from local directory" in line)
+    assert served.rstrip().endswith(str(tmp_path))
+    tutorials = {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert tutorials <= {path.name for path in tmp_path.iterdir()}
+    assert (tmp_path / "01_peek_lock_settle.ipynb").read_text() == "mine"
