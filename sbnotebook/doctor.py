@@ -1,6 +1,6 @@
 """Looks at what sbnotebook needs on this machine, and says how to mend what is missing.
 
-Standard library only: it must run, and be right, where the rest is not installed.
+It needs the standard library only, because it must run, and be right, where the rest is not installed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 __all__ = ["Finding", "State", "examine", "java_version"]
 
@@ -53,11 +50,8 @@ class Finding:
     remedy: str = ""
 
 
-def examine(environment: Mapping[str, str] = os.environ) -> list[Finding]:
+def examine() -> list[Finding]:
     """Look at everything that sbnotebook uses.
-
-    Args:
-        environment: where JAVA_HOME and the connection are looked up.
 
     Returns:
         One finding for each: Python, the packages, PySpark, Java, the widgets and the connection.
@@ -67,9 +61,9 @@ def examine(environment: Mapping[str, str] = os.environ) -> list[Finding]:
         _python(),
         _packages(),
         spark,
-        _java(environment.get("JAVA_HOME"), needed=spark.state is State.GOOD),
+        _java(os.environ.get("JAVA_HOME"), needed=spark.state is State.GOOD),
         _widgets(),
-        _connection(environment),
+        _connection(),
     ]
 
 
@@ -139,39 +133,30 @@ def _widgets() -> Finding:
     return Finding("Widgets", State.GOOD, f"ipywidgets {kernel}, JupyterLab {lab}")
 
 
-def _connection(environment: Mapping[str, str]) -> Finding:
-    variables = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
-    variable = next((name for name in variables if environment.get(name)), None)
-    target = environment[variable] if variable else "emulator"
-    if target.startswith("env:"):
-        variable = target.removeprefix("env:")
-        target = environment.get(variable, "")
-    if target == "emulator":
-        return Finding("Connection", State.GOOD, "the embedded emulator, started when it is needed")
-    if target.startswith("secret:"):
-        return Finding("Connection", State.GOOD, f"{variable} names a secret, looked up when connecting")
-    endpoint = _endpoint(target)
-    if endpoint is None:
-        remedy = f"Set {variable} to a connection string, a namespace's host name or emulator."
-        return Finding("Connection", State.MISSING, f"{variable} cannot be read", remedy)
-    return _reach(*endpoint)
+def _connection() -> Finding:
+    """Resolve the default target as `connect()` does, which starts the emulator if that is meant, and knock."""
+    try:
+        from sbnotebook.client.targets import resolve
+        from sbnotebook.errors import SbNotebookError
+    except ImportError:
+        return Finding("Connection", State.MISSING, "not looked at", "Install the missing packages first.")
+    try:
+        target = resolve()
+    except SbNotebookError as error:
+        remedy = "Unset SBNOTEBOOK_CONNECTION and SERVICEBUS_CONNECTION_STRING for the emulator, or mend them."
+        return Finding("Connection", State.MISSING, str(error), remedy)
+    host, _, port = str(target.connection.host).partition(":")
+    return _reach(host, int(port or _AMQPS_PORT), target.found_by)
 
 
-def _endpoint(target: str) -> tuple[str, int] | None:
-    """The host and port of a connection string or of a namespace's host name."""
-    found = re.search(r"(?i)(?:^|;)\s*Endpoint\s*=\s*sb://([\w.-]+)(?::(\d+))?", target)
-    found = found or re.fullmatch(r"([\w-]+(?:\.[\w-]+)+)()", target)
-    return (found[1], int(found[2] or _AMQPS_PORT)) if found else None
-
-
-def _reach(host: str, port: int) -> Finding:
+def _reach(host: str, port: int, found_by: str) -> Finding:
     try:
         socket.create_connection((host, port), timeout=_REACH_SECONDS).close()
     except OSError as error:
         reason = error.strerror or "no answer"
         remedy = f"Check the name, and that a firewall lets port {port} through."
         return Finding("Connection", State.MISSING, f"{host}:{port} cannot be reached: {reason}", remedy)
-    return Finding("Connection", State.GOOD, f"{host}:{port} answers")
+    return Finding("Connection", State.GOOD, f"{host}:{port} answers ({found_by})")
 
 
 def _installed(distribution: str) -> str | None:

@@ -6,8 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKE = shutil.which("make") or "make"
@@ -63,3 +66,16 @@ def test_ci_runs_make_test() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     assert script.read_text().splitlines()[-1] == "exec make --no-print-directory test"
+
+
+def test_the_hooks_before_a_commit_are_valid() -> None:
+    command = [sys.executable, "-m", "pre_commit", "validate-config", ".pre-commit-config.yaml"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_hooks_before_a_commit_are_the_checks_of_ci() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    tools = [hook["entry"].split()[0] for hook in hooks]
+    checked = [command.split()[0] for command in dry_run("check").splitlines()]
+    assert [*tools, ".venv/bin/pytest"] == checked
