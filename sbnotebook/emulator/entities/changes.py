@@ -21,10 +21,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class QueueCreated:
-    """There is a new queue."""
+    """There is a new queue; ``created_time`` is in ms."""
 
     queue: str
     options: QueueOptions
+    created_time: int
 
 
 @dataclass(frozen=True, slots=True)

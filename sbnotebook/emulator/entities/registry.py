@@ -67,7 +67,7 @@ class Registry:
             raise EmulatorError(f"There is already an entity {address.name!r}.")
         queue = Queue(address.name, options or QueueOptions(), self._changes, created_time=now)
         self._queues[address.name.casefold()] = queue
-        self._changes.append(QueueCreated(queue.path, queue.options))
+        self._changes.append(QueueCreated(queue.path, queue.options, now))
         return queue
 
     def update_queue(self, queue: Queue, options: QueueOptions) -> None:
