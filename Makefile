@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs lab lock
+.PHONY: help setup demo test check format bench docs lab lock
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -32,6 +32,9 @@ check: ## Everything that CI runs: format, lint, types, layers, tests, notebooks
 format: ## Format and mend what ruff can mend by itself
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+bench: ## Measure single sends against the plain SDK and against one batch
+	$(BIN)/python -m benchmarks.sending
 
 docs: ## Build the documentation; a warning is an error
 	$(BIN)/sphinx-build -W -q docs docs/_build

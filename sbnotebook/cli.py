@@ -45,13 +45,13 @@ def main() -> None:
 @app.command(context_settings=_PASS_ON)
 def demo(context: typer.Context) -> None:
     """Run the main job on real data against the emulator."""
-    _run("sbnotebook.demo.command", context)
+    _run("demo", context)
 
 
 @app.command(context_settings=_PASS_ON)
 def emulator(context: typer.Context) -> None:
     """Start the emulator and print its connection string."""
-    _run("sbnotebook.emulator.command", context)
+    _run("emulator", context)
 
 
 @app.command()
@@ -88,9 +88,10 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-def _run(module: str, context: typer.Context) -> None:
-    """Hand the rest of the line to the typer app of a command's own module."""
-    command: typer.Typer = import_module(module).app
+def _run(name: str, context: typer.Context) -> None:
+    """Hand the rest of the line to the function of this name in the command's own module, as its options."""
+    command = typer.Typer(add_completion=False)
+    command.command()(getattr(import_module(f"sbnotebook.{name}.command"), name))
     code = command(context.args, prog_name=context.command_path, standalone_mode=False)
     raise typer.Exit(code or 0)
 

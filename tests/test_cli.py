@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from sbnotebook.cli import app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +43,22 @@ def test_an_unknown_command_is_refused() -> None:
     result = run("frobnicate")
     assert result.returncode == 2
     assert "frobnicate" in result.stderr
+
+
+def test_a_command_reads_its_own_options() -> None:
+    shown = run("demo", "--help")
+    assert shown.returncode == 0
+    assert "Usage: sbnotebook demo [OPTIONS]" in shown.stdout
+    assert "--messages" in shown.stdout
+    refused = run("demo", "--messages", "none")
+    assert refused.returncode == 2
+    assert "Invalid value for '--messages'" in refused.stderr
+
+
+def test_every_command_is_documented() -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    commands = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    assert commands == re.findall(r"^\| `sbnotebook (\w+)", page, re.MULTILINE)
 
 
 def test_doctor_finds_this_machine_well() -> None:

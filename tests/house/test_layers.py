@@ -44,6 +44,11 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_every_package_is_looked_at() -> None:
+    roots = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
+    assert sorted(roots) == sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+
+
 def test_every_contract_has_a_violation_here() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     assert {contract["id"] for contract in contracts} == VIOLATIONS.keys()
