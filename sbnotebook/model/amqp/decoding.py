@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Hashable
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 from sbnotebook.errors import AmqpDecodeError
@@ -30,7 +30,7 @@ from sbnotebook.model.amqp.types import (
 )
 
 _MAX_DEPTH: Final = 64
-_MAX_EMPTY_ELEMENTS: Final = 65_536
+_MAX_EMPTY_ELEMENTS: Final = 64
 """Elements of no width (an array of nulls) that one array may claim, so that a few bytes cannot ask for gigabytes."""
 
 
@@ -54,7 +54,9 @@ def decode(data: bytes | memoryview, offset: int = 0) -> tuple[AmqpValue, int]:
     buffer = data if isinstance(data, bytes) else bytes(data)
     try:
         return _decode(buffer, offset, 0)
-    except (IndexError, struct.error, UnicodeDecodeError, OverflowError, TypeError) as error:
+    except AmqpDecodeError:
+        raise
+    except (IndexError, struct.error, ValueError, OverflowError, TypeError) as error:
         raise AmqpDecodeError(f"Not an AMQP value at byte {offset}: {error}.") from None
 
 
@@ -192,13 +194,16 @@ def _map(wide: bool) -> _Decoder:
 def _array(wide: bool) -> _Decoder:
     def read(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
         count, start, end = _compound_head(data, offset, depth, wide)
+        if count == 0 and start == end:
+            return Array(), end  # azure-servicebus leaves out the constructor of an empty array
         code, start, descriptor = _array_constructor(data, start, depth)
         decoder = _DECODERS.get(code)
         if decoder is None or code == 0x00:
             raise AmqpDecodeError(f"There is no AMQP type 0x{code:02x}.")
         if count > max(end - start, _MAX_EMPTY_ELEMENTS):
             raise AmqpDecodeError("An AMQP array claims more elements than it has bytes.")
-        values = Array(element_type=_ELEMENT_TYPES.get(code, str))
+        described = descriptor is not None and count > 0
+        values = Array(element_type=Described if described else _ELEMENT_TYPES.get(code, str))
         for _ in range(count):
             value, start = decoder(data, start, depth + 1)
             values.append(value if descriptor is None else Described(descriptor[0], value))
@@ -230,9 +235,15 @@ def _boolean(data: bytes, offset: int, _depth: int) -> tuple[bool, int]:
     return data[offset] == 1, offset + 1
 
 
+def _char(point: int) -> Char:
+    if 0xD800 <= point <= 0xDFFF:
+        raise AmqpDecodeError("An AMQP char is half of a surrogate pair.")
+    return Char(chr(point))
+
+
 for _code, _value in ((0x40, None), (0x41, True), (0x42, False), (0x43, UInt(0)), (0x44, ULong(0))):
     _constant(_code, _value)
-for _code, _layout, _make in (
+_FIXED: Final[tuple[tuple[int, str, Callable[[Any], Any]], ...]] = (
     (0x50, ">B", UByte),
     (0x51, ">b", Byte),
     (0x52, ">B", UInt),
@@ -244,7 +255,7 @@ for _code, _layout, _make in (
     (0x70, ">I", UInt),
     (0x71, ">i", Int),
     (0x72, ">f", Float),
-    (0x73, ">I", lambda point: Char(chr(point))),
+    (0x73, ">I", _char),
     (0x74, ">4s", Decimal32),
     (0x80, ">Q", ULong),
     (0x81, ">q", Long),
@@ -253,12 +264,13 @@ for _code, _layout, _make in (
     (0x84, ">8s", Decimal64),
     (0x94, ">16s", Decimal128),
     (0x98, ">16s", lambda raw: UUID(bytes=raw)),
-):
-    _fixed(_code, _layout, cast("Callable[[Any], Any]", _make))
+)
+for _code, _layout, _make in _FIXED:
+    _fixed(_code, _layout, _make)
 _sized((0xA0, 0xB0), lambda raw: raw)
 _sized((0xA1, 0xB1), lambda raw: raw.decode())
 _sized((0xA3, 0xB3), lambda raw: Symbol(raw.decode("ascii")))
-_DECODERS |= {
+_DECODERS.update({
     0x00: _described,
     0x45: lambda _data, offset, _depth: ([], offset),
     0x56: _boolean,
@@ -268,7 +280,7 @@ _DECODERS |= {
     0xD1: _map(True),
     0xE0: _array(False),
     0xF0: _array(True),
-}
+})  # fmt: skip
 _ELEMENT_TYPES: Final[dict[int, type]] = {
     0x40: type(None), 0x41: bool, 0x42: bool, 0x56: bool, 0x50: UByte, 0x51: Byte, 0x60: UShort, 0x61: Short,
     0x43: UInt, 0x52: UInt, 0x70: UInt, 0x44: ULong, 0x53: ULong, 0x80: ULong, 0x54: Int, 0x71: Int,

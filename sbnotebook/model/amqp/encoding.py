@@ -93,18 +93,24 @@ def _encode_map(value: dict[Any, Any]) -> bytes:
 
 
 def _encode_array(value: Array) -> bytes:
+    return _compound(0xE0, 0xF0, len(value), _array_content(value))
+
+
+def _array_content(value: Array) -> bytes:
+    """The constructor that the elements share, and the elements without theirs."""
     if value.element_type is Described:
-        return _encode_described_array(value)
-    code, width, write = _ARRAY_ELEMENTS[value.element_type]
-    content = bytes((code,)) + b"".join(write(item)[width:] for item in value)
-    return _compound(0xE0, 0xF0, len(value), content)
+        inner = Array(item.value for item in value)
+        return b"\x00" + encode(value[0].descriptor) + _array_content(inner)
+    element = _ARRAY_ELEMENTS.get(value.element_type)
+    if element is None:
+        raise TypeError(f"An AMQP array cannot hold {value.element_type.__name__}.")
+    code, width, write = element
+    return bytes((code,)) + b"".join(write(item)[width:] for item in value)
 
 
-def _encode_described_array(value: Array) -> bytes:
-    inner = Array([item.value for item in value], type(value[0].value))
-    code, width, write = _ARRAY_ELEMENTS[inner.element_type]
-    head = b"\x00" + encode(value[0].descriptor) + bytes((code,))
-    return _compound(0xE0, 0xF0, len(value), head + b"".join(write(item)[width:] for item in inner))
+def _wide_array(value: Array) -> bytes:
+    content = _array_content(value)
+    return b"\xf0" + _PAIR32.pack(len(content) + 4, len(value)) + content
 
 
 _binary = _variable(0xA0, 0xB0)
@@ -179,6 +185,7 @@ _ARRAY_ELEMENTS: Final[dict[type, tuple[int, int, Callable[[Any], bytes]]]] = {
     bytes: (0xB0, 1, _wide_bytes(0xB0, bytes)),
     str: (0xB1, 1, _wide_bytes(0xB1, str.encode)),
     Symbol: (0xB3, 1, _wide_bytes(0xB3, lambda value: value.encode("ascii"))),
+    Array: (0xF0, 1, _wide_array),
     list: (0xD0, 1, _wide_compound(0xD0, list)),
     dict: (0xD1, 1, _wide_compound(0xD1, lambda value: [part for item in value.items() for part in item])),
 } | {

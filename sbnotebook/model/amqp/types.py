@@ -155,7 +155,7 @@ def plain(value: AmqpValue) -> AmqpValue:
         return Timestamp.from_datetime(value)
     for base in (float, str, bytes, list, dict):
         if isinstance(value, base):
-            return base(cast("Any", value))
+            return cast("AmqpValue", base(cast("Any", value)))
     if isinstance(value, bytearray):
         return bytes(value)
     raise TypeError(f"AMQP has no type for {type(value).__name__}.")

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model.amqp import (
+    Array,
+    Described,
+    Long,
+    Symbol,
+    UInt,
+    ULong,
+    decode,
+    decode_exactly,
+    encode,
+    skip,
+)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "value"),
+    [
+        ("40", None),
+        ("41", True),
+        ("42", False),
+        ("5601", True),
+        ("5600", False),
+        ("43", UInt(0)),
+        ("5207", UInt(7)),
+        ("7000000007", UInt(7)),
+        ("44", ULong(0)),
+        ("5307", ULong(7)),
+        ("800000000000000007", ULong(7)),
+        ("55ff", Long(-1)),
+        ("81ffffffffffffffff", Long(-1)),
+        ("45", []),
+        ("c00100", []),
+        ("d00000000400000000", []),
+        ("c105025407a100", {7: ""}),
+        ("a003000102", b"\x00\x01\x02"),
+        ("b000000003000102", b"\x00\x01\x02"),
+        ("a102c3a9", "\u00e9"),
+        ("b100000002c3a9", "\u00e9"),
+        ("a30161", Symbol("a")),
+        ("b30000000161", Symbol("a")),
+        ("00531041", Described(ULong(0x10), True)),
+        ("e004025101ff", Array([1, -1])),
+        ("e0020051", Array()),
+        ("e00100", Array()),
+        ("f00000000400000000", Array()),
+    ],
+)
+def test_every_encoding_of_a_value_is_read(encoded: str, value: object) -> None:
+    data = bytes.fromhex(encoded)
+    found = decode_exactly(data)
+    assert found == value
+    assert type(found) is type(value)
+    assert skip(data) == len(data)
+
+
+def test_a_value_may_stand_in_the_middle_of_the_bytes() -> None:
+    assert decode(b"\x40\x54\x07\x40", 1) == (7, 3)
+
+
+def test_decode_exactly_refuses_what_follows() -> None:
+    with pytest.raises(AmqpDecodeError, match="1 bytes follow"):
+        decode_exactly(b"\x40\x40")
+
+
+@pytest.mark.parametrize(
+    ("encoded", "why"),
+    [
+        ("", "byte 0"),
+        ("3f", "no AMQP type 0x3f"),
+        ("70000000", "byte 0"),
+        ("a00501", "cut short"),
+        ("b0ffffffff00", "cut short"),
+        ("a101ff", "byte 0"),
+        ("a301e9", "byte 0"),
+        ("5602", "neither 0 nor 1"),
+        ("7300110000", "byte 0"),
+        ("73ffffffff", "byte 0"),
+        ("730000d800", "surrogate"),
+        ("c00201", "cut short"),
+        ("c0024040", "more elements"),
+        ("c003014040", "does not fit"),
+        ("c1020140", "key without a value"),
+        ("c103024540", "cannot be read"),
+        ("d0ffffffff00000000", "cut short"),
+        ("e003010040", "byte 0"),
+        ("f0000000050000ffff40", "more elements"),
+        ("f000000005ffffffff40", "more elements"),
+        ("f000000005ffffffff45", "more elements"),
+        ("00", "byte 0"),
+        ("0053", "byte 0"),
+    ],
+)
+def test_damaged_bytes_are_refused(encoded: str, why: str) -> None:
+    with pytest.raises(AmqpDecodeError, match=why):
+        decode_exactly(bytes.fromhex(encoded))
+
+
+@pytest.mark.parametrize("head", ["00", "00534000", "c00f01", "e00f0100"])
+def test_deep_nesting_is_refused(head: str) -> None:
+    with pytest.raises(AmqpDecodeError):
+        decode(bytes.fromhex(head) * 20_000)
+    with pytest.raises(AmqpDecodeError):
+        skip(b"\x00" * 20_000)
+
+
+def test_small_bytes_cannot_ask_for_much_memory() -> None:
+    # 60,000 arrays of ten bytes, each of as many nulls as it may claim.
+    for claimed in (1 << 16, 1 << 10, 65):
+        array = b"\xf0" + (5).to_bytes(4, "big") + claimed.to_bytes(4, "big") + b"\x40"
+        content = array * 60_000
+        data = b"\xd0" + (len(content) + 4).to_bytes(4, "big") + (60_000).to_bytes(4, "big") + content
+        with pytest.raises(AmqpDecodeError, match="more elements"):
+            decode(data)
+
+
+def _is_value_or_refused(data: bytes) -> None:
+    started = time.perf_counter()
+    try:
+        _, end = decode(data)
+    except AmqpDecodeError:
+        pass
+    else:
+        assert 0 < end <= len(data)
+        assert skip(data) == end
+    try:
+        end = skip(data)
+    except AmqpDecodeError:
+        pass
+    else:
+        assert 0 < end <= len(data)
+    assert time.perf_counter() - started < 1
+
+
+@given(st.binary(max_size=300))
+@example(bytes.fromhex("7300110000"))
+@example(bytes.fromhex("d00000000affffffff"))
+def test_random_bytes_are_a_value_or_refused(data: bytes) -> None:
+    _is_value_or_refused(data)
+
+
+_SEED = encode(
+    [
+        {Symbol("a"): ULong(300), "b": [1, 2.5, None, True], "c": {"d": b"\x00" * 300}},
+        Array([Symbol("x"), Symbol("yz")]),
+        Described(ULong(0x70), [UInt(5), "text", "\u00e9" * 200]),
+        Array([[1], [2, 3]]),
+    ]
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(_SEED) - 1), st.integers(0, 255)), min_size=1, max_size=6))
+def test_mutated_bytes_are_a_value_or_refused(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(_SEED)
+    for at, byte in changes:
+        data[at] = byte
+    _is_value_or_refused(bytes(data))
+
+
+@given(st.integers(0, len(_SEED) - 1))
+def test_bytes_that_are_cut_short_are_refused(size: int) -> None:
+    with pytest.raises(AmqpDecodeError):
+        decode(_SEED[:size])
+    with pytest.raises(AmqpDecodeError):
+        skip(_SEED[:size])

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from sbnotebook.model.amqp import Array, Described, Short, Symbol, Timestamp, ULong, type_name
+
+
+def test_a_timestamp_counts_milliseconds() -> None:
+    moment = datetime(2024, 2, 29, 12, 30, 1, 250_000, tzinfo=UTC)
+    assert Timestamp.from_datetime(moment) == 1_709_209_801_250
+    assert Timestamp.from_datetime(moment).to_datetime() == moment
+
+
+def test_a_timestamp_takes_a_moment_of_another_zone_and_a_naive_one_as_utc() -> None:
+    east = timezone(timedelta(hours=2))
+    assert Timestamp.from_datetime(datetime(1970, 1, 1, 2, tzinfo=east)) == 0
+    assert Timestamp.from_datetime(datetime(1970, 1, 1, 1)) == 3_600_000  # noqa: DTZ001 - naive on purpose
+
+
+def test_a_timestamp_before_1970_is_negative() -> None:
+    assert Timestamp(-1).to_datetime() == datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+
+
+def test_a_timestamp_outside_of_the_calendar_has_no_moment() -> None:
+    with pytest.raises(OverflowError):
+        Timestamp(2**62).to_datetime()
+
+
+def test_an_array_knows_its_element_type() -> None:
+    assert Array([Symbol("a")]).element_type is Symbol
+    assert Array((), ULong).element_type is ULong
+    assert Array([ULong(1)]) == [1]
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (None, "null"),
+        (True, "boolean"),
+        (5, "int"),
+        (2**31, "long"),
+        (Short(5), "short"),
+        (1.5, "double"),
+        ("a", "string"),
+        (Symbol("a"), "symbol"),
+        (b"a", "binary"),
+        (bytearray(b"a"), "binary"),
+        (UUID(int=0), "uuid"),
+        (datetime(2024, 1, 1, tzinfo=UTC), "timestamp"),
+        ([], "list"),
+        ({}, "map"),
+        (Array(), "array"),
+        (Described(ULong(1), None), "described"),
+    ],
+)
+def test_the_name_of_the_type_that_is_written(value: Any, name: str) -> None:
+    assert type_name(value) == name
