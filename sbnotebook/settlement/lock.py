@@ -75,8 +75,8 @@ class LockedBatch:
     ) -> None:
         self.address = address
         self._connection = connection
-        self._clock = clock or SystemClock()
-        self._renew_until = self._clock.now() + renew_for
+        self.clock = clock or SystemClock()
+        self._renew_until = self.clock.now() + renew_for
         self._holds: dict[int, _Hold] = {}
         self._ended: dict[int, OutcomeStatus] = {}
         self._receiver: ServiceBusReceiver | None = None
@@ -141,7 +141,7 @@ class LockedBatch:
         wait = max_wait
         while len(taken) < count:
             async with self._busy:
-                asked = self._clock.now()
+                asked = self.clock.now()
                 received = await self._open_receiver().receive_messages(count - len(taken), max_wait_time=wait)
             if not received:
                 break
@@ -231,8 +231,8 @@ class LockedBatch:
 
     async def _renew_in_background(self) -> None:
         while True:
-            await self._clock.sleep(1.0)
-            now = self._clock.now()
+            await self.clock.sleep(1.0)
+            now = self.clock.now()
             due = [h for h in self._holds.values() if renew_at(h.locked_from, h.locked_until) <= now]
             if now >= self._renew_until:
                 due = []
@@ -246,7 +246,7 @@ class LockedBatch:
                 held = [hold for hold in holds if hold.message.sequence_number in self._holds]
                 if not held:
                     return
-                now = self._clock.now()
+                now = self.clock.now()
                 await sdk_internals.renew_locks(self._open_receiver(), [hold.received for hold in held])
         except MessageLockLostError as error:
             await self._find_lost(holds, error)
@@ -267,7 +267,7 @@ class LockedBatch:
             await self._renew([hold])
 
     def _drop_expired(self) -> None:
-        now = self._clock.now()
+        now = self.clock.now()
         for hold in [hold for hold in self._holds.values() if hold.locked_until <= now]:
             self._lose(hold)
 

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.model import Defer, Message, MessageState
+from sbnotebook.model.amqp import ULong, type_name
+from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.peek import PAGE
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_peek_goes_to_the_end_over_many_pages_in_the_order_of_the_numbers(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("pages")
+    queue = namespace.entity("pages")
+    count = 2 * PAGE + 30
+    await queue.send((Message(body=b"%d" % n) for n in range(count)), max_in_flight=1)
+
+    messages = await queue.peek()
+
+    assert [message.body for message in messages] == [b"%d" % n for n in range(count)]
+    numbers = [message.sequence_number for message in messages]
+    assert numbers == sorted(set(numbers))
+    assert len(await queue.peek(PAGE + 1)) == PAGE + 1
+    middle = await queue.peek(from_sequence_number=numbers[10], to_sequence_number=numbers[12])
+    assert [message.sequence_number for message in middle] == numbers[10:13]
+
+
+async def test_peek_tells_states_apart_and_says_what_the_service_knows(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("states")
+    queue = namespace.entity("states")
+    await queue.send([Message(body=b"a", subject="first", application_properties={"n": ULong(5)}), Message(body=b"b")])
+    async with queue.batch() as batch:
+        first, *_ = await batch.receive(1)
+        await batch.settle(Defer(), [first])
+
+        peeked = await queue.peek()
+
+        assert [message.state for message in peeked] == [MessageState.DEFERRED, MessageState.ACTIVE]
+        assert peeked[0].subject == "first"
+        assert type_name(peeked[0].application_properties["n"]) == "ulong"
+        assert peeked[0].enqueued_time is not None
+        assert [m.body for m in await queue.peek(state=MessageState.DEFERRED)] == [b"a"]
+
+
+async def test_peeking_an_empty_queue_gives_nothing(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("empty")
+    assert await namespace.entity("empty").peek() == []
+    assert await namespace.entity("empty/$dlq").peek() == []

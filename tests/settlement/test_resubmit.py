@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import (
+    Complete,
+    DeadLetter,
+    EntityAddress,
+    Message,
+    MessageState,
+    OutcomeStatus,
+    PeekedMessage,
+    Resubmit,
+)
+from sbnotebook.model.amqp import Long, type_name
+from sbnotebook.settlement import AsyncNamespace, Limits
+from sbnotebook.settlement.resubmit import ORIGINAL_MESSAGE_ID, clone_of
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def dead_letters(namespace: AsyncNamespace, name: str, count: int) -> list[PeekedMessage]:
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    properties = {"n": Long(7)}
+    await queue.send(
+        (Message(body=b"%d" % n, message_id=f"m{n}", application_properties=properties) for n in range(count)),
+        max_in_flight=1,
+    )
+    async with queue.batch() as batch:
+        await batch.receive(count)
+        await batch.settle(DeadLetter("Bad", "no good"))
+    return await namespace.entity(f"{name}/$dlq").peek()
+
+
+async def test_the_chosen_are_sent_again_and_completed_and_the_others_do_not_notice(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "chosen", 8)
+    source = namespace.entity("chosen/$dlq")
+    before = {letter.message_id: letter.delivery_count for letter in letters}
+    chosen = [letters[2], letters[5]]
+
+    plan = source.plan_resubmit(
+        chosen, Resubmit(to=EntityAddress("chosen")), edit=lambda message: message.with_changes(body=b"mended")
+    )
+    assert "resubmit 2 messages of chosen/$dlq to chosen, edited" in str(plan.preview())
+    assert [(change.field, change.before, change.after) for change in plan.preview(1).changes] == [
+        ("body", "2", "mended")
+    ]
+    assert len(await source.peek()) == 8, "a preview must not do anything"
+    report = await plan.apply(Limits(max_in_flight=3))
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 2
+    assert [outcome.sequence_number for outcome in report] == [letter.sequence_number for letter in chosen]
+    clones = {clone.message_id: clone for clone in await namespace.entity("chosen").peek()}
+    assert set(clones) == {"m2~1", "m5~1"}
+    clone = clones["m2~1"]
+    assert clone.body == b"mended"
+    assert clone.resubmit_count == 1
+    assert clone.application_properties[ORIGINAL_MESSAGE_ID] == "m2"
+    assert type_name(clone.application_properties["n"]) == "long"
+    assert clone.dead_letter_reason is None
+    assert clone.dead_letter_error_description is None
+    left = await source.peek()
+    assert {message.message_id: message.delivery_count for message in left} == {
+        name: count for name, count in before.items() if name not in ("m2", "m5")
+    }
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+async def test_a_message_that_is_gone_is_reported_and_nothing_is_sent_for_it(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "gone", 2)
+    source = namespace.entity("gone/$dlq")
+    async with source.batch() as batch:
+        (first,) = await batch.receive(1)
+        await batch.settle(Complete(), [first])
+
+    report = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("gone"))).apply()
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    assert [clone.message_id for clone in await namespace.entity("gone").peek()] == ["m1~1"]
+
+
+async def test_a_refused_clone_leaves_the_original_where_it_is(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "refused", 1)
+    source = namespace.entity("refused/$dlq")
+    too_large = lambda message: message.with_changes(body=b"x" * 2_000_000)  # noqa: E731
+
+    report = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("refused")), edit=too_large).apply()
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
+    assert "Sending the clone" in (report[0].description or "")
+    (still_there,) = await source.peek()
+    assert still_there.delivery_count == letters[0].delivery_count
+    assert await namespace.entity("refused").peek() == []
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+async def test_a_message_that_came_back_too_often_is_skipped(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "capped", 1)
+    resubmit = Resubmit(to=EntityAddress("capped"), max_resubmits=1)
+    assert (await namespace.entity("capped/$dlq").plan_resubmit(letters, resubmit).apply()).ok
+    async with namespace.entity("capped").batch() as batch:
+        await batch.receive(1)
+        await batch.settle(DeadLetter("Bad"))
+    again = await namespace.entity("capped/$dlq").peek()
+
+    report = await namespace.entity("capped/$dlq").plan_resubmit(again, resubmit).apply()
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
+    assert len(await namespace.entity("capped/$dlq").peek()) == 1
+
+
+async def test_a_delayed_clone_is_scheduled(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "later", 1)
+    plan = namespace.entity("later/$dlq").plan_resubmit(
+        letters, Resubmit(to=EntityAddress("later"), delay=timedelta(hours=1))
+    )
+    assert (await plan.apply()).ok
+    (clone,) = await namespace.entity("later").peek()
+    assert clone.state is MessageState.SCHEDULED
+
+
+def letter(**fields: object) -> PeekedMessage:
+    return PeekedMessage(entity=EntityAddress.parse("q/$dlq"), sequence_number=9, **fields)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_clones_id_is_derived_and_stays_the_same_when_the_step_is_tried_again() -> None:
+    original = letter(message_id="order-1")
+    first = clone_of(original, Resubmit(), None, NOW)
+    assert first.message_id == clone_of(original, Resubmit(), None, NOW).message_id == "order-1~1"
+    second = clone_of(
+        letter(message_id=first.message_id, application_properties=first.application_properties), Resubmit(), None, NOW
+    )
+    assert (second.message_id, second.resubmit_count) == ("order-1~2", 2)
+    assert clone_of(letter(), Resubmit(), None, NOW).message_id == "q/$dlq#9~1"
+    long = clone_of(letter(message_id="x" * 128), Resubmit(), None, NOW).message_id or ""
+    assert len(long) <= 128
+    assert long.endswith("~1")
+
+
+def test_places_that_take_no_messages_and_senseless_limits_are_refused() -> None:
+    with pytest.raises(DecisionError):
+        Resubmit(to=EntityAddress.parse("orders/$dlq"))
+    with pytest.raises(DecisionError):
+        Resubmit(delay=timedelta(seconds=-1))
+    with pytest.raises(DecisionError):
+        Resubmit(max_resubmits=0)

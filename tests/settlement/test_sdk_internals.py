@@ -1,0 +1,72 @@
+"""These fail when a later version of the SDK moves what sdk_internals uses."""
+
+# ruff: noqa: SLF001 (what is tested is the SDK's inside)
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportOptionalMemberAccess=false
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import pytest
+from azure.servicebus.exceptions import MessageLockLostError
+
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.settlement import AsyncNamespace, sdk_internals
+from sbnotebook.settlement.conversion import payload_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_released_message_comes_again_with_the_same_delivery_count(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("released")
+    await namespace.entity("released").send([Message(body=b"x")])
+    async with namespace.connection.receiver(EntityAddress("released")) as receiver:
+        for _ in range(3):
+            (message,) = await receiver.receive_messages(1, max_wait_time=3)
+            assert message.delivery_count == 0
+            await sdk_internals.release(receiver, message, 5)
+
+
+async def test_many_locks_are_renewed_in_one_request_and_a_lost_one_is_told(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("renewed")
+    await namespace.entity("renewed").send([Message(body=b"x")] * 3)
+    async with namespace.connection.receiver(EntityAddress("renewed")) as receiver:
+        messages = await receiver.receive_messages(3, max_wait_time=3)
+        before = [message.locked_until_utc for message in messages]
+        end = await sdk_internals.renew_locks(receiver, messages)
+        after = [message.locked_until_utc for message in messages]
+        assert all(new and old and new > old for new, old in zip(after, before, strict=True))
+        assert end == min(time for time in after if time)
+        await receiver.complete_message(messages[0])
+        with pytest.raises(MessageLockLostError):
+            await sdk_internals.renew_locks(receiver, messages)
+
+
+async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("bytes")
+    payload = payload_of(Message(body=b"exactly", message_id="m"))
+    sender = namespace.connection.sender(EntityAddress("bytes"))
+    async with sender:
+        batch = await sender.create_message_batch()
+        sdk_internals.fill_batch(batch, [payload], ("m", None, None))
+        assert len(batch) == 1
+        await sender.send_messages(batch)
+        assert sdk_internals.max_batch_bytes(sender) >= 256 * 1024
+    peeker = namespace.connection.peeker(EntityAddress("bytes"))
+    async with peeker:
+        (seen,) = await sdk_internals.peek_payloads(peeker, 1, 10)
+    assert seen.endswith(payload)
+    async with namespace.connection.receiver(EntityAddress("bytes")) as receiver:
+        (message,) = await receiver.receive_messages(1, max_wait_time=3)
+        received = sdk_internals.payload_of_received(message)
+        assert received is not None
+        assert received.endswith(payload)
+
+
+async def test_a_peeker_asks_for_no_message_so_that_none_is_locked(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("looked-at")
+    async with namespace.connection.receiver(EntityAddress("looked-at")) as ordinary:
+        await sdk_internals.peek_payloads(ordinary, 1, 1)
+        assert ordinary._handler._link.current_link_credit > 0, "the SDK does not do what this works around any more"
+    async with namespace.connection.peeker(EntityAddress("looked-at")) as peeker:
+        await sdk_internals.peek_payloads(peeker, 1, 1)
+        assert peeker._handler._link.current_link_credit == 0

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress, Message, OutcomeStatus
+from sbnotebook.settlement import AsyncNamespace
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_each_message_has_an_outcome_in_the_order_of_the_input(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("outcomes")
+    queue = namespace.entity("outcomes")
+    too_large = Message(body=b"x" * 2_000_000, message_id="large")
+    no_amqp_type = Message(message_id="odd", application_properties={"set": {1, 2}})  # pyright: ignore[reportArgumentType]
+    good = [Message(body=b"%d" % n, message_id=f"m{n}") for n in range(50)]
+
+    report = await queue.send([*good[:25], too_large, no_amqp_type, *good[25:]], max_in_flight=4, batch_size=10)
+
+    assert [outcome.message_id for outcome in report] == [
+        *(message.message_id for message in good[:25]), "large", "odd", *(message.message_id for message in good[25:]),
+    ]  # fmt: skip
+    assert report.settled == 50
+    assert {outcome.message_id: outcome.status for outcome in report.failures} == {
+        "large": OutcomeStatus.FAILED,
+        "odd": OutcomeStatus.FAILED,
+    }
+    assert report[25].condition == "amqp:link:message-size-exceeded"
+    assert sorted(m.message_id or "" for m in await queue.peek()) == sorted(m.message_id or "" for m in good)
+
+
+async def test_the_input_is_pulled_as_there_is_room_and_not_read_ahead(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("pulled")
+    pulled = 0
+    finished = 0
+    furthest_ahead = 0
+
+    def messages() -> Iterator[Message]:
+        nonlocal pulled, furthest_ahead
+        for number in range(300):
+            pulled += 1
+            furthest_ahead = max(furthest_ahead, pulled - finished)
+            yield Message(body=b"%d" % number)
+
+    def progress(count: int) -> None:
+        nonlocal finished
+        finished += count
+
+    await namespace.entity("pulled").send(messages(), max_in_flight=3, batch_size=1, progress=progress)
+
+    assert finished == 300
+    # Three in flight, one handed over, one being packed.
+    assert furthest_ahead <= 6
+
+
+async def test_messages_of_one_session_keep_their_order_with_many_in_flight(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("ordered")
+    queue = namespace.entity("ordered")
+    messages = [Message(body=b"%d" % n, session_id=f"s{n % 3}") for n in range(120)]
+
+    report = await queue.send(messages, max_in_flight=8, batch_size=5)
+
+    assert report.ok
+    stored = await queue.peek()
+    for session in ("s0", "s1", "s2"):
+        numbers = [int(message.body) for message in stored if message.session_id == session]
+        assert numbers == sorted(numbers)
+        assert len(numbers) == 40
+
+
+async def test_sending_where_nothing_is_fails_with_the_services_own_exception(namespace: AsyncNamespace) -> None:
+    from azure.servicebus.exceptions import MessagingEntityNotFoundError
+
+    with pytest.raises(MessagingEntityNotFoundError):
+        await namespace.entity("nowhere").send([Message(body=b"x")])
+
+
+async def test_a_rate_spreads_the_messages_over_time(namespace: AsyncNamespace) -> None:
+    import anyio
+
+    await namespace.create_queue("slow")
+    await namespace.entity("slow").send([Message(body=b"warm")])
+    started = anyio.current_time()
+    await namespace.entity("slow").send([Message(body=b"x")] * 11, max_in_flight=5, batch_size=1, rate=20)
+    # The first goes at once, the eleventh ten twentieths of a second later.
+    assert anyio.current_time() - started >= 0.5
+
+
+async def test_limits_that_cannot_be_and_places_that_take_nothing_are_refused(namespace: AsyncNamespace) -> None:
+    with pytest.raises(ConfigurationError, match="max_in_flight"):
+        await namespace.entity("orders").send([Message()], max_in_flight=0)
+    with pytest.raises(ConfigurationError, match="queue or a topic"):
+        await namespace.entity("orders/$dlq").send([Message()])
+
+
+async def test_pools_keep_their_senders_warm(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("warm")
+    pool = namespace.pool(EntityAddress("warm"))
+    await pool.warm(3)
+    async with pool.slot() as first, pool.slot() as second, pool.slot() as third:
+        assert len({id(first), id(second), id(third)}) == 3
+    async with pool.slot() as again:
+        assert again in (first, second, third)
