@@ -1,0 +1,126 @@
+"""An emulator inside of this process, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from sbnotebook.emulator.entities import Counts, QueueOptions
+from sbnotebook.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.clock import Clock
+    from sbnotebook.emulator.faults import Faults
+    from sbnotebook.emulator.server import EmulatorServer
+
+__all__ = ["RunningEmulator", "running"]
+
+_T = TypeVar("_T")
+
+
+class RunningEmulator:
+    """An emulator that runs in another thread.
+
+    Attributes:
+        connection_string: what clients are made with.
+        http_url: address of the HTTP side.
+    """
+
+    def __init__(self, server: EmulatorServer, loop: asyncio.AbstractEventLoop) -> None:
+        self.connection_string = server.connection_string
+        self.http_url = server.http_url
+        self._server = server
+        self._loop = loop
+
+    @property
+    def faults(self) -> Faults:
+        """What is made to go wrong; change it at any time."""
+        return self._server.broker.faults
+
+    def counts(self, queue: str) -> Counts:
+        """How many messages a queue holds now.
+
+        Raises:
+            EmulatorError: there is no such queue.
+        """
+        return self._call(lambda: self._counts(queue))
+
+    def create_queue(self, name: str, options: QueueOptions | None = None) -> None:
+        """Make a queue."""
+        broker = self._server.broker
+        self._call(lambda: broker.registry.create_queue(name, options, now=broker.clock.now()))
+        asyncio.run_coroutine_threadsafe(broker.kept(), self._loop).result()
+
+    def stop(self) -> None:
+        """Let it end; ``running`` waits for that."""
+        self._loop.call_soon_threadsafe(self._server.request_stop)
+
+    def _counts(self, name: str) -> Counts:
+        self._server.broker.moment()
+        queue = self._server.broker.registry.find_queue(name)
+        if queue is None:
+            raise EmulatorError(f"There is no queue {name!r}.")
+        return queue.counts
+
+    def _call(self, function: Callable[[], _T]) -> _T:
+        async def call() -> _T:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+
+@contextmanager
+def running(
+    *,
+    queues: Iterable[str] | Mapping[str, QueueOptions] = (),
+    data_dir: Path | None = None,
+    clock: Clock | None = None,
+    port: int = 0,
+) -> Generator[RunningEmulator]:
+    """Run an emulator while the block runs, in a thread with its own event loop.
+
+    Args:
+        queues: queues to have: names, or options by name.
+        data_dir: where messages are kept; None keeps them in memory only.
+        clock: time; None for the machine's, a ``ManualClock`` to turn it by hand.
+        port: for AMQP and HTTP; 0 picks a free one.
+
+    Raises:
+        EmulatorError: it cannot start.
+        ConfigurationError: a queue cannot be had.
+
+    Example:
+        >>> with running(queues=["orders"]) as emulator:
+        ...     emulator.counts("orders").active
+        0
+    """
+    from sbnotebook.emulator.server import EmulatorServer
+
+    started: Future[RunningEmulator] = Future()
+
+    async def serve() -> None:
+        server = EmulatorServer(port=port, data_dir=data_dir, queues=queues, clock=clock)
+        try:
+            await server.start()
+        except BaseException as error:  # noqa: BLE001 - the starter raises it
+            started.set_exception(error)
+            return
+        try:
+            started.set_result(RunningEmulator(server, asyncio.get_running_loop()))
+            await server.serve()
+        finally:
+            await server.stop()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), name="sbnotebook-emulator", daemon=True)
+    thread.start()
+    emulator = started.result()
+    try:
+        yield emulator
+    finally:
+        emulator.stop()
+        thread.join()

@@ -1,0 +1,214 @@
+"""The emulator as a server: one port for AMQP and HTTP, in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final, Self, cast
+
+from aiohttp import web
+
+from sbnotebook.emulator.clock import Clock, SystemClock
+from sbnotebook.emulator.entities import QueueOptions, Registry
+from sbnotebook.emulator.service.admin import application
+from sbnotebook.emulator.service.broker import Broker
+from sbnotebook.emulator.service.leases import Leases
+from sbnotebook.emulator.service.peer import AmqpPeer
+from sbnotebook.emulator.store import Store
+from sbnotebook.errors import EmulatorError, EmulatorStartError
+
+__all__ = ["EmulatorServer"]
+
+_LOGGER: Final = logging.getLogger(__name__)
+_Factory = Callable[[], asyncio.Protocol]
+_HTTP_INITIALS: Final = frozenset(b"CDGHOPT")
+"""First letters of the methods of HTTP; AMQP begins with an A, and TLS with a control character."""
+
+
+class EmulatorServer:
+    """A namespace that clients reach over TCP.
+
+    ::
+
+        async with EmulatorServer(queues=["orders"]) as server:
+            client = ServiceBusClient.from_connection_string(server.connection_string)
+
+    Args:
+        host: address to listen on.
+        port: for AMQP and HTTP; 0 picks a free one.
+        http_port: one more, 0 for a free one; None for no other.
+        data_dir: where messages are kept; None keeps them in memory only.
+        queues: queues to have: names, or options by name. A queue that is there already gets these
+            options; one that is given by name only stays as it is.
+        clock: time; None for the machine's.
+
+    Raises:
+        EmulatorError: when it starts, if the data directory cannot be used.
+        EmulatorStartError: when it starts, if the port cannot be listened on.
+        ConfigurationError: when it starts, if a queue cannot be had.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        http_port: int | None = None,
+        data_dir: Path | None = None,
+        queues: Iterable[str] | Mapping[str, QueueOptions] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self._host = host
+        self._wanted_ports = [port] if http_port is None else [port, http_port]
+        self._data_dir = data_dir
+        self._queues: dict[str, QueueOptions | None] = dict.fromkeys(queues)
+        if isinstance(queues, Mapping):
+            self._queues.update(cast("Mapping[str, QueueOptions]", queues))
+        self._clock = clock or SystemClock()
+        self._registry = Registry()
+        self._leases = Leases()
+        self._exit = AsyncExitStack()
+        self._listeners: list[asyncio.Server] = []
+        self._stopping = asyncio.Event()
+        self._failure: sqlite3.Error | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return self._listeners[0].sockets[0].getsockname()[1]
+
+    @property
+    def http_url(self) -> str:
+        """Address of the HTTP side."""
+        return f"http://{_bracketed(self._host)}:{self.port}"
+
+    @property
+    def connection_string(self) -> str:
+        """What the SDK's clients are made with; the key is a well-known one and no secret."""
+        return (
+            f"Endpoint=sb://{_bracketed(self._host)}:{self.port};SharedAccessKeyName=RootManageSharedAccessKey;"
+            "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
+        )
+
+    @property
+    def broker(self) -> Broker:
+        """The namespace; only to be touched in the server's event loop."""
+        return self._broker
+
+    async def start(self) -> None:
+        """Load what was kept, and listen."""
+        async with AsyncExitStack() as stack:
+            store = None
+            if self._data_dir is not None:
+                store = Store(self._data_dir)
+                stack.callback(store.close)
+                store.load(self._registry)
+            self._broker = Broker(self._registry, self._clock, store, self._on_store_failure)
+            self._make_queues()
+            http = await self._start_http()
+            stack.push_async_callback(http.cleanup)
+            stack.callback(self._broker.stop)
+            for port in self._wanted_ports:
+                listener = await self._listen(port, cast("_Factory", http.server))
+                stack.callback(listener.close)
+                self._listeners.append(listener)
+            self._broker.schedule_turn()
+            self._exit = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Stop listening, close the connections, and close the store."""
+        self._stopping.set()
+        await self._exit.aclose()
+
+    def request_stop(self) -> None:
+        """Let ``serve`` return."""
+        self._stopping.set()
+
+    async def serve(self, *, end_after_unused: float | None = None) -> None:
+        """Return once the server is to stop.
+
+        Args:
+            end_after_unused: seconds without any client after which it is; None for never.
+
+        Raises:
+            EmulatorError: the store failed, nothing more can be kept.
+        """
+        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stopping.wait())]
+        if end_after_unused is not None:
+            unused = self._leases.wait_until_unused(end_after_unused, lambda: bool(self._broker.peers))
+            tasks.append(asyncio.ensure_future(unused))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        if self._failure is not None:
+            raise EmulatorError(f"The emulator has ended, its data could not be kept: {self._failure}.")
+
+    def _make_queues(self) -> None:
+        for name, options in self._queues.items():
+            queue = self._registry.find_queue(name)
+            if queue is None:
+                self._registry.create_queue(name, options, now=self._clock.now())
+            elif options is not None and options != queue.options:
+                self._registry.update_queue(queue, options)
+
+    async def _start_http(self) -> web.AppRunner:
+        # A handler is cancelled when its client is gone: so a lease ends.
+        app = application(self._broker, self._leases)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
+        await runner.setup()
+        return runner
+
+    async def _listen(self, port: int, http: _Factory) -> asyncio.Server:
+        def sniff() -> _Sniffer:
+            return _Sniffer(lambda: AmqpPeer(self._broker), http)
+
+        try:
+            return await asyncio.get_running_loop().create_server(sniff, self._host, port)
+        except OSError as error:
+            raise EmulatorStartError(f"The emulator cannot listen on {self._host}, port {port}: {error}.") from None
+
+    def _on_store_failure(self, error: sqlite3.Error) -> None:
+        self._failure = error
+        self._stopping.set()
+
+
+class _Sniffer(asyncio.Protocol):
+    """Hands a connection to the protocol that its first byte shows."""
+
+    def __init__(self, amqp: _Factory, http: _Factory) -> None:
+        self._amqp = amqp
+        self._http = http
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        if data.startswith(b"A"):
+            protocol = self._amqp()
+        elif data[0] in _HTTP_INITIALS:
+            protocol = self._http()
+        else:
+            _LOGGER.info("A client speaks neither AMQP nor HTTP; the emulator has no TLS.")
+            self._transport.abort()
+            return
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        protocol.data_received(data)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,102 @@
+"""From the address of a new link to what handles it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sbnotebook.emulator.amqp import Coordinator, Error, ReceivingLink, SendingLink
+from sbnotebook.emulator.entities import Queue, Receivable
+from sbnotebook.emulator.service.cbs import CbsNode
+from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.emulator.service.links import LinkHandler, ReceiverLink, SenderLink
+from sbnotebook.emulator.service.management import ManagementNode
+from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.service.peer import AmqpPeer
+
+__all__ = ["MAX_MESSAGE_SIZE", "LinkHandler", "attach"]
+
+MAX_MESSAGE_SIZE: Final = 1_048_576
+"""Bytes of one message or one batch: that of a Premium namespace without large messages.
+
+Source: Service Bus documentation, "Service Bus quotas".
+"""
+
+_AnyLink = ReceivingLink | SendingLink
+_CBS: Final = "$cbs"
+_MANAGEMENT: Final = "/$management"
+_SESSION_FILTER: Final = "com.microsoft:session-filter"
+
+
+def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler | None:
+    """Accept a link, or refuse it.
+
+    Args:
+        peer: the connection.
+        link: what the client wants to attach.
+
+    Returns:
+        What handles the link's events; None if it was refused.
+    """
+    if isinstance(link.target, Coordinator):
+        link.refuse(Condition.NOT_IMPLEMENTED.error("The emulator has no transactions."))
+        return None
+    path = _path(link.address)
+    node = _node(peer, path)
+    if node is not None:
+        return _attach_to_node(peer, link, node)
+    entity = peer.broker.registry.find(path)
+    if isinstance(link, ReceivingLink):
+        return _attach_sender(peer, link, path, entity)
+    return _attach_receiver(peer, link, path, entity)
+
+
+def _path(address: object) -> str:
+    """The entity path of an address such as ``amqps://host:port/orders``."""
+    text = str(address or "")
+    if "://" in text:
+        text = text.split("://", 1)[1].partition("/")[2]
+    return text.strip("/")
+
+
+def _node(peer: AmqpPeer, path: str) -> Node | None:
+    lowered = path.casefold()
+    if lowered == _CBS:
+        return CbsNode(_CBS)
+    if lowered.endswith(_MANAGEMENT):
+        entity = peer.broker.registry.find(path[: -len(_MANAGEMENT)])
+        return None if entity is None else ManagementNode(lowered, peer.broker, entity)
+    return None
+
+
+def _attach_to_node(peer: AmqpPeer, link: _AnyLink, node: Node) -> LinkHandler:
+    link.accept(max_message_size=MAX_MESSAGE_SIZE)
+    return RequestLink(peer, link, node) if isinstance(link, ReceivingLink) else ReplyLink(peer, link, node)
+
+
+def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: Receivable | None) -> LinkHandler | None:
+    if isinstance(entity, Queue):
+        link.accept(max_message_size=MAX_MESSAGE_SIZE)
+        return SenderLink(peer, link, entity)
+    if entity is None:
+        link.refuse(_not_found(path))
+    else:
+        link.refuse(Condition.NOT_ALLOWED.error(f"Messages cannot be sent to the dead-letter queue '{entity.path}'."))
+    return None
+
+
+def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: Receivable | None) -> LinkHandler | None:
+    wants_session = link.source is not None and _SESSION_FILTER in (link.source.filter or {})
+    if entity is not None and not wants_session:
+        link.accept(max_message_size=MAX_MESSAGE_SIZE)
+        return ReceiverLink(peer, link, entity)
+    if entity is None:
+        link.refuse(_not_found(path))
+    else:
+        link.refuse(Condition.NOT_ALLOWED.error(f"The entity '{entity.path}' does not have sessions."))
+    return None
+
+
+def _not_found(path: str) -> Error:
+    return Condition.NOT_FOUND.error(f"The messaging entity '{path[:260]}' could not be found.")

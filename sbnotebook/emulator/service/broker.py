@@ -1,0 +1,163 @@
+"""What all connections share, and the turn: take in, deliver, keep, and only then confirm."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from sbnotebook.emulator.clock import Clock
+from sbnotebook.emulator.entities import Queue, Receivable, Registry
+from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.service.dispatcher import Dispatcher
+from sbnotebook.emulator.store import Store
+
+__all__ = ["Broker", "Peer"]
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class Peer(Protocol):
+    """A connection, as the broker sees it."""
+
+    def flush(self) -> None:
+        """Write what waits to be written."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection because the emulator ends."""
+        ...
+
+    def abort(self) -> None:
+        """Drop the connection without writing what waits."""
+        ...
+
+    def entity_deleted(self, entity: Receivable) -> None:
+        """Detach the links to an entity."""
+        ...
+
+
+class Broker:
+    """The namespace with its connections; everything happens in one event loop.
+
+    One turn of the loop: every connection that has data handles it (``moment`` first, ``touch``
+    after). Then once for all of them messages are delivered to waiting receivers, the changes are
+    kept in one transaction, and what was written for the clients goes out. So no client hears of
+    something that could still be lost.
+
+    Args:
+        registry: the entities.
+        clock: time.
+        store: where changes are kept, None to keep nothing.
+        on_failure: called when the store fails, after all connections were dropped.
+    """
+
+    def __init__(
+        self, registry: Registry, clock: Clock, store: Store | None, on_failure: Callable[[sqlite3.Error], None]
+    ) -> None:
+        self.registry = registry
+        self.clock = clock
+        self.faults = Faults()
+        self.dispatcher = Dispatcher()
+        self.peers: set[Peer] = set()
+        self._store = store
+        self._on_failure = on_failure
+        self._touched: set[Peer] = set()
+        self._turn_is_due = False
+        self._is_stopped = False
+        self._turn_ended: asyncio.Future[None] | None = None
+        self._deadline: int | None = None
+        self._alarm_time: int | None = None
+        self._cancel_alarm: Callable[[], None] | None = None
+
+    def moment(self) -> int:
+        """The time now (ms), everything that is due by then done."""
+        now = self.clock.now()
+        if self._deadline is not None and self._deadline <= now:
+            self._deadline = None
+            self.registry.expire(now)
+            self.schedule_turn()
+        return now
+
+    def touch(self, peer: Peer) -> None:
+        """Something waits to be written to this connection."""
+        self._touched.add(peer)
+        self.schedule_turn()
+
+    def schedule_turn(self) -> None:
+        """Deliver and keep what there is, once everything that has come in was handled."""
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    async def kept(self) -> None:
+        """Wait until all changes up to now are kept."""
+        if self._turn_ended is None:
+            self._turn_ended = asyncio.get_running_loop().create_future()
+        self.schedule_turn()
+        await asyncio.shield(self._turn_ended)
+
+    def delete_queue(self, queue: Queue) -> None:
+        """Remove a queue, and detach the links to it."""
+        self.registry.delete_queue(queue)
+        for peer in self.peers:
+            peer.entity_deleted(queue)
+            peer.entity_deleted(queue.dead_letter)
+        self.schedule_turn()
+
+    def stop(self) -> None:
+        """Take the last turn, and close all connections."""
+        self._take_turn()
+        self._is_stopped = True
+        if self._cancel_alarm is not None:
+            self._cancel_alarm()
+        for peer in list(self.peers):
+            peer.close()
+
+    def _take_turn(self) -> None:
+        self._turn_is_due = False
+        if self._is_stopped:
+            return
+        for receiver in self.dispatcher.dispatch(self.moment()):
+            self._touched.add(receiver.peer)
+        if not self._keep():
+            return
+        touched, self._touched = self._touched, set()
+        for peer in touched:
+            peer.flush()
+        if self._turn_ended is not None:
+            self._turn_ended.set_result(None)
+            self._turn_ended = None
+        if self.dispatcher.is_behind:
+            self.schedule_turn()
+        self._set_alarm()
+
+    def _keep(self) -> bool:
+        changes = self.registry.take_changes()
+        try:
+            if self._store is not None:
+                self._store.apply(changes)
+        except sqlite3.Error as error:
+            # Memory is ahead of the file now. Nothing was confirmed: drop everybody and end.
+            _LOGGER.critical("The store failed, the emulator ends: %s", error)
+            self._is_stopped = True
+            for peer in list(self.peers):
+                peer.abort()
+            self._on_failure(error)
+            return False
+        return True
+
+    def _set_alarm(self) -> None:
+        self._deadline = self.registry.next_deadline
+        if self._deadline is None or (self._alarm_time is not None and self._alarm_time <= self._deadline):
+            return  # An alarm that comes too early sets the next one, which is cheaper than to set it anew each turn.
+        if self._cancel_alarm is not None:
+            self._cancel_alarm()
+        self._alarm_time = self._deadline
+        self._cancel_alarm = self.clock.wake_at(self._deadline, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm_time = self._cancel_alarm = None
+        self.schedule_turn()

@@ -1,0 +1,48 @@
+"""The error conditions of Service Bus.
+
+Source: AMQP 1.0 part 2, sections 2.8.15 to 2.8.18; Service Bus documentation, "AMQP errors in Azure
+Service Bus" and "AMQP 1.0 in Azure Service Bus request-response-based operations".
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import Enum
+from uuid import uuid4
+
+from sbnotebook.emulator.amqp import Error
+
+__all__ = ["Condition", "explain"]
+
+
+class Condition(Enum):
+    """A condition's symbol, and the status code that stands for it in a reply."""
+
+    ARGUMENT_ERROR = ("com.microsoft:argument-error", 400)
+    DECODE_ERROR = ("amqp:decode-error", 400)
+    INTERNAL_ERROR = ("amqp:internal-error", 500)
+    MESSAGE_LOCK_LOST = ("com.microsoft:message-lock-lost", 410)
+    MESSAGE_NOT_FOUND = ("com.microsoft:message-not-found", 404)
+    NOT_ALLOWED = ("amqp:not-allowed", 400)
+    NOT_FOUND = ("amqp:not-found", 404)
+    NOT_IMPLEMENTED = ("amqp:not-implemented", 501)
+
+    @property
+    def symbol(self) -> str:
+        """The condition's name on the wire."""
+        return self.value[0]
+
+    @property
+    def status(self) -> int:
+        """The status code of a reply."""
+        return self.value[1]
+
+    def error(self, sentence: str) -> Error:
+        """The error to send, its description with a tracking id."""
+        return Error(self.symbol, explain(sentence))
+
+
+def explain(sentence: str) -> str:
+    """A description as Service Bus writes it: with a tracking id, which support would ask for."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{sentence} TrackingId:{uuid4()}, SystemTracker:emulator, Timestamp:{now}"

@@ -1,0 +1,190 @@
+"""Links on entities: a client sends to a queue, or receives from a queue or dead-letter queue.
+
+Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from sbnotebook.emulator.amqp import (
+    Accepted,
+    DispositionReceived,
+    Modified,
+    Outcome,
+    ReceivingLink,
+    Rejected,
+    Released,
+    SendingLink,
+    TransferReceived,
+)
+from sbnotebook.emulator.entities import Queue, Receivable, SentMessage, read_sent, render
+from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model.sections import DATA, section_value, split
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.service.peer import AmqpPeer
+
+__all__ = ["LinkHandler", "ReceiverLink", "SenderLink"]
+
+_BATCH_FORMAT: Final = 0x80013700
+"""Message format of a batch: one data section for each message, which it holds encoded."""
+_CREDIT: Final = 2000
+_SETTLED: Final = 1
+"""The snd-settle-mode of receive-and-delete."""
+
+
+class LinkHandler:
+    """What handles the events of one link; those that a link cannot have do nothing.
+
+    Args:
+        entity: what the link is attached to, None for a node without one.
+    """
+
+    def __init__(self, entity: Receivable | None) -> None:
+        self.attached_to = entity
+
+    def transfer_received(self, event: TransferReceived) -> None:
+        """The client sent a message."""
+
+    def disposition_received(self, event: DispositionReceived) -> None:
+        """The client decided about a message that it was sent."""
+
+    def credit_changed(self) -> None:
+        """The client said how much it takes, or the connection can be written to again."""
+
+    def detached(self) -> None:
+        """The link is gone."""
+
+
+class SenderLink(LinkHandler):
+    """A client sends messages to a queue."""
+
+    def __init__(self, peer: AmqpPeer, link: ReceivingLink, queue: Queue) -> None:
+        super().__init__(queue)
+        self._queue = queue
+        self._peer = peer
+        self._link = link
+        link.grant_credit(_CREDIT)
+
+    def transfer_received(self, event: TransferReceived) -> None:
+        """Keep a message, or all messages of a batch, and accept them once they are kept."""
+        outcome = self._take_in(event)
+        if self._link.credit < _CREDIT // 2:
+            self._link.grant_credit(_CREDIT)
+        if event.settled:
+            return
+        delay = self._peer.broker.faults.accept_delay_ms
+        if delay:
+            asyncio.get_running_loop().call_later(delay / 1000, self._confirm, event.delivery_id, outcome)
+        else:
+            self._link.settle(event.delivery_id, outcome)
+
+    def _take_in(self, event: TransferReceived) -> Outcome:
+        try:
+            messages = _messages(event)
+        except AmqpDecodeError as error:
+            return Rejected(Condition.DECODE_ERROR.error(str(error)))
+        now = self._peer.broker.moment()
+        for message in messages:
+            self._queue.send(message, now)
+        return Accepted()
+
+    def _confirm(self, delivery_id: int, outcome: Outcome) -> None:
+        self._link.settle(delivery_id, outcome)
+        self._peer.broker.touch(self._peer)
+
+
+class ReceiverLink(LinkHandler):
+    """A client receives messages, in peek-lock or receive-and-delete mode.
+
+    Attributes:
+        entity: the queue or dead-letter queue.
+        link: the link.
+        peer: the connection.
+    """
+
+    def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable) -> None:
+        super().__init__(entity)
+        self.entity = entity
+        self.link = link
+        self.peer = peer
+        self._deletes = link.snd_settle_mode == _SETTLED
+
+    @property
+    def can_take(self) -> bool:
+        """Whether a message can be sent to the client now."""
+        return self.link.credit > 0 and self.peer.is_writable
+
+    def credit_changed(self) -> None:
+        """The client said how much it takes, or the connection can be written to again."""
+        if self.can_take or self.link.drain:
+            self.peer.broker.dispatcher.wait(self)
+
+    def deliver(self, now: int) -> None:
+        """Send the next message."""
+        if self._deletes:
+            message = self.entity.receive_and_delete()
+            if message is not None:
+                # Nobody settles it; the tag only has to be unique.
+                self.link.send(message.sequence_number.to_bytes(16), render(message), settled=True)
+        else:
+            message = self.entity.receive(now)
+            if message is not None and message.lock_token is not None:
+                self.link.send(message.lock_token.bytes_le, render(message, with_lock=True))
+
+    def end_drain(self) -> bool:
+        """Say that there is no more, if the client wants to hear it."""
+        if not self.link.drain:
+            return False
+        self.link.drained()
+        return True
+
+    def disposition_received(self, event: DispositionReceived) -> None:
+        """Settle a message as the client decided, and confirm it once that is kept."""
+        is_held, echo = self._settle(UUID(bytes_le=event.delivery_tag), event.outcome)
+        if not is_held:
+            text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
+            echo = Rejected(Condition.MESSAGE_LOCK_LOST.error(text))
+        self.link.settle(event.delivery_tag, echo)
+
+    def detached(self) -> None:
+        """The link is gone; its locks stay."""
+        self.peer.broker.dispatcher.forget(self)
+
+    def _settle(self, token: UUID, outcome: Outcome) -> tuple[bool, Outcome]:
+        """Carry out a decision; whether the lock was held, and the echo that confirms it."""
+        now = self.peer.broker.moment()
+        match outcome:
+            case Accepted():
+                return self.entity.complete(token, now), outcome
+            case Released():
+                return self.entity.release(token, now), outcome
+            case Modified(undeliverable_here=True):
+                return self.entity.defer(token, now), outcome
+            case Modified():
+                return self.entity.abandon(token, now), outcome
+            case Rejected():
+                return self._dead_letter(token, outcome, now)
+
+    def _dead_letter(self, token: UUID, outcome: Rejected, now: int) -> tuple[bool, Outcome]:
+        if self.entity.dead_letter is None:
+            text = "A message of a dead-letter queue cannot be dead-lettered."
+            return True, Rejected(Condition.NOT_ALLOWED.error(text))
+        info = outcome.error.info if outcome.error is not None else {}
+        reason, description = (_text(info.get(key)) for key in ("DeadLetterReason", "DeadLetterErrorDescription"))
+        return self.entity.dead_letter_message(token, now, reason, description), Rejected()
+
+
+def _messages(event: TransferReceived) -> list[SentMessage]:
+    if event.message_format != _BATCH_FORMAT:
+        return [read_sent(event.payload)]
+    bodies = [section_value(event.payload, section) for section in split(event.payload) if section.code == DATA]
+    return [read_sent(body) for body in bodies if isinstance(body, bytes)]
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

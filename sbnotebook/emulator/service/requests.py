@@ -1,0 +1,170 @@
+"""Nodes that are asked by message and answer by message: two links, correlated by the request's id.
+
+Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-response-based operations".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from sbnotebook.emulator.amqp import Accepted, ReceivingLink, Rejected, SendingLink, TransferReceived
+from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.emulator.service.links import LinkHandler
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model.amqp import AmqpValue, encode
+from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, section_value, split
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.entities import Receivable
+    from sbnotebook.emulator.service.peer import AmqpPeer
+
+__all__ = ["Node", "Reply", "ReplyLink", "Request", "RequestLink"]
+
+_LOGGER: Final = logging.getLogger(__name__)
+_CREDIT: Final = 100
+_PROPERTIES: Final = b"\x00\x53\x73"
+_APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
+_VALUE: Final = b"\x00\x53\x77"
+_MESSAGE_ID, _REPLY_TO = 0, 4  # places among the properties (AMQP 1.0 part 3, section 3.2.4)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks: an operation's name and its arguments."""
+
+    operation: str
+    body: AmqpValue
+    message_id: AmqpValue = None
+    reply_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer: whether it went well, as application properties, and a result."""
+
+    application_properties: dict[str, AmqpValue]
+    body: AmqpValue = None
+
+
+class Node(Protocol):
+    """Something that answers requests at an address."""
+
+    @property
+    def address(self) -> str:
+        """Where it is asked, in lower case."""
+        ...
+
+    @property
+    def entity(self) -> Receivable | None:
+        """The entity that it speaks for."""
+        ...
+
+    def answer(self, request: Request) -> Reply:
+        """Carry out a request."""
+        ...
+
+    def failure(self, condition: Condition, sentence: str) -> Reply:
+        """The reply that says what went wrong."""
+        ...
+
+
+class RequestLink(LinkHandler):
+    """A client sends requests."""
+
+    def __init__(self, peer: AmqpPeer, link: ReceivingLink, node: Node) -> None:
+        super().__init__(node.entity)
+        self._peer = peer
+        self._link = link
+        self._node = node
+        link.grant_credit(_CREDIT)
+
+    def transfer_received(self, event: TransferReceived) -> None:
+        """Answer a request; a request that nobody waits for the answer of is carried out as well."""
+        self._link.grant_credit(_CREDIT)
+        try:
+            request = _read(event.payload)
+        except AmqpDecodeError as error:
+            self._link.settle(event.delivery_id, Rejected(Condition.DECODE_ERROR.error(str(error))))
+            return
+        self._link.settle(event.delivery_id, Accepted())
+        reply = self._answer(request)
+        for handler in self._peer.handlers.values():
+            if isinstance(handler, ReplyLink) and handler.is_for(self._node.address, request.reply_to):
+                handler.send(_written(reply, request.message_id))
+                return
+
+    def _answer(self, request: Request) -> Reply:
+        try:
+            return self._node.answer(request)
+        except Exception:
+            _LOGGER.exception("The request %s was not answered.", request.operation)
+            text = "The emulator failed to handle the request; its log says why."
+            return self._node.failure(Condition.INTERNAL_ERROR, text)
+
+
+class ReplyLink(LinkHandler):
+    """A client receives the answers to its requests."""
+
+    def __init__(self, peer: AmqpPeer, link: SendingLink, node: Node) -> None:
+        super().__init__(node.entity)
+        self._peer = peer
+        self._link = link
+        self._node = node
+        self._waiting: deque[bytes] = deque()
+        self._sent = 0
+
+    def is_for(self, node: str, reply_to: str | None) -> bool:
+        """Whether answers of this node belong here.
+
+        A client that has several reply links on a connection names the one that it means by its target.
+        """
+        target = getattr(self._link.target, "address", None)
+        return self._node.address == node and (reply_to in (None, target) or reply_to.casefold().endswith(node))
+
+    def send(self, payload: bytes) -> None:
+        """Send an answer as soon as the client has credit."""
+        self._waiting.append(payload)
+        self.credit_changed()
+
+    def credit_changed(self) -> None:
+        """Send the answers that wait."""
+        while self._waiting and self._link.credit > 0:
+            self._sent += 1
+            self._link.send(self._sent.to_bytes(16), self._waiting.popleft(), settled=True)
+        if self._link.drain:
+            self._link.drained()
+        self._peer.broker.touch(self._peer)
+
+
+def _read(payload: bytes) -> Request:
+    values: dict[int, Any] = {
+        section.code: section_value(payload, section)
+        for section in split(payload)
+        if section.code in (PROPERTIES, APPLICATION_PROPERTIES, VALUE)
+    }
+    properties: list[Any] = [*(values.get(PROPERTIES) or []), *[None] * (_REPLY_TO + 1)]
+    application_properties: Any = values.get(APPLICATION_PROPERTIES) or {}
+    if not isinstance(application_properties, dict):
+        raise AmqpDecodeError("The application properties of a request must be a map.")
+    return Request(
+        operation=str(cast("dict[str, Any]", application_properties).get("operation", "")),
+        body=values.get(VALUE),
+        message_id=properties[_MESSAGE_ID],
+        reply_to=properties[_REPLY_TO],
+    )
+
+
+def _written(reply: Reply, correlation_id: AmqpValue) -> bytes:
+    return b"".join(
+        (
+            _PROPERTIES,
+            encode([None, None, None, None, None, correlation_id]),
+            _APPLICATION_PROPERTIES,
+            encode(reply.application_properties),
+            _VALUE,
+            encode(reply.body),
+        )
+    )
