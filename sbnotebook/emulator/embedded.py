@@ -77,7 +77,7 @@ class RunningEmulator:
 @contextmanager
 def running(
     *,
-    queues: Iterable[str] | Mapping[str, QueueOptions] = (),
+    queues: Iterable[str] | Mapping[str, QueueOptions | None] = (),
     data_dir: Path | None = None,
     clock: Clock | None = None,
     port: int = 0,

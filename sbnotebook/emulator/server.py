@@ -59,7 +59,7 @@ class EmulatorServer:
         port: int = 0,
         http_port: int | None = None,
         data_dir: Path | None = None,
-        queues: Iterable[str] | Mapping[str, QueueOptions] = (),
+        queues: Iterable[str] | Mapping[str, QueueOptions | None] = (),
         clock: Clock | None = None,
     ) -> None:
         self._host = host
@@ -67,7 +67,7 @@ class EmulatorServer:
         self._data_dir = data_dir
         self._queues: dict[str, QueueOptions | None] = dict.fromkeys(queues)
         if isinstance(queues, Mapping):
-            self._queues.update(cast("Mapping[str, QueueOptions]", queues))
+            self._queues.update(cast("Mapping[str, QueueOptions | None]", queues))
         self._clock = clock or SystemClock()
         self._registry = Registry()
         self._leases = Leases()

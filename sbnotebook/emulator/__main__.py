@@ -1,0 +1,5 @@
+"""``python -m sbnotebook.emulator``."""
+
+from sbnotebook.emulator.command import main
+
+main()

@@ -1,0 +1,81 @@
+"""The command that runs an emulator: ``python -m sbnotebook.emulator``, ``sbnotebook emulator``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from sbnotebook.emulator.config import read_config
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator.process import State, default_data_dir
+from sbnotebook.emulator.server import EmulatorServer
+from sbnotebook.errors import ConfigurationError, SbNotebookError
+
+__all__ = ["app", "main"]
+
+app: Final = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def emulator(
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port for AMQP and HTTP; 0 picks a free one.")] = 5672,
+    http_port: Annotated[int | None, typer.Option(help="One more port, as Microsoft's emulator has 5300.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A Config.json of Microsoft's emulator.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where messages are kept; your own directory if not said.")
+    ] = None,
+    in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep nothing.")] = False,
+    queue: Annotated[list[str] | None, typer.Option(help="A queue to have; may be said several times.")] = None,
+    # An emulator that was started on demand: it writes down where it is, and ends when nobody uses it.
+    end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run the emulator until it is interrupted; its connection string is printed when it is ready."""
+    if in_memory and data_dir is not None:
+        raise ConfigurationError("Say either --in-memory or --data-dir.")
+    queues: dict[str, QueueOptions] = {} if config is None else read_config(config)
+    directory = None if in_memory else data_dir or default_data_dir()
+    server = EmulatorServer(
+        host=host,
+        port=port,
+        http_port=http_port,
+        data_dir=directory,
+        queues={name: queues.get(name) for name in [*queues, *(queue or [])]},
+    )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    asyncio.run(_serve(server, directory, end_after_unused))
+
+
+async def _serve(server: EmulatorServer, data_dir: Path | None, end_after_unused: float | None) -> None:
+    _stop_on_signals(server)
+    async with server:
+        if end_after_unused is not None and data_dir is not None:
+            State(os.getpid(), server.port, server.connection_string).write(data_dir)
+        print(server.connection_string, flush=True)  # noqa: T201
+        await server.serve(end_after_unused=end_after_unused)
+
+
+def _stop_on_signals(server: EmulatorServer) -> None:
+    for name in (signal.SIGINT, signal.SIGTERM):
+        try:
+            asyncio.get_running_loop().add_signal_handler(name, server.request_stop)
+        except NotImplementedError:
+            # Windows: the default ends the process, and what was confirmed is on disk.
+            return
+
+
+def main() -> None:
+    """Run the command; an error of our own is one line, and ends with exit code 2."""
+    try:
+        app()
+    except SbNotebookError as error:
+        print(f"sbnotebook emulator: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)

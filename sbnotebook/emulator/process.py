@@ -1,0 +1,188 @@
+"""The emulator in the background: one process for a user and a data directory, shared by all who ask.
+
+Whoever asks holds a lease, an HTTP connection that stays open as long as the process lives; the
+emulator ends some seconds after the last lease and the last client are gone.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from sbnotebook.errors import EmulatorStartError
+
+__all__ = ["State", "default_data_dir", "ensure_running", "stop"]
+
+_STATE_FILE: Final = "emulator.json"
+_LOG_FILE: Final = "emulator.log"
+_LOCK_FILE: Final = "starting.lock"
+_HOST: Final = "127.0.0.1"
+_START_TIMEOUT: Final = 60.0
+"""Seconds; loading half a million messages takes a few of them."""
+_ANSWER_TIMEOUT: Final = 5.0
+_UNUSED: Final = 10.0
+"""Seconds without a user after which it ends."""
+_POLL: Final = 0.05
+_LOG_LINES: Final = 15
+
+# By data directory, with the emulator's process id. A forked worker inherits the connection: it counts, too.
+_leases: dict[Path, tuple[int, http.client.HTTPResponse]] = {}
+# Kept, because Python complains about a process that nobody holds any more.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a background emulator writes down about itself once it is ready."""
+
+    pid: int
+    port: int
+    connection_string: str
+
+    def write(self, data_dir: Path) -> None:
+        """Write it into the data directory, in one step."""
+        draft = data_dir / f"{_STATE_FILE}.{self.pid}"
+        draft.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        draft.replace(data_dir / _STATE_FILE)
+
+    @classmethod
+    def read(cls, data_dir: Path) -> State | None:
+        """What stands in the data directory, of an emulator that may have ended since; None if nothing does."""
+        try:
+            return cls(**json.loads((data_dir / _STATE_FILE).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+
+def default_data_dir() -> Path:
+    """The user's own directory for the emulator's data."""
+    from platformdirs import user_data_path
+
+    return user_data_path("sbnotebook", appauthor=False) / "emulator"
+
+
+def ensure_running(data_dir: Path | None = None) -> str:
+    """Find the background emulator, or start it, and keep it running as long as this process lives.
+
+    Args:
+        data_dir: where its messages are kept; None for the user's own directory.
+
+    Returns:
+        Its connection string.
+
+    Raises:
+        EmulatorStartError: it did not start; the message has the end of its log.
+    """
+    directory = (data_dir or default_data_dir()).resolve()
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _starting(directory):
+        state = State.read(directory)
+        if state is None or not _take_lease(directory, state):
+            state = _start(directory)
+        return state.connection_string
+
+
+def stop(data_dir: Path | None = None) -> bool:
+    """End the background emulator, whoever uses it.
+
+    Args:
+        data_dir: where its messages are kept; None for the user's own directory.
+
+    Returns:
+        False if none was running.
+    """
+    directory = (data_dir or default_data_dir()).resolve()
+    state = State.read(directory)
+    _, lease = _leases.pop(directory, (0, None))
+    if lease is not None:
+        lease.close()
+    if state is None or not _is_healthy(state):
+        return False
+    os.kill(state.pid, signal.SIGTERM)
+    deadline = time.monotonic() + _START_TIMEOUT
+    while _is_healthy(state) and time.monotonic() < deadline:
+        time.sleep(_POLL)
+    for process in _started:
+        if process.pid == state.pid:
+            process.wait(_START_TIMEOUT)
+    return True
+
+
+@contextmanager
+def _starting(directory: Path) -> Generator[None]:
+    """Let only one process at a time look for the emulator and start it.
+
+    SQLite's lock works alike on every system, and ends with the process that holds it.
+    """
+    with closing(sqlite3.connect(directory / _LOCK_FILE, timeout=2 * _START_TIMEOUT, isolation_level=None)) as lock:
+        lock.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+def _start(directory: Path) -> State:
+    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--data-dir", str(directory)]
+    command += ["--end-after-unused", str(_UNUSED)]
+    with (directory / _LOG_FILE).open("wb") as log:
+        process = _spawn(command, log)
+    _started.append(process)
+    deadline = time.monotonic() + _START_TIMEOUT
+    while process.poll() is None and time.monotonic() < deadline:
+        state = State.read(directory)
+        if state is not None and state.pid == process.pid and _take_lease(directory, state):
+            return state
+        time.sleep(_POLL)
+    process.kill()
+    lines = (directory / _LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
+    raise EmulatorStartError("The emulator did not start. The end of its log:\n" + "\n".join(lines))
+
+
+def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    # On its own, so that an interrupt of the notebook's kernel does not end it.
+    flags = 0
+    if sys.platform == "win32":
+        flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, creationflags=flags
+    )
+
+
+def _take_lease(directory: Path, state: State) -> bool:
+    """Hold a lease on a running emulator; false if it is not running any more."""
+    if not _is_healthy(state):
+        return False
+    if _leases.get(directory, (0, None))[0] == state.pid:
+        return True
+    connection = http.client.HTTPConnection(_HOST, state.port, timeout=_ANSWER_TIMEOUT)
+    try:
+        connection.request("GET", "/lease")
+        response = connection.getresponse()
+        is_held = response.readline() == b"held\n"
+    except OSError:
+        return False
+    if is_held:
+        _leases[directory] = (state.pid, response)
+    return is_held
+
+
+def _is_healthy(state: State) -> bool:
+    """Whether the emulator that wrote this state is still the one at this port."""
+    connection = http.client.HTTPConnection(_HOST, state.port, timeout=_ANSWER_TIMEOUT)
+    try:
+        connection.request("GET", "/health")
+        answer = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):
+        return False
+    finally:
+        connection.close()
+    return isinstance(answer, dict) and answer == {"status": "ok", "pid": state.pid}
