@@ -26,6 +26,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Flow,
     Performative,
     Transfer,
+    encode_settlement,
 )
 from sbnotebook.errors import ProtocolViolationError
 
@@ -122,7 +123,7 @@ class Session:
 
     def write_disposition(self, role: bool, delivery_id: int, outcome: Outcome) -> None:
         """Settle one delivery. Never a range: azure-servicebus waits for each one's own frame."""
-        self.write(Disposition(role=role, first=delivery_id, last=delivery_id, settled=True, state=outcome))
+        self._writer.write(self._channel, encode_settlement(role, delivery_id, outcome))
 
     def deliver(
         self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool, message_format: int

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sbnotebook.emulator.amqp import Accepted, Connection, ConnectionClosed, Error, LinkDetached, TransferReceived
+from sbnotebook.emulator.amqp.composites import encode_composite
+from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, SASL_FRAME, FrameWriter
+from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Open, Transfer
+from sbnotebook.emulator.amqp.sasl import SaslInit, SaslMechanisms, SaslOutcome
+from tests.emulator.amqp.conftest import AMQP_HEADER, RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame
+
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+
+
+def _sasl_init(mechanism: str = "ANONYMOUS") -> bytes:
+    return _sasl_frame(SaslInit(mechanism, b"", "localhost"))
+
+
+def _sasl_frame(performative: object) -> bytes:
+    writer = FrameWriter()
+    writer.write(0, encode_composite(performative), kind=SASL_FRAME)
+    return writer.take()
+
+
+def _error(peer: Peer) -> Error:
+    """The reason in the close frame, which is the last thing that was sent."""
+    assert peer.connection.closed
+    close = peer.answers()[-1]
+    assert isinstance(close, Close)
+    assert close.error is not None
+    return close.error
+
+
+# ------------------------------------------------------------------------------------------ handshake
+
+
+def test_the_handshake_byte_by_byte() -> None:
+    connection = Connection()
+    connection.receive_data(SASL_HEADER)
+    assert connection.data_to_send() == SASL_HEADER + _sasl_frame(SaslMechanisms(("ANONYMOUS", "MSSBCBS", "EXTERNAL")))
+    connection.receive_data(_sasl_init())
+    assert connection.data_to_send() == _sasl_frame(SaslOutcome(0))
+    connection.receive_data(AMQP_HEADER)
+    assert connection.data_to_send() == AMQP_HEADER
+    connection.receive_data(frame(Open(container_id="c"), channel=0))
+    assert connection.data_to_send() == frame(
+        Open(container_id="emulator", max_frame_size=1_048_576, channel_max=4095), channel=0
+    )
+    assert connection.events_received() == []
+    assert not connection.closed
+
+
+def test_a_client_may_send_everything_at_once() -> None:
+    connection = Connection()
+    connection.receive_data(
+        SASL_HEADER
+        + _sasl_init()
+        + AMQP_HEADER
+        + frame(Open(container_id="c"), channel=0)
+        + frame(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10))
+        + frame(SENDING_ATTACH)
+        + frame(RECEIVING_ATTACH)
+    )
+    assert len(connection.events_received()) == 2
+
+
+def test_a_client_may_leave_out_sasl() -> None:
+    assert not Peer().open().connection.closed
+
+
+@pytest.mark.parametrize(
+    "first",
+    [b"AMQP\x00\x00\x09\x01", b"AMQP\x02\x01\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01"],
+)
+def test_another_protocol_is_answered_with_ours(first: bytes) -> None:
+    connection = Connection()
+    connection.receive_data(first)
+    assert connection.data_to_send() == SASL_HEADER
+    assert connection.closed
+    (event,) = connection.events_received()
+    assert isinstance(event, ConnectionClosed)
+    assert "does not speak AMQP 1.0" in str(event.error)
+
+
+def test_sasl_is_done_once() -> None:
+    connection = Connection()
+    connection.receive_data(SASL_HEADER + _sasl_init() + SASL_HEADER)
+    assert connection.closed
+
+
+def test_a_mechanism_that_was_not_offered_ends_the_connection() -> None:
+    connection = Connection()
+    connection.receive_data(SASL_HEADER + _sasl_init("SCRAM-SHA-1"))
+    assert connection.closed
+    assert connection.data_to_send().endswith(_sasl_frame(SaslOutcome(1)))
+
+
+def test_an_amqp_frame_is_no_sasl_frame_and_the_other_way_round() -> None:
+    connection = Connection()
+    connection.receive_data(SASL_HEADER + frame(Open(container_id="c")))
+    assert connection.closed
+    peer = Peer()
+    peer.write_bytes(AMQP_HEADER)
+    assert peer.connection.data_to_send() == AMQP_HEADER
+    peer.write_bytes(_sasl_init())
+    assert "type 1" in str(_error(peer))
+
+
+# ------------------------------------------------------------------------------------- open and close
+
+
+def test_what_we_say_when_we_open() -> None:
+    peer = Peer(container_id="ns", max_frame_size=65_536, idle_timeout_ms=240_000)
+    peer.write_bytes(AMQP_HEADER)
+    peer.connection.data_to_send()
+    assert peer.connection.peer_idle_timeout_ms is None
+    peer.write(Open(container_id="c", idle_time_out=60_000), channel=0)
+    assert peer.connection.peer_idle_timeout_ms == 60_000
+    assert peer.answer(Open) == Open(container_id="ns", max_frame_size=65_536, channel_max=4095, idle_time_out=240_000)
+
+
+def test_an_idle_time_out_of_zero_is_none() -> None:
+    peer = Peer()
+    peer.write_bytes(AMQP_HEADER + frame(Open(container_id="c", idle_time_out=0), channel=0))
+    assert peer.connection.peer_idle_timeout_ms is None
+
+
+def test_empty_frames_keep_both_sides_alive(peer: Peer) -> None:
+    assert peer.write_bytes(EMPTY_FRAME * 2) == []
+    assert peer.connection.data_to_send() == b""
+    peer.connection.heartbeat()
+    assert peer.connection.data_to_send() == EMPTY_FRAME
+
+
+def test_no_heartbeat_before_open_or_after_close() -> None:
+    peer = Peer()
+    peer.connection.heartbeat()
+    assert peer.connection.data_to_send() == b""
+    peer.open().connection.close()
+    peer.read()
+    peer.connection.heartbeat()
+    assert peer.connection.data_to_send() == b""
+
+
+def test_a_close_is_answered(peer: Peer) -> None:
+    link = peer.sender()
+    error = Error("amqp:connection:forced", "going home")
+    assert peer.write(Close(error=error), channel=0) == [LinkDetached(link, None), ConnectionClosed(error)]
+    assert peer.answer(Close) == Close()
+    assert peer.connection.closed
+
+
+def test_we_close(peer: Peer) -> None:
+    link = peer.sender()
+    error = Error("amqp:connection:forced", "The emulator stops.")
+    peer.connection.close(error)
+    peer.connection.close()
+    assert peer.connection.events_received() == [LinkDetached(link, None), ConnectionClosed(error)]
+    assert peer.answer(Close) == Close(error=error)
+
+
+def test_after_the_close_nothing_is_read(peer: Peer) -> None:
+    peer.connection.close()
+    peer.connection.events_received()
+    peer.read()
+    assert peer.write(SENDING_ATTACH) == []
+    assert peer.write_bytes(b"garbage garbage") == []
+    assert peer.answers() == []
+
+
+def test_the_end_of_the_socket_closes(peer: Peer) -> None:
+    link = peer.receiver()
+    peer.connection.receive_eof()
+    peer.connection.receive_eof()
+    assert peer.connection.events_received() == [LinkDetached(link, None), ConnectionClosed(None)]
+    assert peer.connection.closed
+    assert peer.answers() == []
+
+
+# ----------------------------------------------------------------------------------------- violations
+
+
+@pytest.mark.parametrize(
+    ("data", "condition"),
+    [
+        (frame(Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=0)), "amqp:not-allowed"),
+        (frame(Open(container_id="c", max_frame_size=511)), "amqp:invalid-field"),
+        (b"\xff" * 8, "amqp:connection:framing-error"),
+        (bytes.fromhex("0000000c02000000") + b"\x00\x53\x10\x45", "amqp:invalid-field"),
+        (bytes.fromhex("0000000a02000000") + b"\x00\x53", "amqp:decode-error"),
+    ],
+)
+def test_a_violation_before_the_open_is_told_after_ours(data: bytes, condition: str) -> None:
+    peer = Peer()
+    peer.write_bytes(AMQP_HEADER)
+    peer.connection.data_to_send()
+    events = peer.write_bytes(data)
+    opened, closed = peer.answers()
+    assert isinstance(opened, Open)
+    assert closed.error.condition == condition
+    assert events == [ConnectionClosed(closed.error)]
+
+
+@pytest.mark.parametrize(
+    ("data", "condition"),
+    [
+        (frame(Open(container_id="again"), channel=0), "amqp:not-allowed"),
+        (
+            frame(Begin(remote_channel=1, next_outgoing_id=0, incoming_window=0, outgoing_window=0), channel=2),
+            "amqp:not-allowed",
+        ),
+        (frame(Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=0), channel=4096), "amqp:not-allowed"),
+        (bytes.fromhex("0010000102000000"), "amqp:connection:framing-error"),
+        (bytes.fromhex("0000000702000000"), "amqp:connection:framing-error"),
+        (bytes.fromhex("0000000802070000"), "amqp:connection:framing-error"),
+        (bytes.fromhex("0000000902000001") + b"\x40", "amqp:decode-error"),
+        (bytes.fromhex("0000000902000001") + b"\x3f", "amqp:decode-error"),
+        (bytes.fromhex("0000000c02000001") + b"\x00\x53\x7f\x45", "amqp:decode-error"),
+        (bytes.fromhex("0000000c02000009") + b"\x00\x53\x24\x45", "amqp:connection:framing-error"),
+        (bytes.fromhex("0000000c02000001") + b"\x00\x53\x14\x45", "amqp:invalid-field"),
+    ],
+)
+def test_a_violation_closes_the_connection_with_the_reason(peer: Peer, data: bytes, condition: str) -> None:
+    link = peer.sender()
+    events = peer.write_bytes(data)
+    error = _error(peer)
+    assert error.condition == condition
+    assert error.description
+    assert events == [LinkDetached(link, None), ConnectionClosed(error)]
+
+
+def test_what_came_before_a_violation_is_still_told(peer: Peer) -> None:
+    link = peer.sender()
+    good = frame(Transfer(handle=1, delivery_id=0, delivery_tag=b"t"), b"payload")
+    events = peer.write_bytes(good + b"\xff" * 8 + good)
+    assert events[:2] == [TransferReceived(link, 0, b"t", 0, b"payload", settled=False), LinkDetached(link, None)]
+    assert len(events) == 3
+
+
+def test_connections_do_not_know_each_other(peer: Peer) -> None:
+    other = Peer().open()
+    link = other.sender()
+    peer.write_bytes(b"\xff" * 100)
+    assert peer.connection.closed
+    other.transfer(0)
+    link.settle(0, Accepted())
+    assert len(other.answers()) == 1
+
+
+def test_frames_larger_than_ours_are_never_sent() -> None:
+    peer = Peer(max_frame_size=1024)
+    peer.open(max_frame_size=2**32 - 1)
+    link = peer.receiver(credit=1)
+    link.send(b"tag", b"x" * 5000)
+    assert max(len(frame(*each)) for each in peer.read()) == 1024
+
+
+@pytest.mark.parametrize("last", [Detach(handle=1, closed=True), End(), Close()])
+def test_the_sdk_s_way_to_leave(peer: Peer, last: Any) -> None:
+    peer.sender()
+    peer.write_bytes(frame(Detach(handle=1, closed=True)) + frame(last) + frame(Close(), channel=0))
+    assert peer.connection.closed
+    assert peer.answers()[-1] == Close()
+
+
+def test_thousands_of_frames_in_one_read(peer: Peer) -> None:
+    link = peer.sender()
+    one = frame(Transfer(handle=1, delivery_id=0, delivery_tag=b"t", settled=True), b"x" * 100)
+    assert len(peer.write_bytes(one * 20_000)) == 20_000
+    assert link.credit == -20_000

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, SASL_FRAME, Frame, FrameReader, FrameWriter
+from sbnotebook.errors import ProtocolViolationError
+
+
+def _frames(reader: FrameReader) -> list[Frame]:
+    found: list[Frame] = []
+    while (each := reader.next_frame()) is not None:
+        found.append(each)
+    return found
+
+
+def test_what_is_written_is_read() -> None:
+    writer = FrameWriter()
+    writer.write(3, b"body", b"payload")
+    writer.write(0, b"sasl", kind=SASL_FRAME)
+    writer.write_bytes(EMPTY_FRAME)
+    reader = FrameReader(512)
+    reader.receive(writer.take())
+    assert _frames(reader) == [Frame(0, 3, b"bodypayload"), Frame(1, 0, b"sasl"), Frame(0, 0, b"")]
+    assert writer.take() == b""
+
+
+def test_a_protocol_header_comes_before_frames() -> None:
+    reader = FrameReader(512)
+    reader.receive(b"AMQP\x00\x01")
+    assert reader.next_header() is None
+    reader.receive(b"\x00\x00" + EMPTY_FRAME)
+    assert reader.next_header() == b"AMQP\x00\x01\x00\x00"
+    assert _frames(reader) == [Frame(0, 0, b"")]
+
+
+def test_an_extended_header_is_skipped() -> None:
+    reader = FrameReader(512)
+    reader.receive(bytes.fromhex("0000000e03000001deadbeef") + b"ab")
+    assert _frames(reader) == [Frame(0, 1, b"ab")]
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=60), max_size=20),
+    cuts=st.lists(st.integers(0, 1500), max_size=40),
+)
+def test_the_pieces_do_not_matter(bodies: list[bytes], cuts: list[int]) -> None:
+    writer = FrameWriter()
+    for channel, body in enumerate(bodies):
+        writer.write(channel, body)
+    data = writer.take()
+    reader = FrameReader(512)
+    found: list[Frame] = []
+    for start, end in pairwise(sorted([0, *(cut for cut in cuts if cut < len(data)), len(data)])):
+        reader.receive(data[start:end])
+        found += _frames(reader)
+    assert found == [Frame(0, channel, body) for channel, body in enumerate(bodies)]
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ("0000020102000000", "513 bytes is larger than 512"),
+        ("ffffffff02000000", "larger than 512"),
+        ("0000000702000000", "makes no sense"),
+        ("0000000001000000", "makes no sense"),
+        ("0000000801000000", "makes no sense"),
+        ("0000000803000000", "makes no sense"),
+        ("00000008ff000000", "makes no sense"),
+    ],
+)
+def test_a_header_that_makes_no_sense_is_a_violation(header: str, why: str) -> None:
+    reader = FrameReader(512)
+    reader.receive(bytes.fromhex(header))
+    with pytest.raises(ProtocolViolationError, match=why):
+        reader.next_frame()
+
+
+def test_a_large_frame_in_single_bytes_is_not_copied_again_and_again() -> None:
+    size = 1 << 20
+    writer = FrameWriter()
+    writer.write(0, b"x" * (size - 8))
+    data = writer.take()
+    reader = FrameReader(size)
+    started = time.process_time()
+    found: list[Frame] = []
+    for at in range(size):
+        reader.receive(data[at : at + 1])
+        found += _frames(reader)
+    assert found == [Frame(0, 0, data[8:])]
+    # Copying what is there with each byte would take minutes.
+    assert time.process_time() - started < 10

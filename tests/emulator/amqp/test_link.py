@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sbnotebook.emulator.amqp import (
+    Accepted,
+    Coordinator,
+    CreditChanged,
+    Error,
+    LinkDetached,
+    Modified,
+    ReceivingLink,
+    Rejected,
+    SendingLink,
+    Source,
+    Target,
+    TransferReceived,
+)
+from sbnotebook.emulator.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Close,
+    Detach,
+    Disposition,
+    Flow,
+    Transfer,
+)
+from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer
+
+NOT_FOUND = Error("amqp:not-found", "There is no such queue.")
+
+
+def test_a_link_shows_what_the_peer_asked_for(peer: Peer) -> None:
+    link = peer.attaching(replace(RECEIVING_ATTACH, snd_settle_mode=1, rcv_settle_mode=0, properties={"k": 1}))
+    assert isinstance(link, SendingLink)
+    assert (link.name, link.address, link.properties) == ("from-orders", "orders", {"k": 1})
+    assert (link.snd_settle_mode, link.rcv_settle_mode) == (1, 0)
+    assert not link.attached
+    assert peer.answers() == []
+
+
+def test_the_address_is_the_one_of_our_end(peer: Peer) -> None:
+    assert peer.attaching(SENDING_ATTACH).address == "orders"
+    assert peer.attaching(RECEIVING_ATTACH).address == "orders"
+
+
+@pytest.mark.parametrize("target", [None, Coordinator()])
+def test_a_link_to_nowhere_has_no_address(peer: Peer, target: Coordinator | None) -> None:
+    assert peer.attaching(replace(SENDING_ATTACH, target=target)).address is None
+
+
+def test_accepting_a_sender(peer: Peer) -> None:
+    link = peer.attaching(SENDING_ATTACH)
+    link.accept(max_message_size=1000, properties={"p": "v"})
+    assert link.attached
+    assert peer.answer(Attach) == Attach(
+        name="to-orders",
+        handle=1,
+        role=RECEIVER,
+        snd_settle_mode=0,
+        rcv_settle_mode=1,
+        source=SENDING_ATTACH.source,
+        target=SENDING_ATTACH.target,
+        max_message_size=1000,
+        properties={"p": "v"},
+    )
+
+
+def test_accepting_a_receiver_with_a_session_of_our_choice(peer: Peer) -> None:
+    link = peer.attaching(
+        replace(RECEIVING_ATTACH, source=Source("orders", filter={"com.microsoft:session-filter": None}))
+    )
+    assert link.source is not None
+    link.accept(source=replace(link.source, filter={"com.microsoft:session-filter": "s-1"}))
+    answer = peer.answer(Attach)
+    assert answer.role is SENDER
+    assert answer.initial_delivery_count == 0
+    assert answer.source == Source("orders", filter={"com.microsoft:session-filter": "s-1"})
+    assert answer.target == RECEIVING_ATTACH.target
+
+
+def test_both_termini_are_there_even_if_the_peer_left_one_out(peer: Peer) -> None:
+    peer.attaching(replace(SENDING_ATTACH, source=None)).accept()
+    answer = peer.answer(Attach)
+    assert answer.source == Source()
+    assert answer.target == SENDING_ATTACH.target
+
+
+def test_refusing_a_sender_leaves_out_the_target(peer: Peer) -> None:
+    link = peer.attaching(SENDING_ATTACH)
+    link.refuse(NOT_FOUND)
+    attach, detach = peer.answers()
+    assert (attach.source, attach.target) == (SENDING_ATTACH.source, None)
+    assert detach == Detach(handle=1, closed=True, error=NOT_FOUND)
+    assert not link.attached
+
+
+def test_refusing_a_receiver_leaves_out_the_source(peer: Peer) -> None:
+    peer.attaching(RECEIVING_ATTACH).refuse(NOT_FOUND)
+    attach, detach = peer.answers()
+    assert (attach.source, attach.target) == (None, RECEIVING_ATTACH.target)
+    assert attach.initial_delivery_count == 0
+    assert detach.error == NOT_FOUND
+
+
+def test_after_a_refusal_nothing_is_heard_of_the_link(peer: Peer) -> None:
+    link = peer.attaching(SENDING_ATTACH)
+    link.refuse(NOT_FOUND)
+    peer.read()
+    link.accept()
+    assert peer.transfer(0, b"too late") == []
+    assert peer.write(Detach(handle=1, closed=True)) == []
+    assert peer.answers() == []
+
+
+def test_a_link_is_answered_once(peer: Peer) -> None:
+    link = peer.sender()
+    link.accept()
+    link.refuse(NOT_FOUND)
+    assert link.attached
+    assert peer.answers() == []
+
+
+def test_the_peer_detaches(peer: Peer) -> None:
+    link = peer.sender()
+    error = Error("amqp:resource-deleted")
+    assert peer.write(Detach(handle=1, closed=True, error=error)) == [LinkDetached(link, error)]
+    assert peer.answer(Detach) == Detach(handle=1, closed=True)
+    assert not link.attached
+
+
+def test_a_detach_that_does_not_close_is_answered_likewise(peer: Peer) -> None:
+    peer.sender()
+    peer.write(Detach(handle=1))
+    assert peer.answer(Detach) == Detach(handle=1)
+
+
+def test_the_peer_detaches_before_it_was_answered(peer: Peer) -> None:
+    link = peer.attaching(RECEIVING_ATTACH)
+    assert peer.write(Detach(handle=2, closed=True)) == [LinkDetached(link, None)]
+    attach, detach = peer.answers()
+    assert attach.source is None
+    assert detach == Detach(handle=2, closed=True)
+    link.accept()
+    assert peer.answers() == []
+
+
+def test_we_detach_and_the_peer_agrees(peer: Peer) -> None:
+    link = peer.receiver()
+    lost = Error("com.microsoft:session-lock-lost")
+    link.detach(lost)
+    link.detach()
+    assert peer.answer(Detach) == Detach(handle=2, closed=True, error=lost)
+    assert peer.write(Detach(handle=2, closed=True)) == []
+    assert peer.answers() == []
+
+
+def test_a_link_that_waits_for_its_answer_can_be_detached(peer: Peer) -> None:
+    peer.attaching(RECEIVING_ATTACH).detach(NOT_FOUND)
+    attach, detach = peer.answers()
+    assert attach.source is None
+    assert detach.error == NOT_FOUND
+
+
+# ------------------------------------------------------------------------------------ the peer sends
+
+
+def test_credit_counts_down(peer: Peer) -> None:
+    link = peer.sender()
+    link.grant_credit(2)
+    flow = peer.answer(Flow)
+    assert (flow.handle, flow.delivery_count, flow.link_credit) == (1, 0, 2)
+    peer.transfer(0)
+    assert link.credit == 1
+    link.grant_credit(5)
+    flow = peer.answer(Flow)
+    assert (flow.delivery_count, flow.link_credit, flow.next_incoming_id) == (1, 5, 1)
+
+
+def test_more_than_the_credit_is_taken(peer: Peer) -> None:
+    link = peer.sender()
+    link.grant_credit(1)
+    peer.read()
+    assert len(peer.transfer(0) + peer.transfer(1)) == 2
+    assert link.credit == -1
+    peer.flow(handle=1, delivery_count=2, link_credit=0, echo=True)
+    assert peer.answer(Flow).link_credit == 0
+
+
+def test_a_message_in_one_frame(peer: Peer) -> None:
+    link = peer.sender()
+    assert peer.transfer(7, b"payload", delivery_tag=b"tag", message_format=0x80013700, settled=False) == [
+        TransferReceived(link, 7, b"tag", 0x80013700, b"payload", settled=False)
+    ]
+
+
+def test_a_message_in_several_frames(peer: Peer) -> None:
+    link = peer.sender()
+    assert peer.transfer(0, b"one,", more=True) == []
+    assert peer.transfer(0, b"two,", more=True, delivery_tag=None, message_format=None) == []
+    assert peer.transfer(None, b"three", message_format=None, settled=True) == [
+        TransferReceived(link, 0, b"\0\0\0\0", 0, b"one,two,three", settled=True)
+    ]
+    assert peer.transfer(1, b"next") == [TransferReceived(link, 1, b"\0\0\0\1", 0, b"next", settled=False)]
+
+
+def test_an_aborted_message_is_forgotten(peer: Peer) -> None:
+    link = peer.sender()
+    link.grant_credit(2)
+    peer.transfer(0, b"half", more=True)
+    assert peer.transfer(0, b"", aborted=True) == []
+    assert peer.transfer(1, b"whole") == [TransferReceived(link, 1, b"\0\0\0\1", 0, b"whole", settled=False)]
+    assert link.credit == 0
+
+
+@pytest.mark.parametrize(
+    ("delivery_id", "fields"),
+    [(None, {}), (0, {"delivery_tag": None})],
+)
+def test_a_message_needs_an_id_and_a_tag(peer: Peer, delivery_id: int | None, fields: dict[str, Any]) -> None:
+    peer.sender()
+    peer.transfer(delivery_id, **fields)
+    assert peer.connection.closed
+    assert "delivery id" in str(peer.answer(Close).error)
+
+
+def test_a_message_ends_before_the_next_begins(peer: Peer) -> None:
+    peer.sender()
+    peer.transfer(0, b"half", more=True)
+    peer.transfer(1, b"other")
+    assert "before the one before it" in str(peer.answer(Close).error)
+
+
+def test_settling_what_the_peer_sent(peer: Peer) -> None:
+    link = peer.sender()
+    for delivery_id in (4, 5):
+        peer.transfer(delivery_id)
+    link.settle(5, Accepted())
+    link.settle(4, Rejected(NOT_FOUND))
+    assert peer.answers() == [
+        Disposition(role=RECEIVER, first=5, last=5, settled=True, state=Accepted()),
+        Disposition(role=RECEIVER, first=4, last=4, settled=True, state=Rejected(NOT_FOUND)),
+    ]
+
+
+def test_settling_on_a_link_that_is_gone_does_nothing(peer: Peer) -> None:
+    link = peer.sender()
+    peer.transfer(0)
+    peer.write(Detach(handle=1, closed=True))
+    peer.read()
+    link.settle(0, Accepted())
+    link.grant_credit(5)
+    assert peer.answers() == []
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_a_message_that_is_too_large_is_rejected(peer: Peer, pieces: int) -> None:
+    link = peer.sender(max_message_size=100)
+    for piece in range(pieces):
+        assert peer.transfer(0, b"x" * (200 // pieces), more=piece < pieces - 1) == []
+    disposition = peer.answer(Disposition)
+    assert (disposition.first, disposition.settled) == (0, True)
+    assert isinstance(disposition.state, Rejected)
+    assert disposition.state.error is not None
+    assert disposition.state.error.condition == "amqp:link:message-size-exceeded"
+    assert link.attached
+    (event,) = peer.transfer(1, b"x" * 100)
+    assert isinstance(event, TransferReceived)
+
+
+def test_a_settled_message_that_is_too_large_is_dropped(peer: Peer) -> None:
+    peer.sender(max_message_size=10)
+    assert peer.transfer(0, b"x" * 11, settled=True) == []
+    assert peer.answers() == []
+
+
+# -------------------------------------------------------------------------------------------- we send
+
+
+def test_nothing_is_sent_without_credit(peer: Peer) -> None:
+    link = peer.receiver()
+    assert link.credit == 0
+    with pytest.raises(ValueError, match="no credit"):
+        link.send(b"tag", b"payload")
+    assert peer.answers() == []
+
+
+def test_credit_is_told(peer: Peer) -> None:
+    link = peer.receiver()
+    assert peer.flow(handle=2, delivery_count=0, link_credit=3) == [CreditChanged(link)]
+    assert (link.credit, link.drain) == (3, False)
+
+
+def test_what_was_sent_since_counts_against_new_credit(peer: Peer) -> None:
+    link = peer.receiver(credit=3)
+    for at in range(3):
+        link.send(bytes([at]), b"")
+    assert link.credit == 0
+    # The peer wrote this when it had seen one of the three.
+    peer.flow(handle=2, delivery_count=1, link_credit=3)
+    assert link.credit == 1
+    peer.flow(handle=2, delivery_count=1, link_credit=0)
+    assert link.credit == 0
+
+
+def test_credit_that_came_with_the_attach_counts_after_accept(peer: Peer) -> None:
+    link = peer.attaching(RECEIVING_ATTACH)
+    peer.flow(handle=2, delivery_count=None, link_credit=10)
+    assert isinstance(link, SendingLink)
+    assert link.credit == 0
+    link.accept()
+    assert link.credit == 10
+
+
+def test_a_message_for_the_peer(peer: Peer) -> None:
+    link = peer.receiver(credit=2)
+    link.send(b"t" * 16, b"payload")
+    link.send(b"u" * 16, b"payload", settled=True, message_format=5)
+    assert peer.read() == [
+        (
+            Transfer(handle=2, delivery_id=0, delivery_tag=b"t" * 16, message_format=0, settled=False, more=False),
+            b"payload",
+        ),
+        (
+            Transfer(handle=2, delivery_id=1, delivery_tag=b"u" * 16, message_format=5, settled=True, more=False),
+            b"payload",
+        ),
+    ]
+
+
+def test_settling_confirms_with_the_outcome(peer: Peer) -> None:
+    link = peer.receiver(credit=1)
+    link.send(b"tag", b"")
+    peer.read()
+    outcome = Modified(delivery_failed=True, undeliverable_here=True)
+    link.settle(b"tag", outcome)
+    link.settle(b"tag", outcome)
+    link.settle(b"unknown", outcome)
+    assert peer.answer(Disposition) == Disposition(role=SENDER, first=0, last=0, settled=True, state=outcome)
+
+
+def test_drain_gives_the_credit_back(peer: Peer) -> None:
+    link = peer.receiver(credit=10)
+    link.send(b"tag", b"")
+    peer.read()
+    assert peer.flow(handle=2, delivery_count=0, link_credit=10, drain=True) == [CreditChanged(link)]
+    assert (link.credit, link.drain) == (9, True)
+    link.drained()
+    flow = peer.answer(Flow)
+    assert (flow.handle, flow.delivery_count, flow.link_credit, flow.drain) == (2, 10, 0, True)
+    assert (link.credit, link.drain) == (0, False)
+
+
+def test_drain_without_credit_is_answered_too(peer: Peer) -> None:
+    link = peer.receiver()
+    peer.flow(handle=2, delivery_count=0, link_credit=0, drain=True)
+    link.drained()
+    flow = peer.answer(Flow)
+    assert (flow.delivery_count, flow.link_credit, flow.drain) == (0, 0, True)
+
+
+def test_echo_is_answered_with_the_state_of_the_link(peer: Peer) -> None:
+    peer.receiver()
+    peer.flow(handle=2, delivery_count=0, link_credit=4, echo=True)
+    flow = peer.answer(Flow)
+    assert (flow.handle, flow.link_credit, flow.drain) == (2, 4, False)
+
+
+def test_a_link_that_is_gone_sends_nothing(peer: Peer) -> None:
+    link = peer.receiver(credit=5)
+    link.send(b"tag", b"")
+    peer.write(Detach(handle=2, closed=True))
+    peer.read()
+    assert link.credit == 0
+    link.settle(b"tag", Accepted())
+    link.drained()
+    assert peer.answers() == []
+
+
+def test_delivery_count_goes_on_from_zero() -> None:
+    peer = Peer().open()
+    link = peer.attaching(replace(SENDING_ATTACH, initial_delivery_count=2**32 - 1, target=Target("orders")))
+    assert isinstance(link, ReceivingLink)
+    link.accept()
+    peer.transfer(0)
+    peer.read()
+    link.grant_credit(1)
+    assert peer.answer(Flow).delivery_count == 0

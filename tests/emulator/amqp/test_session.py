@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from sbnotebook.emulator.amqp import (
+    Accepted,
+    ConnectionClosed,
+    DispositionReceived,
+    LinkAttaching,
+    LinkDetached,
+    Modified,
+    Outcome,
+    Released,
+    SendingLink,
+)
+from sbnotebook.emulator.amqp.outcomes import Received
+from sbnotebook.emulator.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Transfer,
+)
+from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame
+
+
+def test_a_session_is_answered_with_its_windows() -> None:
+    peer = Peer().open()
+    peer.write(Begin(next_outgoing_id=7, incoming_window=1, outgoing_window=1), channel=5)
+    begin = peer.answer(Begin)
+    assert begin.remote_channel == 5
+    assert begin.incoming_window == 2**31 - 1
+    assert begin.outgoing_window > 0
+    assert begin.handle_max == 4095
+
+
+def test_an_end_is_answered_and_takes_the_links_with_it(peer: Peer) -> None:
+    sender, receiver = peer.sender(), peer.receiver()
+    refused = peer.attaching(replace(SENDING_ATTACH, handle=3))
+    refused.detach()
+    peer.read()
+    assert peer.write(End()) == [LinkDetached(sender, None), LinkDetached(receiver, None)]
+    assert peer.answer(End) == End()
+    receiver.detach()
+    assert peer.answers() == []
+
+
+def test_what_comes_after_an_end_is_ignored(peer: Peer) -> None:
+    peer.sender()
+    peer.write(End())
+    peer.read()
+    assert peer.write(Detach(handle=1, closed=True)) == []
+    assert peer.transfer(0, b"late") == []
+    assert peer.write(End()) == []
+    assert peer.answers() == []
+    assert not peer.connection.closed
+
+
+def test_a_channel_can_be_used_again(peer: Peer) -> None:
+    peer.write(End())
+    peer.write(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
+    assert [type(each) for each in peer.answers()] == [End, Begin]
+    assert not peer.attaching(SENDING_ATTACH).attached
+
+
+@pytest.mark.parametrize("unknown", [Detach(handle=9, closed=True), Transfer(handle=9, delivery_id=0)])
+def test_an_unknown_handle_is_ignored(peer: Peer, unknown: Detach | Transfer) -> None:
+    assert peer.write(unknown) == []
+    assert peer.flow(handle=9, link_credit=1) == []
+    assert peer.answers() == []
+    assert not peer.connection.closed
+
+
+def test_a_handle_in_use_is_a_violation(peer: Peer) -> None:
+    peer.sender()
+    peer.write(SENDING_ATTACH)
+    error = peer.answer(Close).error
+    assert error is not None
+    assert error.condition == "amqp:session:handle-in-use"
+
+
+def test_a_handle_beyond_the_limit_is_a_violation(peer: Peer) -> None:
+    peer.write(replace(SENDING_ATTACH, handle=4096))
+    assert "4096" in str(peer.answer(Close).error)
+
+
+def test_a_handle_that_we_detached_can_be_used_again(peer: Peer) -> None:
+    peer.sender().detach()
+    peer.read()
+    (event,) = peer.write(SENDING_ATTACH)
+    assert isinstance(event, LinkAttaching)
+
+
+def test_a_transfer_against_the_direction_is_a_violation(peer: Peer) -> None:
+    peer.receiver()
+    peer.transfer(0, handle=2)
+    assert "other direction" in str(peer.answer(Close).error)
+
+
+@pytest.mark.parametrize("performative", [Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=0)])
+def test_a_session_begins_once(peer: Peer, performative: Begin) -> None:
+    peer.write(performative)
+    assert "channel 1" in str(peer.answer(Close).error)
+
+
+# -------------------------------------------------------------------------------------------- windows
+
+
+def test_a_session_flow_is_echoed(peer: Peer) -> None:
+    peer.sender()
+    peer.transfer(0)
+    peer.flow(echo=True)
+    flow = peer.answer(Flow)
+    assert (flow.handle, flow.next_incoming_id, flow.incoming_window) == (None, 1, 2**31 - 1)
+
+
+def test_frames_wait_for_the_window() -> None:
+    peer = Peer().open(incoming_window=2)
+    link = peer.receiver()
+    peer.flow(window=2, handle=2, delivery_count=0, link_credit=5)
+    for at in range(5):
+        link.send(bytes([at]), b"")
+    assert [transfer.delivery_id for transfer in peer.answers()] == [0, 1]
+    peer.flow(window=1, seen=2)
+    assert [transfer.delivery_id for transfer in peer.answers()] == [2]
+    # The peer has not seen the third yet: one of its two places is taken.
+    peer.flow(window=2, seen=2)
+    assert [transfer.delivery_id for transfer in peer.answers()] == [3]
+    peer.flow(window=5, seen=4)
+    assert [transfer.delivery_id for transfer in peer.answers()] == [4]
+
+
+def test_a_window_that_has_shrunk_below_what_is_on_its_way_holds_everything(peer: Peer) -> None:
+    link = peer.receiver(credit=5)
+    link.send(b"0", b"")
+    link.send(b"1", b"")
+    peer.read()
+    peer.flow(window=1, seen=0)
+    link.send(b"2", b"")
+    assert peer.answers() == []
+
+
+def test_what_waits_on_a_link_that_ends_is_dropped() -> None:
+    peer = Peer().open(incoming_window=0)
+    ending, staying = peer.receiver(), peer.receiver(handle=3)
+    for link in (ending, staying):
+        peer.flow(window=0, handle=link.handle, delivery_count=0, link_credit=1)
+        link.send(b"t", link.name.encode())
+    peer.write(Detach(handle=2, closed=True))
+    peer.read()
+    peer.flow(window=10)
+    ((transfer, payload),) = peer.read()
+    assert (transfer.handle, transfer.delivery_id, payload) == (3, 0, b"from-3")
+
+
+@pytest.mark.parametrize("max_frame_size", [512, 1000])
+@pytest.mark.parametrize("size", [0, 1, 400, 511, 512, 5000])
+def test_a_message_is_split_at_the_frame_size_of_the_peer(max_frame_size: int, size: int) -> None:
+    peer = Peer().open(max_frame_size=max_frame_size)
+    link = peer.receiver(credit=1)
+    payload = bytes(at % 251 for at in range(size))
+    link.send(b"t" * 16, payload)
+    frames = peer.read()
+    assert b"".join(part for _, part in frames) == payload
+    assert [transfer.more for transfer, _ in frames] == [True] * (len(frames) - 1) + [False]
+    assert {(transfer.delivery_id, transfer.delivery_tag) for transfer, _ in frames} == {(0, b"t" * 16)}
+    sizes = [len(frame(transfer, part)) for transfer, part in frames]
+    assert all(each == max_frame_size for each in sizes[:-1])
+    assert sizes[-1] <= max_frame_size
+
+
+def test_a_large_message_goes_on_when_the_window_opens() -> None:
+    peer = Peer().open(max_frame_size=512, incoming_window=1)
+    link = peer.receiver()
+    peer.flow(window=1, handle=2, delivery_count=0, link_credit=1)
+    payload = bytes(range(256)) * 5
+    link.send(b"tag", payload)
+    parts = [part for _, part in peer.read()]
+    assert len(parts) == 1
+    for seen in range(1, 5):
+        peer.flow(window=1, seen=seen)
+        parts += [part for _, part in peer.read()]
+    assert b"".join(parts) == payload
+
+
+# --------------------------------------------------------------------------------------- dispositions
+
+
+def _sent(peer: Peer, count: int) -> SendingLink:
+    link = peer.receiver(credit=count)
+    for at in range(count):
+        link.send(bytes([at]), b"")
+    peer.read()
+    return link
+
+
+def test_a_range_is_told_one_by_one(peer: Peer) -> None:
+    link = _sent(peer, 5)
+    assert peer.write(Disposition(role=RECEIVER, first=1, last=3, state=Accepted())) == [
+        DispositionReceived(link, bytes([at]), Accepted(), settled=False) for at in (1, 2, 3)
+    ]
+
+
+def test_without_last_one_delivery_is_meant(peer: Peer) -> None:
+    link = _sent(peer, 2)
+    outcome = Modified(delivery_failed=True)
+    assert peer.write(Disposition(role=RECEIVER, first=1, state=outcome)) == [
+        DispositionReceived(link, b"\x01", outcome, settled=False)
+    ]
+
+
+def test_what_the_peer_settled_is_forgotten(peer: Peer) -> None:
+    link = _sent(peer, 1)
+    settled = Disposition(role=RECEIVER, first=0, settled=True, state=Released())
+    assert peer.write(settled) == [DispositionReceived(link, b"\x00", Released(), settled=True)]
+    assert peer.write(settled) == []
+    link.settle(b"\x00", Released())
+    assert peer.answers() == []
+
+
+def test_what_we_settled_is_forgotten(peer: Peer) -> None:
+    link = _sent(peer, 1)
+    link.settle(b"\x00", Accepted())
+    assert peer.write(Disposition(role=RECEIVER, first=0, state=Accepted())) == []
+
+
+def test_what_was_sent_settled_is_not_told_of(peer: Peer) -> None:
+    link = peer.receiver(credit=1)
+    link.send(b"tag", b"", settled=True)
+    assert peer.write(Disposition(role=RECEIVER, first=0, settled=True, state=Accepted())) == []
+
+
+@pytest.mark.parametrize("state", [None, Received(0, 0)])
+def test_settling_without_an_outcome_releases(peer: Peer, state: Received | None) -> None:
+    link = _sent(peer, 1)
+    assert peer.write(Disposition(role=RECEIVER, first=0, state=state)) == []
+    assert peer.write(Disposition(role=RECEIVER, first=0, settled=True, state=state)) == [
+        DispositionReceived(link, b"\x00", Released(), settled=True)
+    ]
+
+
+def test_a_sender_has_nothing_to_say_about_what_it_sent(peer: Peer) -> None:
+    _sent(peer, 1)
+    outcome: Outcome = Accepted()
+    assert peer.write(Disposition(role=SENDER, first=0, settled=True, state=outcome)) == []
+
+
+def test_a_range_of_four_thousand_million_costs_nothing(peer: Peer) -> None:
+    link = _sent(peer, 3)
+    started = time.process_time()
+    events = peer.write(Disposition(role=RECEIVER, first=1, last=0, settled=True, state=Accepted()))
+    assert time.process_time() - started < 1
+    # 1 to 0 goes all the way round and names everything.
+    assert {event.delivery_tag for event in events if isinstance(event, DispositionReceived)} == {b"\0", b"\1", b"\2"}
+    assert all(isinstance(event, DispositionReceived) and event.link is link for event in events)
+
+
+def test_a_range_names_only_what_is_in_it(peer: Peer) -> None:
+    _sent(peer, 3)
+    events = peer.write(Disposition(role=RECEIVER, first=2, last=2**31, state=Accepted()))
+    assert [event.delivery_tag for event in events if isinstance(event, DispositionReceived)] == [b"\2"]
+
+
+def test_two_links_may_use_the_same_tag(peer: Peer) -> None:
+    links = [peer.receiver(handle=handle, credit=1) for handle in (2, 3)]
+    for link in links:
+        link.send(b"tag", b"")
+    events = peer.write(Disposition(role=RECEIVER, first=0, last=1, state=Accepted()))
+    assert events == [DispositionReceived(link, b"tag", Accepted(), settled=False) for link in links]
+
+
+def test_sessions_do_not_share_handles_or_deliveries() -> None:
+    peer = Peer().open()
+    _sent(peer, 1)
+    peer.write(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9), channel=2)
+    assert peer.write(Disposition(role=RECEIVER, first=0, state=Accepted()), channel=2) == []
+    (event,) = peer.write(RECEIVING_ATTACH, channel=2)
+    assert isinstance(event, LinkAttaching)
+
+
+def test_only_a_sessions_own_performatives_belong_to_it(peer: Peer) -> None:
+    (event,) = peer.write(Accepted())
+    assert isinstance(event, ConnectionClosed)
+    assert "Accepted does not belong" in str(peer.answer(Close).error)
