@@ -124,7 +124,13 @@ class LockedBatch:
         return len(self.messages)
 
     def __repr__(self) -> str:
-        return tables.messages_text(self.messages, f"locked in {self.address}")
+        return tables.messages_text(self.messages, self._caption)
 
     def _repr_html_(self) -> str:
-        return tables.messages_html(self.messages, f"locked in {self.address}")
+        return tables.messages_html(self.messages, self._caption)
+
+    @property
+    def _caption(self) -> str:
+        lost = f", {len(self.lost):,} locks lost" if self.lost else ""
+        failing = f", {self.renewal_error}" if self.renewal_error else ""
+        return f"Locked in {self.address}{lost}{failing}"

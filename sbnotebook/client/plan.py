@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbnotebook.client import progress
+from sbnotebook.client import progress, tables
 from sbnotebook.client.portal import run
 from sbnotebook.model import Decision, EntityAddress, ReceivedMessage, Report
 from sbnotebook.settlement.plan import Limits, Preview
@@ -14,6 +14,8 @@ __all__ = ["Plan"]
 
 class Plan:
     """Messages and what is to be done with them. Making one does nothing; :meth:`apply` does.
+
+    Shown as what it would do: in words, with its first messages, and with what an edit changes in them.
 
     Args:
         plan: the asynchronous plan that is carried out.
@@ -59,4 +61,7 @@ class Plan:
             return run(self._plan.apply, limits, advance)
 
     def __repr__(self) -> str:
-        return f"<Plan: {self.preview(0).sentence}>"
+        return tables.preview_text(self.preview())
+
+    def _repr_html_(self) -> str:
+        return tables.preview_html(self.preview())

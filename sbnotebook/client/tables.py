@@ -1,4 +1,4 @@
-"""Messages, reports and other rows as tables: HTML for notebooks, text for terminals.
+"""Messages, plans, reports and other rows as tables: HTML for notebooks, text for terminals.
 
 Everything that comes from a message is escaped and cut at a length, and is never evaluated.
 """
@@ -10,12 +10,25 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sbnotebook.model import ReceivedMessage
+from sbnotebook.model import Message, Report
+from sbnotebook.settlement.plan import Change, Preview
 
-__all__ = ["html_table", "messages_html", "messages_text", "text_table"]
+__all__ = [
+    "html_table",
+    "messages_html",
+    "messages_text",
+    "preview_html",
+    "preview_text",
+    "report_html",
+    "report_text",
+    "text_table",
+]
 
 MAX_ROWS: Final = 50
 _MAX_CELL: Final = 120
+_MAX_FAILURES: Final = 20
+_CONTEXT: Final = 24
+"""Characters shown around what an edit changes in a long value."""
 _CSS: Final = "text-align:left;vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;max-width:32em"
 _COLUMNS: Final = (
     "sequence_number",
@@ -27,6 +40,14 @@ _COLUMNS: Final = (
     "dead_letter_reason",
     "dead_letter_error_description",
     "body_text",
+)
+_OUTCOME_COLUMNS: Final = (
+    "sequence_number",
+    "message_id",
+    "status",
+    "condition",
+    "description",
+    "tracking_id",
 )
 
 
@@ -58,25 +79,91 @@ def text_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: s
     return captured.get().rstrip()
 
 
-def messages_html(messages: Sequence[ReceivedMessage], where_from: str = "", max_rows: int = MAX_ROWS) -> str:
+def messages_html(messages: Sequence[Message], where_from: str = "", max_rows: int = MAX_ROWS) -> str:
     """Messages as an HTML table of the columns that say something, the first rows only."""
-    headers, rows = _message_rows(messages[:max_rows])
+    headers, rows = _used(_COLUMNS, messages[:max_rows])
     return html_table(headers, rows, _caption(messages, where_from, max_rows))
 
 
-def messages_text(messages: Sequence[ReceivedMessage], where_from: str = "", max_rows: int = 20) -> str:
+def messages_text(messages: Sequence[Message], where_from: str = "", max_rows: int = 20) -> str:
     """Messages as a text table of the columns that say something, the first rows only."""
-    headers, rows = _message_rows(messages[:max_rows])
+    headers, rows = _used(_COLUMNS, messages[:max_rows])
     return text_table(headers, rows, _caption(messages, where_from, max_rows))
 
 
-def _message_rows(messages: Sequence[ReceivedMessage]) -> tuple[list[str], list[list[Any]]]:
-    values = [[getattr(message, name) for name in _COLUMNS] for message in messages]
-    used = [index for index in range(len(_COLUMNS)) if any(row[index] not in (None, "") for row in values)]
-    return [_COLUMNS[index] for index in used], [[row[index] for index in used] for row in values]
+def preview_html(preview: Preview) -> str:
+    """What a plan would do, as HTML: the sentence, the first messages, and what an edit changes in them."""
+    parts = [f"<p><strong>Plan: {html.escape(preview.sentence)}</strong></p>"]
+    if preview.messages:
+        parts.append(html_table(*_used(_COLUMNS, preview.messages), "The first messages"))
+    if preview.changes:
+        parts.append(html_table(*_changes(preview.changes), "What the edit changes in them"))
+    return "".join(parts)
 
 
-def _caption(messages: Sequence[ReceivedMessage], where_from: str, max_rows: int) -> str:
+def preview_text(preview: Preview) -> str:
+    """What a plan would do, as text: the sentence, the first messages, and what an edit changes in them."""
+    parts = [f"Plan: {_printable(preview.sentence)}"]
+    if preview.messages:
+        parts.append(text_table(*_used(_COLUMNS, preview.messages), "The first messages"))
+    if preview.changes:
+        parts.append(text_table(*_changes(preview.changes), "What the edit changes in them"))
+    return "\n".join(parts)
+
+
+def report_html(report: Report) -> str:
+    """A report as HTML: how many messages ended in which way, and the first that were not settled."""
+    failures = report.failures[:_MAX_FAILURES]
+    table = html_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
+    return f"<p>{html.escape(str(report))}</p>{table}"
+
+
+def report_text(report: Report) -> str:
+    """A report as text: how many messages ended in which way, and the first that were not settled."""
+    failures = report.failures[:_MAX_FAILURES]
+    table = text_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
+    return f"{report}\n{table}".rstrip()
+
+
+def _used(columns: Sequence[str], items: Sequence[object]) -> tuple[list[str], list[list[Any]]]:
+    """The columns in which at least one item has a value, and the items as rows of these."""
+    values = [[getattr(item, name, None) for name in columns] for item in items]
+    used = [index for index in range(len(columns)) if any(row[index] not in (None, "") for row in values)]
+    return [columns[index] for index in used], [[row[index] for index in used] for row in values]
+
+
+def _changes(changes: Sequence[Change]) -> tuple[list[str], list[list[Any]]]:
+    rows: list[list[Any]] = []
+    for change in changes:
+        before, after = _around_difference(change.before, change.after)
+        rows.append([change.sequence_number, change.field, before, after])
+    return ["sequence_number", "field", "before", "after"], rows
+
+
+def _around_difference(before: str, after: str) -> tuple[str, str]:
+    """Two values without most of what is the same at their beginnings and ends, so that the change is seen."""
+    head = _same_start(before, after)
+    tail = _same_start(before[head:][::-1], after[head:][::-1])
+    start, rest = max(0, head - _CONTEXT), max(0, tail - _CONTEXT)
+
+    def window(value: str) -> str:
+        return f"{'…' if start else ''}{value[start : len(value) - rest]}{'…' if rest else ''}"
+
+    return window(before), window(after)
+
+
+def _same_start(one: str, other: str) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _failures_caption(report: Report) -> str:
+    count = len(report.failures)
+    shown = f", the first {_MAX_FAILURES} shown" if count > _MAX_FAILURES else ""
+    return f"Not settled: {count:,} of {len(report):,}{shown}"
+
+
+def _caption(messages: Sequence[Message], where_from: str, max_rows: int) -> str:
     count = f"{len(messages):,} message{'s' if len(messages) != 1 else ''}"
     shown = f", the first {max_rows} shown" if len(messages) > max_rows else ""
     return f"{where_from}: {count}{shown}" if where_from else f"{count}{shown}"
