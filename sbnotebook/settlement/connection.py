@@ -92,6 +92,8 @@ class Connection:
     def receiver(self, address: EntityAddress, **options: Any) -> ServiceBusReceiver:
         """A peek-lock receiver, not yet open, that keeps the bytes of what it receives.
 
+        Opening it locks nothing: it asks for messages only when it is told to receive.
+
         Args:
             address: a queue, a subscription, or a sub-queue of one.
             options: passed on to the SDK, such as ``receive_mode``.
@@ -106,12 +108,6 @@ class Connection:
                 address.name, address.subscription, sub_queue=sub_queue, **options
             )
         sdk_internals.keep_payloads(receiver)
-        return receiver
-
-    def peeker(self, address: EntityAddress) -> ServiceBusReceiver:
-        """A receiver for peeking only, not yet open; it never locks a message."""
-        receiver = self.receiver(address)
-        sdk_internals.leave_the_head_alone(receiver)
         return receiver
 
     def sender(self, address: EntityAddress) -> ServiceBusSender:

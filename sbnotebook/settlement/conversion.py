@@ -10,11 +10,12 @@ protocol guide" (message annotations).
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar, get_origin
 from uuid import UUID
 
+from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
-from sbnotebook.model.amqp import AmqpValue, Symbol, Timestamp, UInt, encode
+from sbnotebook.model.amqp import AmqpValue, Symbol, Timestamp, UInt, encode, skip, type_name
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -38,15 +39,19 @@ _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
 _STATE: Final = Symbol("x-opt-message-state")
 _DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
 
-_STATES: Final = (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
+_STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}
 _MILLISECOND: Final = timedelta(milliseconds=1)
-
+_MAX_TTL: Final = 2**32 - 1
+_MAX_COUNT: Final = 2**31 - 1
 
 # Positions in the list of the properties section (AMQP 1.0 section 3.2.4).
 _MESSAGE_ID, _TO, _SUBJECT, _REPLY_TO, _CORRELATION_ID = 0, 2, 3, 4, 5
 _CONTENT_TYPE, _CONTENT_ENCODING, _GROUP_ID, _REPLY_TO_GROUP_ID = 6, 7, 10, 12
 _PROPERTY_COUNT: Final = 13
+# Positions in the list of the header (section 3.2.1).
 _TTL, _DELIVERY_COUNT = 2, 4
+
+_T = TypeVar("_T")
 
 
 def peeked_from_payload(payload: bytes, entity: EntityAddress) -> PeekedMessage:
@@ -79,12 +84,13 @@ def payload_of(message: Message) -> bytes:
     What only the service can set is left out, so that a peeked message can be sent as it is.
 
     Raises:
+        AmqpDecodeError: the bytes of a value or sequence body are not one.
         TypeError: a property value that AMQP has no type for.
         OverflowError: a number that its AMQP type cannot hold.
     """
     parts: list[bytes] = []
     if message.time_to_live is not None:
-        ttl = min(message.time_to_live // _MILLISECOND, 2**32 - 1)
+        ttl = min(message.time_to_live // _MILLISECOND, _MAX_TTL)
         parts.append(_section(HEADER, [None, None, UInt(ttl)]))
     annotations: dict[AmqpValue, AmqpValue] = {}
     if message.partition_key is not None:
@@ -127,13 +133,11 @@ def _body_section(message: Message) -> bytes:
     if message.body_type is BodyType.DATA:
         return _section(DATA, message.body)
     if message.body_type is BodyType.VALUE:
+        if skip(message.body) != len(message.body):
+            raise AmqpDecodeError("The body is more than one AMQP value.")
         return _descriptor(VALUE) + message.body
-    return b"".join(_section(SEQUENCE, sequence) for sequence in _sequences(message))
-
-
-def _sequences(message: Message) -> list[Any]:
-    value = message.body_value
-    return value if isinstance(value, list) else []
+    sequences: Any = message.body_value
+    return b"".join(_section(SEQUENCE, sequence) for sequence in sequences or ([],))
 
 
 def _descriptor(code: int) -> bytes:
@@ -152,19 +156,30 @@ def _read(payload: bytes, entity: EntityAddress) -> tuple[dict[str, Any], dict[A
     bodies: list[bytes] = []
     body_type = BodyType.DATA
     for section in split(payload):
-        if section.code == DATA:
-            bodies.append(section_value(payload, section))  # pyright: ignore[reportArgumentType]
-        elif section.code in (SEQUENCE, VALUE):
+        if section.code in (SEQUENCE, VALUE):
             body_type = BodyType.VALUE if section.code == VALUE else BodyType.SEQUENCE
             bodies.append(payload[section.value_start : section.end])
+            continue
+        value = section_value(payload, section)
+        if section.code == DATA:
+            bodies.append(_as(bytes, value))
         else:
-            found[section.code] = section_value(payload, section)
-    annotations: dict[Any, Any] = found.get(MESSAGE_ANNOTATIONS) or {}
-    properties: dict[Any, Any] = found.get(APPLICATION_PROPERTIES) or {}
-    fields = _property_fields(found.get(PROPERTIES) or [])
-    fields |= _broker_fields(found.get(HEADER) or [], annotations)
-    fields["application_properties"] = {str(name): value for name, value in properties.items()}
+            found[section.code] = value
+    annotations = _as(dict[Any, Any], found.get(MESSAGE_ANNOTATIONS))
+    properties = _as(dict[Any, Any], found.get(APPLICATION_PROPERTIES))
+    fields = _property_fields(_as(list[Any], found.get(PROPERTIES)))
+    fields |= _broker_fields(_as(list[Any], found.get(HEADER)), annotations)
+    fields["application_properties"] = {str(_text(name)): value for name, value in properties.items()}
     return fields | {"entity": entity, "body": b"".join(bodies), "body_type": body_type}, annotations
+
+
+def _as(kind: type[_T], value: Any) -> _T:
+    """The section's value, an empty one where there is none."""
+    if value is None:
+        return kind()
+    if not isinstance(value, get_origin(kind) or kind):
+        raise AmqpDecodeError(f"A message section holds a {type_name(value)} where it cannot.")
+    return value
 
 
 def _property_fields(properties: list[Any]) -> dict[str, Any]:
@@ -184,21 +199,25 @@ def _property_fields(properties: list[Any]) -> dict[str, Any]:
 
 def _broker_fields(header: list[Any], annotations: dict[Any, Any]) -> dict[str, Any]:
     padded = header + [None] * (_DELIVERY_COUNT + 1 - len(header))
-    ttl = None if padded[_TTL] is None else int(padded[_TTL]) * _MILLISECOND
+    milliseconds = _whole(padded[_TTL])
+    ttl = None if milliseconds is None else min(milliseconds, _MAX_TTL) * _MILLISECOND
     enqueued = _time(annotations.get(_ENQUEUED_TIME))
-    own = annotations.get(_ENQUEUED_SEQUENCE_NUMBER)
     return {
-        "sequence_number": int(annotations.get(_SEQUENCE_NUMBER, 0)),
-        "enqueued_sequence_number": None if own is None else int(own),
+        "sequence_number": _whole(annotations.get(_SEQUENCE_NUMBER)) or 0,
+        "enqueued_sequence_number": _whole(annotations.get(_ENQUEUED_SEQUENCE_NUMBER)),
         "enqueued_time": enqueued,
         "expires_at": _expiry(enqueued, ttl),
         "time_to_live": ttl,
-        "delivery_count": int(padded[_DELIVERY_COUNT] or 0),
-        "state": _STATES[int(annotations.get(_STATE, 0))],
+        "delivery_count": min(_whole(padded[_DELIVERY_COUNT]) or 0, _MAX_COUNT),
+        "state": _STATES.get(_whole(annotations.get(_STATE)), MessageState.ACTIVE),
         "scheduled_enqueue_time": _time(annotations.get(_SCHEDULED_TIME)),
         "partition_key": _text(annotations.get(_PARTITION_KEY)),
         "dead_letter_source": _text(annotations.get(_DEAD_LETTER_SOURCE)),
     }
+
+
+# Where a value of an unexpected type stands, the field is as if it were not there: one odd message must not hide the
+# others from who looks into a queue.
 
 
 def _text(value: Any) -> str | None:
@@ -209,13 +228,17 @@ def _text(value: Any) -> str | None:
     return str(value) if not isinstance(value, str) else "".join(value)
 
 
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) else None
+
+
 def _time(stamp: Any) -> datetime | None:
     if not isinstance(stamp, Timestamp):
         return None
     try:
         return stamp.to_datetime()
     except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
+        return (datetime.max if stamp > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 def _expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:

@@ -47,7 +47,7 @@ class Peeker:
         """The same page as AMQP bytes."""
         async with self._busy:  # a receiver is not safe to share between tasks
             if self._receiver is None:
-                self._receiver = self._connection.peeker(self._address)
+                self._receiver = self._connection.receiver(self._address)
             return await sdk_internals.peek_payloads(self._receiver, from_sequence_number, count)
 
     async def pages(

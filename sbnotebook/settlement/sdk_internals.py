@@ -1,9 +1,9 @@
 """The only place that reaches below the SDK's public interface, and why each time.
 
 ``azure-servicebus`` offers no public way to release a locked message without raising its delivery count, to see a
-message's bytes with their types, to send bytes that are encoded already, to renew many locks at once, or to open a
-receiver for peeking that leaves the head of the queue alone. Written against 7.15; each function is covered by
-tests that run the SDK against the emulator and fail when a later version moves what is used here.
+message's bytes with their types, to send bytes that are encoded already, or to renew many locks at once. Written
+against 7.15; each function is covered by tests that run the SDK against the emulator and fail when a later version
+moves what is used here.
 """
 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -26,7 +26,6 @@ __all__ = [
     "condition_of",
     "fill_batch",
     "keep_payloads",
-    "leave_the_head_alone",
     "max_batch_bytes",
     "max_message_bytes",
     "payload_of_received",
@@ -40,15 +39,6 @@ _PEEK: Final = b"com.microsoft:peek-message"
 _PAYLOAD: Final = "_sbnotebook_payload"
 # What one more message costs in a batch beside its own bytes: the data section's head.
 _DATA_HEAD: Final = 8
-
-
-def leave_the_head_alone(receiver: ServiceBusReceiver) -> None:
-    """Make a receiver that only peeks ask for no message when its link opens.
-
-    The SDK grants ``prefetch_count + 1`` credits when a link opens, so that opening a receiver just to peek locks
-    the first message for a moment. Must be called before the receiver is opened.
-    """
-    receiver._prefetch_count = -1
 
 
 async def peek_payloads(receiver: ServiceBusReceiver, from_sequence_number: int, count: int) -> list[bytes]:

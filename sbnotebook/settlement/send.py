@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -181,13 +181,12 @@ class _Run:
     async def work(self, packs: MemoryObjectReceiveStream[_Pack]) -> None:
         async with packs:
             async for pack in packs:
-                async with self._pool.slot() as sender:
-                    if pack.key is None:
-                        await self._deliver(sender, pack)
-                        continue
-                    # Messages of one session keep their order: one transfer of a key at a time, first come first.
-                    async with self._order.setdefault(pack.key, anyio.Lock()):
-                        await self._deliver(sender, pack)
+                # Messages of one session keep their order: one transfer of a key at a time, first come first.
+                async with self._turn(pack.key), self._pool.slot() as sender:
+                    await self._deliver(sender, pack)
+
+    def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())
 
     def _packs(self, messages: Iterable[Message]) -> Iterator[_Pack]:
         limit = self._pool.max_batch_bytes or 0

@@ -9,19 +9,18 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
-from sbnotebook.emulator import running
-from sbnotebook.emulator.server import EmulatorServer
+from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.settlement import Connection, Journal
 
 
 @pytest.fixture(scope="module")
-def shared_emulator() -> Iterator[EmulatorServer]:
+def shared_emulator() -> Iterator[RunningEmulator]:
     with running() as server:
         yield server
 
 
 @pytest.fixture
-def namespace(shared_emulator: EmulatorServer, tmp_path: Path) -> Iterator[Namespace]:
+def namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> Iterator[Namespace]:
     target = Target(Connection(shared_emulator.connection_string), "a test")
     with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
         yield namespace

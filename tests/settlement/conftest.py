@@ -7,19 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.emulator import running
-from sbnotebook.emulator.server import EmulatorServer
+from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.testing.clock import HandClock
 
 
 @pytest.fixture(scope="session")
-def shared_emulator() -> Iterator[EmulatorServer]:
+def shared_emulator() -> Iterator[RunningEmulator]:
     with running() as server:
         yield server
 
 
 @pytest.fixture
-async def namespace(shared_emulator: EmulatorServer, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+async def namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
     journal = Journal(tmp_path / "journal.sqlite")
     async with AsyncNamespace(Connection(shared_emulator.connection_string), journal=journal) as namespace:
         yield namespace
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+async def namespace_by_hand(clock: HandClock, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    """A namespace whose time goes on only when ``clock`` is turned."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    with running(clock=clock.emulators) as server:
+        async with AsyncNamespace(Connection(server.connection_string), journal=journal, clock=clock) as namespace:
+            yield namespace

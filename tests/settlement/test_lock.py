@@ -1,3 +1,6 @@
+# ruff: noqa: SLF001 (a lock is taken away behind the library's back)
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from datetime import timedelta
@@ -16,6 +19,7 @@ from sbnotebook.model import (
     Release,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.testing.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 
@@ -85,32 +89,51 @@ async def test_a_dead_letter_queue_does_not_take_dead_letters(namespace: AsyncNa
         assert (await batch.settle(Complete())).settled == len(held) == 1
 
 
-async def test_locks_are_renewed_while_the_batch_is_open(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "short", 2, lock_duration=timedelta(seconds=5))
+async def test_locks_are_renewed_before_a_third_is_left_and_then_settle(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    queue = await filled(namespace_by_hand, "renewed", 3)
     async with queue.batch() as batch:
-        held = await batch.receive(2)
-        first_end = batch.locked_until(held[0].sequence_number)
-        assert first_end is not None
-        clock = batch.clock
-        while (batch.locked_until(held[0].sequence_number) or first_end) <= first_end:
-            assert clock.now() < first_end, "the lock ended without having been renewed"
-            await clock.sleep(0.2)
+        held = await batch.receive(3)
+        for _ in range(3):
+            await clock.turn(45)
+            ends = [batch.locked_until(message.sequence_number) for message in held]
+            assert all(end and end - clock.now() > timedelta(seconds=20) for end in ends)
         assert batch.renewal_error is None
         assert (await batch.settle(Complete())).ok
     assert await queue.peek() == []
 
 
-async def test_a_batch_stops_renewing_after_renew_for_and_reports_the_lost_lock(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "lost", 1, lock_duration=timedelta(seconds=5))
-    async with queue.batch(renew_for=timedelta(0)) as batch:
-        (held,) = await batch.receive(1)
-        while not batch.lost:
-            await batch.clock.sleep(0.2)
-        assert batch.lost == (held.sequence_number,)
-        report = await batch.settle(Complete(), [held])
-        assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST]
+async def test_after_renew_for_a_lost_lock_is_told_and_nothing_was_done(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    queue = await filled(namespace_by_hand, "lost", 2)
+    async with queue.batch(renew_for=timedelta(seconds=10)) as batch:
+        first, second = await batch.receive(2)
+        await batch.settle(Complete(), [second])
+        await clock.turn(62)
+        assert batch.lost == (first.sequence_number,)
+        assert batch.messages == ()
+        report = await batch.settle(Complete(), [first, second])
+        assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED]
     (still_there,) = await queue.peek()
     assert still_there.delivery_count == 1
+
+
+async def test_a_lock_that_the_service_took_away_is_found_among_others(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    queue = await filled(namespace_by_hand, "taken", 3)
+    async with queue.batch() as batch:
+        held = await batch.receive(3)
+        stolen = batch._holds[held[1].sequence_number].received
+        async with namespace_by_hand.connection.receiver(queue.address) as other:
+            await other.abandon_message(stolen)
+        stolen._settled = False  # the SDK notes it on the object that both share
+        await clock.turn(40)
+        assert batch.lost == (held[1].sequence_number,)
+        assert [message.message_id for message in batch.messages] == ["m0", "m2"]
+        assert (await batch.settle(Complete())).ok
 
 
 async def test_a_message_of_several_frames_keeps_its_bytes(namespace: AsyncNamespace) -> None:

@@ -12,6 +12,7 @@ from azure.servicebus.exceptions import MessageLockLostError
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, sdk_internals
 from sbnotebook.settlement.conversion import payload_of
+from sbnotebook.testing.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 
@@ -26,17 +27,21 @@ async def test_a_released_message_comes_again_with_the_same_delivery_count(names
             await sdk_internals.release(receiver, message, 5)
 
 
-async def test_many_locks_are_renewed_in_one_request_and_a_lost_one_is_told(namespace: AsyncNamespace) -> None:
+async def test_many_locks_are_renewed_in_one_request_and_lost_ones_are_told(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    namespace = namespace_by_hand
     await namespace.create_queue("renewed")
     await namespace.entity("renewed").send([Message(body=b"x")] * 3)
     async with namespace.connection.receiver(EntityAddress("renewed")) as receiver:
         messages = await receiver.receive_messages(3, max_wait_time=3)
         before = [message.locked_until_utc for message in messages]
+        await clock.turn(10)
         end = await sdk_internals.renew_locks(receiver, messages)
         after = [message.locked_until_utc for message in messages]
         assert all(new and old and new > old for new, old in zip(after, before, strict=True))
         assert end == min(time for time in after if time)
-        await receiver.complete_message(messages[0])
+        await clock.turn(61)
         with pytest.raises(MessageLockLostError):
             await sdk_internals.renew_locks(receiver, messages)
 
@@ -51,7 +56,7 @@ async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace
         assert len(batch) == 1
         await sender.send_messages(batch)
         assert sdk_internals.max_batch_bytes(sender) >= 256 * 1024
-    peeker = namespace.connection.peeker(EntityAddress("bytes"))
+    peeker = namespace.connection.receiver(EntityAddress("bytes"))
     async with peeker:
         (seen,) = await sdk_internals.peek_payloads(peeker, 1, 10)
     assert seen.endswith(payload)
@@ -62,11 +67,10 @@ async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace
         assert received.endswith(payload)
 
 
-async def test_a_peeker_asks_for_no_message_so_that_none_is_locked(namespace: AsyncNamespace) -> None:
+async def test_a_receiver_that_only_peeks_asks_for_no_message_so_that_none_is_locked(
+    namespace: AsyncNamespace,
+) -> None:
     await namespace.create_queue("looked-at")
-    async with namespace.connection.receiver(EntityAddress("looked-at")) as ordinary:
-        await sdk_internals.peek_payloads(ordinary, 1, 1)
-        assert ordinary._handler._link.current_link_credit > 0, "the SDK does not do what this works around any more"
-    async with namespace.connection.peeker(EntityAddress("looked-at")) as peeker:
-        await sdk_internals.peek_payloads(peeker, 1, 1)
-        assert peeker._handler._link.current_link_credit == 0
+    async with namespace.connection.receiver(EntityAddress("looked-at")) as receiver:
+        await sdk_internals.peek_payloads(receiver, 1, 1)
+        assert receiver._handler._link.current_link_credit == 0
