@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -21,7 +22,8 @@ def bar(what: str, total: int | None, *, shown: bool = True) -> Generator[Progre
         total: how many messages there are, None when that is not known.
         shown: False for no bar at all.
     """
-    if not shown:
+    # Where output goes to a file, a bar would only fill it with lines; a notebook's kernel draws one without a terminal.
+    if not shown or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         yield None
         return
     from tqdm.auto import tqdm

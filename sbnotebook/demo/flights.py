@@ -87,13 +87,14 @@ def check_flight(message: ReceivedMessage) -> None:
         RejectMessage: says what is missing.
     """
     flight = json.loads(message.body)
-    name = f"{flight['carrier']} {flight['flight']} of {message.message_id} from {flight['origin']}"
     if flight["tailnum"] is None:
-        raise RejectMessage(NO_TAIL_NUMBER, f"Flight {name} has no tail number: no aircraft was assigned.")
+        raise RejectMessage(
+            NO_TAIL_NUMBER, f"Flight {message.message_id!r} has no tail number: no aircraft was assigned."
+        )
     if flight["dep_time"] is None:
-        raise RejectMessage(NOT_DEPARTED, f"Flight {name} has no departure time: it was cancelled.")
+        raise RejectMessage(NOT_DEPARTED, f"Flight {message.message_id!r} has no departure time: it was cancelled.")
     if flight["air_time"] is None:
-        raise RejectMessage(NO_AIR_TIME, f"Flight {name} has no air time: it was diverted.")
+        raise RejectMessage(NO_AIR_TIME, f"Flight {message.message_id!r} has no air time: it was diverted.")
 
 
 def route_minutes(flights: pd.DataFrame) -> dict[tuple[str, str], int]:

@@ -209,7 +209,8 @@ class LockedBatch:
         )
 
     def _check_ours(self, messages: Sequence[LockedMessage]) -> None:
-        strangers = [m.sequence_number for m in messages if m.sequence_number not in (self._holds | self._ended)]
+        numbers = (message.sequence_number for message in messages)
+        strangers = [number for number in numbers if number not in self._holds and number not in self._ended]
         if strangers:
             raise DecisionError(
                 f"{len(strangers)} messages are not of this batch (the first is #{strangers[0]}): lock them first."
