@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sbnotebook.emulator.entities import BrokeredMessage, MessageState, render
+from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
+from sbnotebook.model.amqp import AmqpValue, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong
+from sbnotebook.model.sections import (
+    APPLICATION_PROPERTIES,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    section_value,
+    split,
+)
+
+Encode = Callable[..., bytes]
+
+
+def values(payload: bytes) -> dict[int, AmqpValue]:
+    return {section.code: section_value(payload, section) for section in split(payload)}
+
+
+def message(payload: bytes) -> BrokeredMessage:
+    return BrokeredMessage(7, 3, 1_000, payload, MessageState.DEFERRED, delivery_count=2, locked_until=9_000)
+
+
+def test_the_broker_says_what_it_knows_in_the_annotations(encode_message: Encode) -> None:
+    annotations = values(render(message(encode_message())))[MESSAGE_ANNOTATIONS]
+    assert annotations == {
+        "x-opt-sequence-number": 7,
+        "x-opt-enqueue-sequence-number": 3,
+        "x-opt-enqueued-time": 1_000,
+        "x-opt-message-state": 1,
+    }
+    assert isinstance(annotations, dict)
+    assert [type(value) for value in annotations.values()] == [Long, Long, Timestamp, Int]
+    assert all(isinstance(key, Symbol) for key in annotations)
+
+
+def test_the_end_of_the_lock_is_told_with_a_lock_only(encode_message: Encode) -> None:
+    with_lock = values(render(message(encode_message()), with_lock=True))[MESSAGE_ANNOTATIONS]
+    assert isinstance(with_lock, dict)
+    assert with_lock["x-opt-locked-until"] == 9_000
+
+
+def test_the_header_keeps_what_the_sender_wrote(encode_message: Encode) -> None:
+    sent = encode_message(sections={HEADER: [True, UByte(9), UInt(60_000), False, UInt(5)]})
+    assert values(render(message(sent)))[HEADER] == [True, 9, 60_000, False, 2]
+    assert values(render(message(encode_message())))[HEADER] == [None, None, None, None, 2]
+
+
+def test_the_senders_annotations_stay_unless_they_are_the_brokers(encode_message: Encode) -> None:
+    own: AmqpValue = {Symbol("x-opt-partition-key"): "p", Symbol("mine"): [Short(1)]}
+    stale: AmqpValue = {Symbol("x-opt-sequence-number"): Long(99), Symbol("x-opt-locked-until"): Timestamp(1)}
+    sent = encode_message(sections={DELIVERY_ANNOTATIONS: {Symbol("hop"): 1}, MESSAGE_ANNOTATIONS: {**own, **stale}})
+    rendered = values(render(message(sent)))
+    annotations = rendered[MESSAGE_ANNOTATIONS]
+    assert isinstance(annotations, dict)
+    assert own.items() <= annotations.items()
+    assert annotations["x-opt-sequence-number"] == 7
+    assert "x-opt-locked-until" not in annotations
+    assert DELIVERY_ANNOTATIONS not in rendered
+
+
+def test_everything_from_the_properties_on_stays_byte_for_byte(encode_message: Encode) -> None:
+    tail = encode_message(b"b" * 400, {PROPERTIES: ["id"], APPLICATION_PROPERTIES: {"n": ULong(5)}})
+    sent = encode_message(b"", {HEADER: [True]})[: -len(encode_message(b""))] + tail
+    assert render(message(sent)).endswith(tail)
+
+
+def test_the_reason_is_added_to_the_application_properties(encode_message: Encode) -> None:
+    sent = encode_message(sections={PROPERTIES: ["id"], APPLICATION_PROPERTIES: {"n": Short(5), "t": "x"}})
+    properties = values(with_dead_letter_reason(sent, "Bad", "Very bad"))[APPLICATION_PROPERTIES]
+    assert properties == {"n": 5, "t": "x", "DeadLetterReason": "Bad", "DeadLetterErrorDescription": "Very bad"}
+    assert isinstance(properties, dict)
+    assert type(properties["n"]) is Short
+
+
+@pytest.mark.parametrize("sections", [{}, {PROPERTIES: ["id"]}, {HEADER: [True]}])
+def test_application_properties_are_made_where_there_are_none(
+    encode_message: Encode, sections: dict[int, AmqpValue]
+) -> None:
+    sent = encode_message(b"body", sections)
+    found = values(with_dead_letter_reason(sent, "Bad", None))
+    assert found == {**values(sent), APPLICATION_PROPERTIES: {"DeadLetterReason": "Bad"}}
+
+
+def test_an_older_reason_is_replaced(encode_message: Encode) -> None:
+    sent = encode_message(sections={APPLICATION_PROPERTIES: {"DeadLetterReason": "old", "n": 1}})
+    assert values(with_dead_letter_reason(sent, "new", None))[APPLICATION_PROPERTIES] == {
+        "n": 1,
+        "DeadLetterReason": "new",
+    }
