@@ -13,6 +13,8 @@ __all__ = ["EntityAddress", "SubQueue"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[\w.~/-]*[A-Za-z0-9_~])?", re.ASCII)
 _SUBSCRIPTION: Final = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?", re.ASCII)
+# An empty segment, and what would be read as a subscription of a topic.
+_UNREADABLE: Final = re.compile(r"//|/subscriptions/[^/]*\Z", re.IGNORECASE)
 _MAX_NAME: Final = 260
 _MAX_SUBSCRIPTION: Final = 50
 _HINT: Final = "Write QUEUE, TOPIC or TOPIC/subscriptions/NAME, with /$dlq or /$transfer behind it for a sub-queue"
@@ -65,7 +67,7 @@ class EntityAddress:
     sub_queue: SubQueue | None = None
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or len(self.name) > _MAX_NAME or "//" in self.name:
+        if not _NAME.fullmatch(self.name) or len(self.name) > _MAX_NAME or _UNREADABLE.search(self.name):
             raise InvalidEntityAddressError(f"{self.name[:80]!r} is not the name of a queue or topic. {_HINT}.")
         if self.subscription is not None and (
             not _SUBSCRIPTION.fullmatch(self.subscription) or len(self.subscription) > _MAX_SUBSCRIPTION

@@ -51,6 +51,8 @@ def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
         value, offset = decode(body, offset)
         values.append(value)
     if body_type is BodyType.SEQUENCE:
+        if any(type(value) is not list for value in values):
+            raise AmqpDecodeError("A sequence body holds AMQP lists only.")
         return values
     if len(values) != 1:
         raise AmqpDecodeError(f"A value body holds one AMQP value, this one holds {len(values)}.")

@@ -20,7 +20,8 @@ DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_ERROR_DESCRIPTION: Final = "DeadLetterErrorDescription"
 RESUBMIT_COUNT: Final = "ResubmitCount"
 
-_REPR_BODY: Final = 60
+_MAX_COUNT: Final = 2**31 - 1
+_REPR_TEXT: Final = 60
 
 
 class MessageState(StrEnum):
@@ -86,8 +87,8 @@ class Message:
 
     @classmethod
     def of_sequence(cls, *sequences: list[AmqpValue], **fields: Any) -> Self:
-        """A message whose body is one or more AMQP sequences."""
-        return cls(body=b"".join(map(encode, sequences)), body_type=BodyType.SEQUENCE, **fields)
+        """A message whose body is AMQP sequences; none is one that is empty, because a body has at least one."""
+        return cls(body=b"".join(map(encode, sequences or ([],))), body_type=BodyType.SEQUENCE, **fields)
 
     @property
     def body_text(self) -> str | None:
@@ -101,9 +102,10 @@ class Message:
 
     @property
     def resubmit_count(self) -> int:
-        """How many times the message was resubmitted, by its property ``ResubmitCount``."""
+        """How many times the message was resubmitted, by its property ``ResubmitCount``; 0 to 2,147,483,647."""
         count = self.application_properties.get(RESUBMIT_COUNT)
-        return int(count) if isinstance(count, int) else 0
+        # Anybody can send the property: a number that no column holds must not fail the message beside it.
+        return min(max(int(count), 0), _MAX_COUNT) if isinstance(count, int) else 0
 
     def with_changes(self, **changes: Any) -> Self:
         """The same message with other field values."""
@@ -116,13 +118,16 @@ class Message:
         return (_rebuild, (type(self), fields))
 
     def __repr__(self) -> str:
-        shown = {
-            name: value
-            for name in self.__dataclass_fields__
-            if name not in ("body", "application_properties") and (value := getattr(self, name)) is not None
-        }
-        details = ", ".join(f"{name}={value!s}" for name, value in shown.items())
-        return f"{type(self).__name__}({details}, body={self.body[:_REPR_BODY]!r}, {len(self.body)} bytes)"
+        hidden = ("body", "application_properties")
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in hidden}
+        shown = [f"{name}={_shown(value)}" for name, value in fields.items() if value is not None]
+        body = f"body={self.body[:_REPR_TEXT]!r}, {len(self.body)} bytes"
+        return f"{type(self).__name__}({', '.join([*shown, body])})"
+
+
+def _shown(value: object) -> str:
+    # A text came from who sent the message: quoted, so that it can pass for nothing else, and cut.
+    return repr(value[:_REPR_TEXT]) if type(value) is str else str(value)
 
 
 def _rebuild(cls: type[Message], fields: dict[str, Any]) -> Message:

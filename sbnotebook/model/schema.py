@@ -6,22 +6,24 @@ columns are lossless: a message that became a row and a message again is the sam
 
 from __future__ import annotations
 
-import base64
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
-from typing import Any, Final
-from uuid import UUID
+from enum import Enum, StrEnum
+from typing import Any, Final, TypeVar
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.address import EntityAddress
-from sbnotebook.model.amqp import AmqpValue, Float, Timestamp, decode_exactly, encode, type_name
-from sbnotebook.model.amqp.types import type_names
+from sbnotebook.model.amqp import AmqpValue, encode, type_name
 from sbnotebook.model.body import BodyType
 from sbnotebook.model.message import Message, MessageState, PeekedMessage
+from sbnotebook.model.property_text import from_text, to_text
 
 __all__ = ["COLUMNS", "Column", "ColumnType", "columns_of", "message_from_row", "peeked_from_row"]
+
+_E = TypeVar("_E", bound=StrEnum)
+_SHOWN: Final = 60
 
 
 class ColumnType(Enum):
@@ -62,7 +64,7 @@ def _ttl(message: Message) -> int | None:
 
 
 def _properties(message: Message) -> dict[str, str | None]:
-    return {name: _to_text(value) for name, value in message.application_properties.items()}
+    return {name: to_text(value) for name, value in message.application_properties.items()}
 
 
 def _property_types(message: Message) -> dict[str, str]:
@@ -119,7 +121,8 @@ def message_from_row(row: Mapping[str, Any]) -> Message:
 
     Args:
         row: values by column name. The body is ``body``, or ``body_text`` where there is no ``body``; columns
-            that only the service can set are ignored, and so are columns of other names.
+            that only the service can set are ignored, and so are columns of other names. Whether the bytes of a
+            value or sequence body are AMQP is found out when the message is sent.
 
     Raises:
         ConfigurationError: a value does not fit its column.
@@ -133,29 +136,29 @@ def peeked_from_row(row: Mapping[str, Any]) -> PeekedMessage:
     Raises:
         ConfigurationError: one of the two is missing, or a value does not fit its column.
     """
-    if _value(row, "entity") is None or _value(row, "sequence_number") is None:
+    entity, sequence_number = _text_in(row, "entity"), _whole(row, "sequence_number")
+    if entity is None or sequence_number is None:
         raise ConfigurationError("A row of a peeked message needs the columns entity and sequence_number.")
-    own = _value(row, "enqueued_sequence_number")
     return PeekedMessage(
-        entity=EntityAddress.parse(row["entity"]),
-        sequence_number=int(row["sequence_number"]),
-        enqueued_sequence_number=None if own is None else int(own),
+        entity=EntityAddress.parse(entity),
+        sequence_number=sequence_number,
+        enqueued_sequence_number=_whole(row, "enqueued_sequence_number"),
         enqueued_time=_time(row, "enqueued_time"),
         expires_at=_time(row, "expires_at"),
-        delivery_count=int(_value(row, "delivery_count") or 0),
-        state=MessageState(_value(row, "state") or MessageState.ACTIVE),
-        dead_letter_source=_value(row, "dead_letter_source"),
+        delivery_count=_whole(row, "delivery_count") or 0,
+        state=_choice(row, "state", MessageState.ACTIVE),
+        dead_letter_source=_text_in(row, "dead_letter_source"),
         **_sent_fields(row),
     )
 
 
 def _sent_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name in _SENT_TEXTS:
-        value = _value(row, name)
-        fields[name] = None if value is None else str(value)
-    ttl = _value(row, "time_to_live_ms")
-    fields["time_to_live"] = None if ttl is None else timedelta(milliseconds=int(ttl))
+    fields: dict[str, Any] = {name: _text_in(row, name) for name in _SENT_TEXTS}
+    ttl = _whole(row, "time_to_live_ms")
+    try:
+        fields["time_to_live"] = None if ttl is None else timedelta(milliseconds=ttl)
+    except OverflowError:
+        raise _misfit("time_to_live_ms", "milliseconds of less than a billion days", ttl) from None
     fields["scheduled_enqueue_time"] = _time(row, "scheduled_enqueue_time")
     fields["body"], fields["body_type"] = _body(row)
     fields["application_properties"] = _properties_from(row)
@@ -163,100 +166,71 @@ def _sent_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyType]:
-    kind = _value(row, "body_type") or BodyType.DATA
-    try:
-        body_type = BodyType(kind)
-    except ValueError:
-        raise ConfigurationError(f"body_type is data, value or sequence, not {str(kind)[:40]!r}.") from None
+    body_type = _choice(row, "body_type", BodyType.DATA)
     body = _value(row, "body")
     if body is None:
         body = _value(row, "body_text") or b""
     if isinstance(body, str):
-        body = body.encode()
+        body = encode(body) if body_type is BodyType.VALUE else body.encode()
     if not isinstance(body, (bytes, bytearray)):
-        raise ConfigurationError(f"The column body holds bytes or text, not {type(body).__name__}.")
+        raise _misfit("body", "bytes or text", body)
     return bytes(body), body_type
 
 
 def _properties_from(row: Mapping[str, Any]) -> dict[str, AmqpValue]:
-    # Arrow gives maps as lists of pairs, Spark and pandas as dicts.
-    values: dict[str, Any] = dict(_value(row, "application_properties") or ())
-    kinds: dict[str, str] = dict(_value(row, "application_property_types") or ())
-    return {name: _from_text(value, kinds.get(name)) for name, value in values.items()}
+    values, kinds = _map(row, "application_properties"), _map(row, "application_property_types")
+    return {name: from_text(value, kinds.get(name)) for name, value in values.items()}
+
+
+# ------------------------------------------------------------ one value of a row
 
 
 def _value(row: Mapping[str, Any], name: str) -> Any:
     value = row.get(name)
-    # pandas writes NaN and NaT for what is missing; neither equals itself.
-    return None if isinstance(value, (float, datetime)) and value != value else value  # noqa: PLR0124
+    # What pandas writes for what is missing.
+    if type(value).__name__ in ("NaTType", "NAType") or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value
+
+
+def _text_in(row: Mapping[str, Any], name: str) -> str | None:
+    value = _value(row, name)
+    return None if value is None else str(value)
+
+
+def _whole(row: Mapping[str, Any], name: str) -> int | None:
+    value = _value(row, name)
+    try:
+        return None if value is None else int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise _misfit(name, "whole numbers", value) from None
 
 
 def _time(row: Mapping[str, Any], name: str) -> datetime | None:
     value = _value(row, name)
-    if value is None or str(value) == "NaT":
+    if value is None:
         return None
     if not isinstance(value, datetime):
-        raise ConfigurationError(f"The column {name} holds timestamps, not {type(value).__name__}.")
+        raise _misfit(name, "timestamps", value)
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
-# ------------------------------------------------------- property values as text and back
-
-_CLASSES: Final = {name: kind for kind, name in type_names.items()}
-_NESTED: Final = frozenset({"list", "map", "array", "described"})
-_RAW: Final = frozenset({"binary", "decimal32", "decimal64", "decimal128"})
-
-
-def _to_text(value: AmqpValue) -> str | None:
-    kind = type_name(value)
-    if kind == "null":
-        return None
-    if kind in _NESTED:
-        return base64.b64encode(encode(value)).decode()
-    if kind in _RAW:
-        return base64.b64encode(bytes(value)).decode()  # pyright: ignore[reportArgumentType, reportCallIssue]
-    if kind == "boolean":
-        return "true" if value else "false"
-    if kind == "timestamp":
-        return _timestamp_text(value)
-    if kind in ("float", "double"):
-        return float.__repr__(float(value))  # pyright: ignore[reportArgumentType]
-    return int.__repr__(value) if isinstance(value, int) else str(value)
-
-
-def _timestamp_text(value: Any) -> str:
-    stamp = Timestamp.from_datetime(value) if isinstance(value, datetime) else Timestamp(value)
+def _choice(row: Mapping[str, Any], name: str, default: _E) -> _E:
+    value = _value(row, name)
     try:
-        return stamp.to_datetime().isoformat(timespec="milliseconds")
-    except OverflowError:
-        return int.__repr__(stamp)
-
-
-def _from_text(text: Any, kind: str | None) -> AmqpValue:
-    if kind is None:
-        return text
-    try:
-        return _parse(str(text), kind)
-    except (ValueError, KeyError, OverflowError):
-        raise ConfigurationError(f"{str(text)[:60]!r} is not a property value of the AMQP type {kind!r}.") from None
-
-
-def _parse(text: str, kind: str) -> AmqpValue:
-    if kind == "null":
-        return None
-    if kind in _NESTED:
-        return decode_exactly(base64.b64decode(text, validate=True))
-    if kind in _RAW:
-        return _CLASSES[kind](base64.b64decode(text, validate=True))
-    if kind == "boolean":
-        return {"true": True, "false": False}[text]
-    if kind == "timestamp":
-        return _parse_timestamp(text)
-    return {"uuid": UUID, "float": Float}.get(kind, _CLASSES[kind])(text)
-
-
-def _parse_timestamp(text: str) -> AmqpValue:
-    try:
-        return Timestamp.from_datetime(datetime.fromisoformat(text))
+        return default if value is None else type(default)(value)
     except ValueError:
-        return Timestamp(int(text))
+        raise _misfit(name, " or ".join(type(default)), value) from None
+
+
+def _map(row: Mapping[str, Any], name: str) -> dict[str, Any]:
+    # Arrow gives maps as lists of pairs, Spark and pandas as dicts.
+    value = _value(row, name)
+    try:
+        return {} if value is None else dict(value)
+    except (TypeError, ValueError):
+        raise _misfit(name, "maps", value) from None
+
+
+def _misfit(name: str, holds: str, value: Any) -> ConfigurationError:
+    return ConfigurationError(f"The column {name} holds {holds}, not {str(value)[:_SHOWN]!r}.")

@@ -41,6 +41,7 @@ _DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
 
 _STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _MAX_TTL: Final = 2**32 - 1
 _MAX_COUNT: Final = 2**31 - 1
 
@@ -136,8 +137,8 @@ def _body_section(message: Message) -> bytes:
         if skip(message.body) != len(message.body):
             raise AmqpDecodeError("The body is more than one AMQP value.")
         return _descriptor(VALUE) + message.body
-    sequences: Any = message.body_value
-    return b"".join(_section(SEQUENCE, sequence) for sequence in sequences or ([],))
+    sequences: Any = message.body_value or [[]]
+    return b"".join(_section(SEQUENCE, sequence) for sequence in sequences)
 
 
 def _descriptor(code: int) -> bytes:
@@ -209,7 +210,7 @@ def _broker_fields(header: list[Any], annotations: dict[Any, Any]) -> dict[str, 
         "expires_at": _expiry(enqueued, ttl),
         "time_to_live": ttl,
         "delivery_count": min(_whole(padded[_DELIVERY_COUNT]) or 0, _MAX_COUNT),
-        "state": _STATES.get(_whole(annotations.get(_STATE)), MessageState.ACTIVE),
+        "state": _STATES.get(_whole(annotations.get(_STATE)) or 0, MessageState.ACTIVE),
         "scheduled_enqueue_time": _time(annotations.get(_SCHEDULED_TIME)),
         "partition_key": _text(annotations.get(_PARTITION_KEY)),
         "dead_letter_source": _text(annotations.get(_DEAD_LETTER_SOURCE)),
@@ -238,7 +239,7 @@ def _time(stamp: Any) -> datetime | None:
     try:
         return stamp.to_datetime()
     except OverflowError:
-        return (datetime.max if stamp > 0 else datetime.min).replace(tzinfo=UTC)
+        return _LAST if stamp > 0 else _FIRST
 
 
 def _expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:
