@@ -26,9 +26,14 @@ def duration(text: str | float | timedelta) -> timedelta:
     """
     if isinstance(text, timedelta):
         return text
-    if isinstance(text, (int, float)):
-        return timedelta(seconds=text)
-    parts = _PART.findall(text.lower())
-    if not parts or _PART.sub("", text.lower()).strip():
-        raise ConfigurationError(f"{text[:40]!r} is not a duration: write 90s, 5m, 1h30m or 2d.")
+    try:
+        return timedelta(seconds=text) if isinstance(text, (int, float)) else _parse(text.lower())
+    except (ValueError, OverflowError):
+        raise ConfigurationError(f"{str(text)[:40]!r} is not a duration: write 90s, 5m, 1h30m or 2d.") from None
+
+
+def _parse(text: str) -> timedelta:
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text).strip():
+        raise ValueError(text)
     return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())

@@ -18,7 +18,8 @@ _MAX_CAUSE: Final = 200
 _MASKS: Final = (
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "<time>"),
-    (re.compile(r"'[^']*'|\"[^\"]*\""), "<value>"),
+    # An apostrophe inside of a word is no quotation mark.
+    (re.compile(r"(?<!\w)'.*?'(?!\w)|\"[^\"]*\""), "<value>"),
     (re.compile(r"\b0x[0-9a-f]+\b|\b[0-9a-f]{16,}\b", re.IGNORECASE), "<id>"),
     (re.compile(r"(?<![\w<])[-+]?\d[\d.,:]*"), "<n>"),
     (re.compile(r"\b(?=\w*\d)(?=\w*[A-Za-z])\w+\b"), "<id>"),

@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from sbnotebook.client.frames import to_arrow
+from sbnotebook.client.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 
@@ -60,5 +61,5 @@ def matching(table: pa.Table, expression: str) -> list[int]:
 
 
 def _reason(error: duckdb.Error) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines)[:500]
+    # DuckDB quotes the values that it stumbles over, and they come from messages.
+    return printable(" ".join(str(error).split())[:500])

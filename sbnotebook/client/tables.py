@@ -1,6 +1,7 @@
 """Messages, plans, reports and other rows as tables: HTML for notebooks, text for terminals.
 
-Everything that comes from a message is escaped and cut at a length, and is never evaluated.
+Everything that comes from a message is escaped and cut at a length, and is never evaluated. Characters that a
+terminal acts on, or that turn the order of what is read, are shown as a dot.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = [
     "messages_text",
     "preview_html",
     "preview_text",
+    "printable",
     "report_html",
     "report_text",
     "text_table",
@@ -41,6 +43,7 @@ _COLUMNS: Final = (
     "dead_letter_error_description",
     "body_text",
 )
+_LINES_AND_TABS: Final = "\n\t"
 _OUTCOME_COLUMNS: Final = (
     "sequence_number",
     "message_id",
@@ -54,10 +57,7 @@ _OUTCOME_COLUMNS: Final = (
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> str:
     """Rows as an HTML table; every cell is escaped."""
     head = "".join(f'<th style="text-align:left">{html.escape(name)}</th>' for name in headers)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{_CSS}">{html.escape(_cell(value))}</td>' for value in row) + "</tr>"
-        for row in rows
-    )
+    body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in rows)
     title = f'<caption style="caption-side:top;text-align:left">{html.escape(caption)}</caption>' if caption else ""
     return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -68,11 +68,11 @@ def text_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: s
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(caption) if caption else None, title_justify="left")
+    table = Table(title=Text(printable(caption)) if caption else None, title_justify="left")
     for name in headers:
         table.add_column(Text(name), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_printable(_cell(value))) for value in row))
+        table.add_row(*(Text(printable(_cell(value))) for value in row))
     console = Console(width=140, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(table)
@@ -103,7 +103,7 @@ def preview_html(preview: Preview) -> str:
 
 def preview_text(preview: Preview) -> str:
     """What a plan would do, as text: the sentence, the first messages, and what an edit changes in them."""
-    parts = [f"Plan: {_printable(preview.sentence)}"]
+    parts = [f"Plan: {printable(preview.sentence)}"]
     if preview.messages:
         parts.append(text_table(*_used(_COLUMNS, preview.messages), "The first messages"))
     if preview.changes:
@@ -123,6 +123,20 @@ def report_text(report: Report) -> str:
     failures = report.failures[:_MAX_FAILURES]
     table = text_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
     return f"{report}\n{table}".rstrip()
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""A text with a dot for each character that cannot be printed.
+
+    Args:
+        text: of any origin.
+        keep: characters that stay as they are.
+
+    Example:
+        >>> printable("\x1b[31mred")
+        '·[31mred'
+    """
+    return "".join(character if character.isprintable() or character in keep else "·" for character in text)
 
 
 def _used(columns: Sequence[str], items: Sequence[object]) -> tuple[list[str], list[list[Any]]]:
@@ -169,13 +183,12 @@ def _caption(messages: Sequence[Message], where_from: str, max_rows: int) -> str
     return f"{where_from}: {count}{shown}" if where_from else f"{count}{shown}"
 
 
+def _html_cell(value: Any) -> str:
+    return f'<td style="{_CSS}">{html.escape(printable(_cell(value), keep=_LINES_AND_TABS))}</td>'
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return ""
     text = value.isoformat(sep=" ", timespec="seconds") if isinstance(value, datetime) else str(value)
     return text if len(text) <= _MAX_CELL else f"{text[:_MAX_CELL]}… ({len(text):,} characters)"
-
-
-def _printable(text: str) -> str:
-    # A terminal would act on control characters that a message holds.
-    return "".join(character if character.isprintable() else "·" for character in text)

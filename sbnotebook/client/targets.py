@@ -70,6 +70,8 @@ def _default(credential: Any) -> Target:
 
 
 def _from_environment(variable: str, credential: Any) -> Target:
+    if not variable.isidentifier():  # not shown: it may be a secret that was typed in the wrong place
+        raise ConfigurationError("An environment variable is written env:VARIABLE, by its name.")
     value = os.environ.get(variable, "").strip()
     if not value:
         raise ConfigurationError(f"The environment variable {variable[:80]} is not set.")
