@@ -60,6 +60,9 @@ class Plan:
         with progress.bar(self.decision.verb, len(self.messages), shown=show_progress) as advance:
             return run(self._plan.apply, limits, advance)
 
+    def __len__(self) -> int:
+        return len(self.messages)
+
     def __repr__(self) -> str:
         return tables.preview_text(self.preview())
 

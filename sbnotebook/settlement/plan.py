@@ -59,7 +59,7 @@ class Preview:
     """
 
     sentence: str
-    messages: tuple[ReceivedMessage, ...]
+    messages: tuple[Message, ...]
     changes: tuple[Change, ...] = ()
 
     def __str__(self) -> str:

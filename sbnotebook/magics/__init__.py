@@ -1,0 +1,38 @@
+"""The magics: ``%load_ext sbnotebook``.
+
+Each magic parses its line, makes a plan, shows it, and carries it out; everything it does is done by
+:mod:`sbnotebook.client`, so each is also a method there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sbnotebook.magics import completion, display, history
+from sbnotebook.magics.connecting import Connecting
+from sbnotebook.magics.current import Current
+from sbnotebook.magics.reading import Reading
+from sbnotebook.magics.sending import Sending
+from sbnotebook.magics.settling import Settling
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["load_ipython_extension"]
+
+_MAGICS: Final = (Connecting, Reading, Settling, Sending)
+
+
+def load_ipython_extension(ipython: InteractiveShell) -> None:
+    """Register the magics, how results are shown, and tab completion, once for each shell.
+
+    Args:
+        ipython: the shell of a notebook's kernel or of a terminal.
+    """
+    if Connecting.__name__ in ipython.magics_manager.registry:
+        return  # %reload_ext must not drop the connection and the locks
+    current = Current()
+    ipython.register_magics(*(magics(ipython, current) for magics in _MAGICS))
+    display.register(ipython)
+    completion.register(ipython, current)
+    history.keep_secrets_out(ipython)

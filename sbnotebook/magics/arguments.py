@@ -1,0 +1,213 @@
+"""The arguments of the magics, and the one way in which each magic runs."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, needs_local_scope, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.utils.text import DollarFormatter
+
+from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.model import MessageState
+from sbnotebook.settlement.connection import scrub
+from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT
+
+__all__ = ["Given", "Quoted", "command", "expanded", "split_words"]
+
+_WORD: Final = re.compile(r"""(--[\w-]+=)?("(?P<double>.*?)"|'(?P<single>.*?)')(?=\s|$)|\S+""", re.DOTALL)
+_HIDDEN: Final = "\0"
+_SDK: Final = ("azure.servicebus.", "azure.core.", "azure.identity.")
+
+
+class Quoted(str):
+    """A word that stood in quotes: always a text, never the name of a variable."""
+
+    __slots__ = ()
+
+
+class Given(argparse.Namespace):
+    """What the user gave a magic: an attribute for each argument, and these.
+
+    Args:
+        cell: the body of a cell magic, None for a line magic.
+        variables: the user's variables by name.
+    """
+
+    def __init__(self, cell: str | None, variables: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.cell = cell
+        self.variables = variables
+
+
+def split_words(line: str) -> list[str]:
+    """Split a line at spaces; what stands in quotes is one word, without the quotes.
+
+    Quotes inside of a word are left alone, so that ``--where subject='UA'`` and
+    ``--where "subject = 'UA'"`` both mean what they say.
+
+    Raises:
+        UsageError: a quotation mark is not closed.
+
+    Example:
+        >>> split_words("orders/$dlq --where 'delivery_count > 1' -n 5")
+        ['orders/$dlq', '--where', 'delivery_count > 1', '-n', '5']
+    """
+    words: list[str] = []
+    for match in _WORD.finditer(line):
+        option, double, single = match[1], match["double"], match["single"]
+        quoted = double if double is not None else single
+        if quoted is None:
+            if match[0][0] in "\"'":
+                raise UsageError(f"The quotation mark before {match[0][1:30]!r} is not closed.")
+            words.append(match[0])
+        else:
+            words.append(f"{option}{quoted}" if option else Quoted(quoted))
+    return words
+
+
+def expanded(word: str, variables: Mapping[str, Any]) -> str:
+    """A word with ``{expression}`` and ``$variable`` replaced by their values, as IPython does it.
+
+    The ``/$`` of an address such as ``orders/$dlq`` is no variable. What cannot be evaluated is left as it is.
+
+    Raises:
+        UsageError: a value would be taken for an option.
+
+    Example:
+        >>> expanded("{queue}/$dlq", {"queue": "orders", "dlq": "not this"})
+        'orders/$dlq'
+    """
+    if "{" not in word and "$" not in word:
+        return word
+    try:
+        text = DollarFormatter().vformat(word.replace("/$", _HIDDEN), [], dict(variables)).replace(_HIDDEN, "/$")
+    except Exception:  # noqa: BLE001 (an expression that the user wrote may raise anything; IPython does the same)
+        return word
+    if text.startswith("-") and not word.startswith("-"):
+        raise UsageError(f"The value of {word} begins with a dash and would be taken for an option.")
+    return Quoted(text) if text != word else word
+
+
+def command(*arguments: argument) -> Callable[[Callable[[Any, Given], object]], Callable[..., object]]:
+    """Make a method of a Magics class a magic with these arguments.
+
+    The method is called with what was given. What it returns is shown, or bound by ``--into``. Errors of
+    sbnotebook's own and of the service are one line without a traceback; other errors, such as those of the
+    user's own functions, have theirs.
+
+    Args:
+        arguments: in the order of the help text.
+    """
+
+    def decorate(function: Callable[[Any, Given], object]) -> Callable[..., object]:
+        for each in reversed(arguments):
+            function = each(function)
+        parser = magic_arguments()(function).parser
+
+        @functools.wraps(function)
+        def run(self: Magics, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> object:
+            shell: Any = self.shell
+            given = Given(cell, {**shell.user_ns, **(local_ns or {})})
+            try:
+                _refuse_connection_string(line)
+                parser.parse_args([expanded(word, given.variables) for word in split_words(line)], given)
+                result = function(self, given)
+            except (SbNotebookError, UsageError) as error:
+                raise UsageError(scrub(str(error))) from None
+            except Exception as error:
+                if not _is_of_the_service(error):
+                    raise
+                raise UsageError(scrub(f"{type(error).__name__}: {error}")) from None
+            name = getattr(given, "into", None)
+            if name is None:
+                return result
+            shell.push({name: result})
+            return None
+
+        return no_var_expand(needs_local_scope(run))
+
+    return decorate
+
+
+def _is_of_the_service(error: Exception) -> bool:
+    # By name, because only the settlement library imports the SDK.
+    return any(kind.__module__.startswith(_SDK) for kind in type(error).__mro__)
+
+
+def _refuse_connection_string(line: str) -> None:
+    # Looked for in the line as it was typed: the value of a variable is not kept by the notebook.
+    text = line.lower()
+    if "endpoint=" in text and scrub(line) != line and "usedevelopmentemulator=true" not in text:
+        raise ConfigurationError(
+            "A connection string typed here would be kept in the notebook: delete it from the cell, and use "
+            "%sb_connect --prompt, env:VARIABLE or secret:SCOPE/KEY."
+        )
+
+
+# ---------------------------------------------------------------- types
+
+
+def _name(text: str) -> str:
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a variable's name")
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of 1 or more")
+    return int(text)
+
+
+def _count_or_all(text: str) -> int:
+    return 0 if text.lower() == "all" else _count(text)
+
+
+# ---------------------------------------------------------------- arguments that several magics share
+# Tab completion goes by the metavar: see completion.py.
+
+ENTITY: Final = argument("entity", metavar="ENTITY", help="such as orders, orders/$dlq, events/subscriptions/audit")
+DESTINATION: Final = argument("entity", metavar="DESTINATION", help="a queue or a topic")
+INTO: Final = argument("-i", "--into", metavar="NAME", type=_name, help="bind the result to a variable, do not show it")
+WHERE: Final = argument(
+    "-w",
+    "--where",
+    metavar="EXPRESSION",
+    help="only messages for which this is true: SQL over the message columns and body_json",
+)
+COUNT: Final = argument("-n", "--count", metavar="N", type=_count, help="at most so many messages")
+PEEK_COUNT: Final = argument(
+    "-n",
+    "--count",
+    metavar="N",
+    type=_count_or_all,
+    help="look at so many messages, or at all (default 1000; all with --where)",
+)
+FROM: Final = argument(
+    "-f",
+    "--from",
+    dest="from_sequence_number",
+    metavar="N",
+    type=_count,
+    default=1,
+    help="begin at this sequence number",
+)
+STATE: Final = argument("-s", "--state", choices=[state.value for state in MessageState], help="only these messages")
+DRY_RUN: Final = argument("-d", "--dry-run", action="store_true", help="show the plan and do nothing")
+YES: Final = argument("-y", "--yes", action="store_true", help="do not ask (the emulator never asks)")
+MAX_IN_FLIGHT: Final = argument(
+    "-m",
+    "--max-in-flight",
+    metavar="N",
+    type=_count,
+    default=DEFAULT_MAX_IN_FLIGHT,
+    help=f"transfers without an answer at once (default {DEFAULT_MAX_IN_FLIGHT})",
+)
+RATE: Final = argument("-r", "--rate", metavar="N", type=float, help="at most so many messages a second")

@@ -1,0 +1,168 @@
+"""Tab completion for the magics: entity paths, options, and the user's variables."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
+from IPython.core.magic_arguments import argument
+
+from sbnotebook.client import Namespace
+from sbnotebook.settlement.administration import EntityCounts
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from sbnotebook.magics.current import Current
+
+__all__ = ["Completer", "register"]
+
+_LINE: Final = re.compile(r"(?:.*[\s=])?%{1,2}(?P<magic>sb_\w+)\s+(?P<rest>.*)", re.DOTALL)
+_REMEMBERED: Final = 60.0
+"""Seconds for which entity paths are remembered: to list them costs a management operation for each."""
+_PATIENCE: Final = 3.0
+"""Seconds that a press of the tab key may take."""
+_FRAMES: Final = frozenset({"pandas", "pyarrow", "pyspark"})
+
+
+def register(shell: InteractiveShell, current: Current) -> None:
+    """Have a shell complete the arguments of the magics."""
+    matchers: list[Any] = shell.Completer.custom_matchers
+    matchers.append(Completer(shell, current))
+
+
+class Completer:
+    """Finds what can stand at the cursor, by the arguments that the magic declares.
+
+    One of IPython's matchers: https://ipython.readthedocs.io/en/stable/api/generated/IPython.core.completer.html
+
+    Args:
+        shell: whose magics and variables.
+        current: whose entities.
+    """
+
+    matcher_api_version = 2
+    matcher_identifier = "sbnotebook.magics"
+
+    def __init__(self, shell: InteractiveShell, current: Current) -> None:
+        self._shell = shell
+        self._entities = _RememberedEntities(current)
+
+    def __call__(self, context: CompletionContext) -> SimpleMatcherResult:
+        """What can follow at the cursor; where there is something, nothing else is offered.
+
+        Args:
+            context: the text, and where the cursor is.
+        """
+        match = _LINE.fullmatch(context.text_until_cursor)
+        magic: Any = self._shell.magics_manager.find("line", match["magic"]) if match else None
+        if match is None or magic is None:
+            return {"completions": []}
+        *before, word = re.split(r"\s+", match["rest"])
+        candidates = self._candidates(_Arguments(magic.decorators), before, word)
+        found = [SimpleCompletion(each) for each in candidates if each.lower().startswith(word.lower())]
+        # The word as we see it: IPython would end one at the dollar of orders/$dlq.
+        return {"completions": found, "matched_fragment": word, "suppress": True, "ordered": True}
+
+    def _candidates(self, arguments: _Arguments, before: Sequence[str], word: str) -> list[str]:
+        if word.startswith("-"):
+            return arguments.options()
+        wanted = arguments.wanted_after(before)
+        if wanted is None:
+            return arguments.options()
+        if "choices" in wanted:
+            return list(wanted["choices"])
+        return self._values(wanted.get("metavar", ""))
+
+    def _values(self, metavar: str) -> list[str]:
+        match metavar:
+            case "ENTITY":
+                return self._entities.paths()
+            case "DESTINATION":
+                return self._entities.destinations()
+            case "DATAFRAME":
+                return self._variables(lambda value: type(value).__module__.partition(".")[0] in _FRAMES)
+            case "FUNCTION":
+                return self._variables(callable)
+            case "NAME":
+                return self._variables(lambda _: True)
+            case "TARGET":
+                return ["emulator", "env:", "secret:"]
+            case _:
+                return []
+
+    def _variables(self, wanted: Callable[[Any], bool]) -> list[str]:
+        hidden = self._shell.user_ns_hidden
+        names = ((name, value) for name, value in self._shell.user_ns.items() if not name.startswith("_"))
+        return sorted(name for name, value in names if name not in hidden and wanted(value))
+
+
+class _Arguments:
+    """The arguments of one magic, as they were declared."""
+
+    def __init__(self, declared: Iterable[object]) -> None:
+        arguments = [each for each in declared if isinstance(each, argument)][::-1]
+        self._positional: list[Mapping[str, Any]] = [a.kwds for a in arguments if not a.args[0].startswith("-")]
+        self._options = {flag: a.kwds for a in arguments for flag in a.args if flag.startswith("-")}
+
+    def options(self) -> list[str]:
+        return [flag for flag in self._options if flag.startswith("--")]
+
+    def wanted_after(self, words: Sequence[str]) -> Mapping[str, Any] | None:
+        """The argument that is to come after these words; None when only options can follow."""
+        positional = list(self._positional)
+        pending: Mapping[str, Any] | None = None
+        for word in words:
+            if pending is not None:
+                pending = None
+            elif word.startswith("-"):
+                option = self._options.get(word)
+                pending = option if option is not None and "action" not in option else None
+            elif positional:
+                positional.pop(0)
+        return pending or next(iter(positional), None)
+
+
+class _RememberedEntities:
+    """The entity paths of the current connection, asked for at most once a minute."""
+
+    def __init__(self, current: Current) -> None:
+        self._current = current
+        self._of: Namespace | None = None
+        self._at = 0.0
+        self._entities: list[EntityCounts] = []
+
+    def paths(self) -> list[str]:
+        found: list[str] = []
+        for entity in self._fresh():
+            found.append(str(entity.address))
+            if entity.kind != "topic":
+                found.append(str(entity.address.dead_letter))
+        return found
+
+    def destinations(self) -> list[str]:
+        return [str(entity.address) for entity in self._fresh() if entity.kind != "subscription"]
+
+    def _fresh(self) -> list[EntityCounts]:
+        if not self._current.is_connected:
+            return []
+        namespace = self._current.namespace
+        if namespace is not self._of or time.monotonic() - self._at > _REMEMBERED:
+            self._of, self._at, self._entities = namespace, time.monotonic(), []
+            # In a thread, so that a service that does not answer does not hold the keyboard.
+            asking = threading.Thread(target=self._ask, args=(namespace,), daemon=True)
+            asking.start()
+            asking.join(_PATIENCE)
+        return self._entities
+
+    def _ask(self, namespace: Namespace) -> None:
+        try:
+            found = namespace.entities()
+        except Exception:  # noqa: BLE001 (without the right to list entities, or without a network, there is nothing to offer)
+            return
+        if namespace is self._of:
+            self._entities = found
