@@ -31,7 +31,7 @@ def main() -> None:
     with running(queues=["bench"]) as emulator, Namespace(Target(Connection(emulator.connection_string), "")) as names:
         queue = names.entity("bench")
         queue.warm(IN_FLIGHT)
-        emulator.faults.accept_delay = DELAY
+        emulator.faults.accept_delay_ms = round(DELAY * 1000)
         plain = plain_sdk_loop(emulator.connection_string)
         single = min(timed(queue, 1) for _ in range(ROUNDS))
         batch = min(timed(queue, COUNT) for _ in range(ROUNDS))

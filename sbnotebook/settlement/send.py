@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -22,6 +22,7 @@ from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from azure.servicebus import ServiceBusMessageBatch
     from azure.servicebus.aio import ServiceBusSender
 
 __all__ = ["SenderPool", "send_many"]
@@ -182,8 +183,8 @@ class _Run:
         async with packs:
             async for pack in packs:
                 # Messages of one session keep their order: one transfer of a key at a time, first come first.
-                async with self._turn(pack.key), self._pool.slot() as sender:
-                    await self._deliver(sender, pack)
+                async with self._turn(pack.key):
+                    await self._deliver(pack)
 
     def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
         return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())
@@ -227,28 +228,26 @@ class _Run:
             return None
         return _Item(index, message, payload)
 
-    async def _deliver(self, sender: ServiceBusSender, pack: _Pack) -> None:
+    async def _deliver(self, pack: _Pack) -> None:
+        may_have_arrived = False
         try:
-            async for attempt in AsyncRetrying(
-                retry=retry_if_exception_type(ServiceBusServerBusyError),
-                wait=wait_exponential(multiplier=0.5, max=30),
-                stop=stop_after_attempt(_BUSY_ATTEMPTS),
-                sleep=anyio.sleep,
-                reraise=True,
-            ):
-                with attempt:
-                    await _send_pack(sender, pack)
+            async with self._pool.slot() as sender:
+                async for attempt in _while_the_service_is_busy():
+                    with attempt:
+                        batch = await _batch_of(pack, sender)
+                        may_have_arrived = True
+                        await sender.send_messages(batch)
         except Exception as error:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
             if len(pack.items) > 1 and _can_split(error):
                 for half in pack.halves():
-                    await self._deliver(sender, half)
-                return
-            self._fail(pack, error)
+                    await self._deliver(half)
+            else:
+                self._fail(pack, error, may_have_arrived)
         else:
             for item in pack.items:
                 self._finish(item.index, self._outcome(item.message, OutcomeStatus.SETTLED))
 
-    def _fail(self, pack: _Pack, error: Exception) -> None:
+    def _fail(self, pack: _Pack, error: Exception, may_have_arrived: bool) -> None:
         for item in pack.items:
             outcome = outcome_of_error(
                 error,
@@ -257,6 +256,9 @@ class _Run:
                 sequence_number=None,
                 message_id=item.message.message_id,
             )
+            if not may_have_arrived and outcome.status is OutcomeStatus.UNCONFIRMED:
+                # The connection could not be opened: it is certain that nothing was sent.
+                outcome = replace(outcome, status=OutcomeStatus.FAILED, retryable=True)
             self._finish(item.index, outcome)
 
     def _outcome(self, message: Message, status: OutcomeStatus) -> Outcome:
@@ -290,9 +292,19 @@ def _can_split(error: Exception) -> bool:
     return isinstance(error, MessageSizeExceededError) or type(error) is ServiceBusError
 
 
-async def _send_pack(sender: ServiceBusSender, pack: _Pack) -> None:
+def _while_the_service_is_busy() -> AsyncRetrying:
+    return AsyncRetrying(
+        retry=retry_if_exception_type(ServiceBusServerBusyError),
+        wait=wait_exponential(multiplier=0.5, max=30),
+        stop=stop_after_attempt(_BUSY_ATTEMPTS),
+        sleep=anyio.sleep,
+        reraise=True,
+    )
+
+
+async def _batch_of(pack: _Pack, sender: ServiceBusSender) -> ServiceBusMessageBatch:
     batch = await sender.create_message_batch()
     first = pack.items[0].message
     envelope = (first.message_id, first.session_id, first.partition_key)
     sdk_internals.fill_batch(batch, (item.payload for item in pack.items), envelope)
-    await sender.send_messages(batch)
+    return batch
