@@ -78,7 +78,7 @@ def messages_from(data: Any) -> Iterator[Message]:
         yield _message(data)  # pyright: ignore[reportUnknownArgumentType]
     elif isinstance(data, (pa.Table, pa.RecordBatch)):
         yield from _from_arrow(data)
-    elif type(data).__module__.partition(".")[0] == "pandas":
+    elif type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
         for start in range(0, len(data), _ROWS_AT_ONCE):
             yield from _from_arrow(_arrow_of_frame(data.iloc[start : start + _ROWS_AT_ONCE]))
     elif isinstance(data, Iterable):
@@ -115,7 +115,10 @@ def _from_row(row: Mapping[str, Any]) -> Message:
     content = {name: value for name, value in row.items() if name not in known}
     if not content:
         return message_from_row(row)
-    body = json.dumps(content, ensure_ascii=False, default=str, allow_nan=False).encode()
+    try:
+        body = json.dumps(content, ensure_ascii=False, default=str, allow_nan=False).encode()
+    except ValueError as error:  # JSON has no infinity, and no value that holds itself
+        raise ConfigurationError(f"A row cannot be sent as JSON: {error}.") from None
     return message_from_row({"content_type": "application/json", **row, "body": body})
 
 

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "scrub"]
 
-_SECRET: Final = re.compile(r"(?i)(SharedAccessKey|SharedAccessSignature|sig|AccountKey)\s*=\s*[^;&\s'\"]+")
+# A secret's name, what may stand between it and the secret (as text, JSON, HTML or in a URL), and the secret.
+_QUOTES: Final = r"(?:\\*[\"']|&quot;|&#x27;|&#39;|%(?:25)*2[27])*"
+_SECRET: Final = re.compile(
+    r"((?:shared[-_ ]?access[-_ ]?(?:key|signature)|account[-_ ]?key|client[-_ ]?secret|password|(?<![a-z])sig)"
+    rf"{_QUOTES}\s*(?:=|:|%(?:25)*3[ad])\s*{_QUOTES})[^;&\s'\"\\]+",
+    re.IGNORECASE,
+)
+_TOKEN: Final = re.compile(r"(bearer\s+)[\w.~+/=-]+|\beyJ[\w-]+\.[\w-]+\.[\w-]*", re.IGNORECASE)
+_HOST: Final = re.compile(r"(?:\w+://)?([\w.-]+(?::\d+)?|\[[\da-f:]+\](?::\d+)?)[\s/]*", re.IGNORECASE)
 _SUB_QUEUES: Final = {
     SubQueue.DEAD_LETTER: ServiceBusSubQueue.DEAD_LETTER,
     SubQueue.TRANSFER_DEAD_LETTER: ServiceBusSubQueue.TRANSFER_DEAD_LETTER,
@@ -36,7 +44,7 @@ def scrub(text: str) -> str:
         >>> scrub("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abc=")
         'Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=***'
     """
-    return _SECRET.sub(lambda match: f"{match[1]}=***", text)
+    return _TOKEN.sub(lambda match: f"{match[1] or ''}***", _SECRET.sub(r"\1***", text))
 
 
 @dataclass(slots=True)
@@ -52,7 +60,7 @@ class Connection:
         credential: an asynchronous token credential, to go with ``host``.
 
     Raises:
-        ConfigurationError: neither or both ways are given, or the connection string cannot be read.
+        ConfigurationError: neither or both ways are given, or the connection string or the host cannot be read.
     """
 
     connection_string: str | None = field(default=None, repr=False)
@@ -63,9 +71,8 @@ class Connection:
     def __post_init__(self) -> None:
         if (self.connection_string is None) == (self.host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
-        if self.connection_string is not None:
-            self.host = _host_of(self.connection_string)
-        elif self.credential is None:
+        self.host = _host_of(self.connection_string) if self.connection_string is not None else _host(self.host or "")
+        if self.connection_string is None and self.credential is None:
             raise ConfigurationError(f"To reach {self.host} without a connection string a credential is needed.")
 
     @classmethod
@@ -172,4 +179,11 @@ def _host_of(connection_string: str) -> str:
             "The connection string must hold Endpoint=sb://… and SharedAccessKeyName with SharedAccessKey, "
             "or SharedAccessSignature."
         )
-    return endpoint.split("://")[-1].strip("/ ")
+    return _host(endpoint)
+
+
+def _host(endpoint: str) -> str:
+    match = _HOST.fullmatch(endpoint.strip())
+    if match is None:  # not shown: a connection string that lost a semicolon has its secret here
+        raise ConfigurationError("The namespace is no host name, such as NAME.servicebus.windows.net.")
+    return match[1]

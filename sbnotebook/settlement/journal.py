@@ -20,7 +20,7 @@ __all__ = ["Journal", "ResubmitEntry", "ResubmitState"]
 
 _VERSION: Final = 1
 _SCHEMA: Final = """
-CREATE TABLE resubmits (
+CREATE TABLE IF NOT EXISTS resubmits (
     id INTEGER PRIMARY KEY,
     namespace TEXT NOT NULL,
     source TEXT NOT NULL,
@@ -31,7 +31,12 @@ CREATE TABLE resubmits (
     state TEXT NOT NULL,
     changed TEXT NOT NULL
 );
-CREATE INDEX resubmits_by_state ON resubmits (namespace, state);
+CREATE INDEX IF NOT EXISTS resubmits_by_state ON resubmits (namespace, state);
+"""
+# One statement, so that another process's set-up is seen whole or not at all.
+_STATE_OF_FILE: Final = """
+SELECT user_version, (SELECT count(*) FROM sqlite_master), (SELECT count(*) FROM sqlite_master WHERE name = 'resubmits')
+FROM pragma_user_version
 """
 
 
@@ -134,11 +139,14 @@ class Journal:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Made by hand, so that the file is never readable by others, not even for a moment.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        if self.path.stat().st_size == 0:
+            self.path.chmod(0o600)
         database = sqlite3.connect(self.path, check_same_thread=False, timeout=30)
         try:
             known = _prepare(database)
-        except sqlite3.DatabaseError:
-            known = False
+        except sqlite3.Error:
+            database.close()
+            raise
         if not known:
             database.close()
             raise ConfigurationError(f"{self.path} is not a journal of this version of sbnotebook: move it away.")
@@ -147,8 +155,15 @@ class Journal:
 
 def _prepare(database: sqlite3.Connection) -> bool:
     """Make the tables in a new file; False when the file is something else."""
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version == 0 and not database.execute("SELECT 1 FROM sqlite_master").fetchall():
-        database.executescript(f"PRAGMA journal_mode = WAL; {_SCHEMA} PRAGMA user_version = {_VERSION};")
+    try:
+        version, tables, own = database.execute(_STATE_OF_FILE).fetchone()
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            return False
+        raise
+    if version == 0 and tables == 0:
+        database.execute("PRAGMA journal_mode = WAL")
+        # Two kernels may get here at once: the second waits and finds it done.
+        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
         return True
-    return version == _VERSION
+    return version == _VERSION and own == 1
