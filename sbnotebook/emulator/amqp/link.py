@@ -159,7 +159,7 @@ class Link:
 
 
 class _Arriving:
-    """A message whose frames are still coming in; of one that is too large nothing is kept."""
+    """A message whose frames are still coming in; beyond the limit nothing more is kept."""
 
     __slots__ = ("delivery_id", "delivery_tag", "message_format", "pieces", "settled", "size")
 
@@ -178,9 +178,7 @@ class _Arriving:
             raise ProtocolViolationError("A message began before the one before it had ended.")
         self.settled = self.settled or bool(transfer.settled)
         self.size += len(payload)
-        if limit and self.size > limit:
-            self.pieces.clear()
-        elif payload:
+        if payload and (not limit or self.size <= limit):
             self.pieces.append(payload)
 
 

@@ -64,6 +64,13 @@ def test_a_long_composite_is_written_in_the_wide_form() -> None:
     assert decode_composite(data) == (sample, len(data))
 
 
+@pytest.mark.parametrize("size", range(235, 260))
+def test_no_size_falls_between_the_two_forms(size: int) -> None:
+    sample = Sample(number=7, early="e" * size)
+    data = encode_composite(sample)
+    assert decode_composite(data) == (sample, len(data))
+
+
 def test_one_symbol_may_stand_for_an_array_of_one() -> None:
     assert decode_composite(_encoded(None, UInt(7), None, Symbol("a")))[0].names == ("a",)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -79,6 +80,7 @@ def test_accepting_a_receiver_with_a_session_of_our_choice(peer: Peer) -> None:
     answer = peer.answer(Attach)
     assert answer.role is SENDER
     assert answer.initial_delivery_count == 0
+    assert answer.properties == {}
     assert answer.source == Source("orders", filter={"com.microsoft:session-filter": "s-1"})
     assert answer.target == RECEIVING_ATTACH.target
 
@@ -272,6 +274,18 @@ def test_a_message_that_is_too_large_is_rejected(peer: Peer, pieces: int) -> Non
     assert isinstance(event, TransferReceived)
 
 
+def test_of_a_message_that_is_too_large_nothing_is_kept(peer: Peer) -> None:
+    peer.sender(max_message_size=100)
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            peer.transfer(0, bytes(50_000), more=True)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_000_000
+
+
 def test_a_settled_message_that_is_too_large_is_dropped(peer: Peer) -> None:
     peer.sender(max_message_size=10)
     assert peer.transfer(0, b"x" * 11, settled=True) == []
@@ -357,7 +371,8 @@ def test_drain_gives_the_credit_back(peer: Peer) -> None:
 
 def test_drain_without_credit_is_answered_too(peer: Peer) -> None:
     link = peer.receiver()
-    peer.flow(handle=2, delivery_count=0, link_credit=0, drain=True)
+    peer.flow(handle=2, delivery_count=0, link_credit=0, drain=True, echo=True)
+    assert peer.answers() == []
     link.drained()
     flow = peer.answer(Flow)
     assert (flow.delivery_count, flow.link_credit, flow.drain) == (0, 0, True)
