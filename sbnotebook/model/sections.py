@@ -81,11 +81,15 @@ def split(payload: bytes) -> list[Section]:
     start, size, previous = 0, len(payload), 0
     while start < size:
         code, value_start = _descriptor(payload, start)
-        if code < previous or (code == previous and code not in _REPEATABLE):
+        if code == DELIVERY_ANNOTATIONS:
+            pass  # azure-servicebus for Python writes them last, and Service Bus takes that
+        elif code < previous or (code == previous and code not in _REPEATABLE):
             raise AmqpDecodeError(f"The message section 0x{code:02x} at byte {start} is out of order.")
+        else:
+            previous = code
         end = skip(payload, value_start)
         sections.append(Section(code, start, value_start, end))
-        start, previous = end, code
+        start = end
     return sections
 
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,3 +100,13 @@ def test_a_mutated_message_is_split_or_refused(changes: list[tuple[int, int]]) -
             section_value(payload, section)
         except AmqpDecodeError:
             continue
+
+
+def test_delivery_annotations_may_stand_last_as_the_python_sdk_writes_them() -> None:
+    message = AmqpAnnotatedMessage(data_body=b"x", delivery_annotations={"a": 1}, header={"priority": 1})
+    payload = bytes(encode_payload(bytearray(), PyamqpTransport.to_outgoing_amqp_message(message)))
+    assert [section.code for section in sections.split(payload)] == [
+        sections.HEADER,
+        sections.DATA,
+        sections.DELIVERY_ANNOTATIONS,
+    ]

@@ -13,6 +13,7 @@ from sbnotebook.model import (
     MessageState,
     OutcomeStatus,
     PeekedMessage,
+    ReceivedMessage,
     Resubmit,
 )
 from sbnotebook.model.amqp import Long, type_name
@@ -88,7 +89,9 @@ async def test_a_message_that_is_gone_is_reported_and_nothing_is_sent_for_it(nam
 async def test_a_refused_clone_leaves_the_original_where_it_is(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "refused", 1)
     source = namespace.entity("refused/$dlq")
-    too_large = lambda message: message.with_changes(body=b"x" * 2_000_000)  # noqa: E731
+
+    def too_large(message: ReceivedMessage) -> Message:
+        return message.with_changes(body=b"x" * 2_000_000)
 
     report = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("refused")), edit=too_large).apply()
 
