@@ -1,1 +1,4 @@
-"""What tests of programs that use Service Bus need: strategies, clocks, an emulator."""
+"""For tests, ours and yours: Hypothesis strategies, and comparing messages with their types.
+
+Nothing is imported here: :mod:`sbnotebook.testing.strategies` needs hypothesis, which sbnotebook does not install.
+"""

@@ -1,0 +1,62 @@
+"""Whether two values or messages are the same, AMQP types included."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any
+
+from sbnotebook.model import Message
+from sbnotebook.model.amqp import AmqpValue, Array, Described, Timestamp, type_name
+
+__all__ = ["differences", "same_value"]
+
+
+def same_value(left: AmqpValue, right: AmqpValue) -> bool:
+    """Whether two AMQP values are equal and of the same types, all the way down; NaN is the same as NaN.
+
+    Example:
+        >>> from sbnotebook.model.amqp import Int, Long
+        >>> same_value(1, Int(1)), same_value(Int(1), Long(1)), same_value(0.0, -0.0)
+        (True, False, False)
+    """
+    if type_name(left) != type_name(right):
+        return False
+    if isinstance(left, Described) and isinstance(right, Described):
+        return same_value(left.descriptor, right.descriptor) and same_value(left.value, right.value)
+    if isinstance(left, Array) and isinstance(right, Array) and left.element_type is not right.element_type:
+        return False
+    if isinstance(left, list) and isinstance(right, list):
+        return _same_items(left, right)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return _same_items([*left], [*right]) and _same_items([*left.values()], [*right.values()])
+    if isinstance(left, float) and isinstance(right, float):
+        return (math.isnan(left) and math.isnan(right)) or (left == right and str(left) == str(right))
+    return _moment(left) == _moment(right)
+
+
+def differences(left: Message, right: Message) -> dict[str, tuple[Any, Any]]:
+    """The fields of a message as a sender writes it in which two messages differ, with both values.
+
+    Application properties are compared one by one, with their types. What only the service sets is left alone.
+
+    Example:
+        >>> differences(Message(subject="UA"), Message(subject="AA"))
+        {'subject': ('UA', 'AA')}
+    """
+    names = [name for name in Message.__dataclass_fields__ if name != "application_properties"]
+    pairs = {name: (getattr(left, name), getattr(right, name)) for name in names}
+    found = {name: pair for name, pair in pairs.items() if pair[0] != pair[1] or type(pair[0]) is not type(pair[1])}
+    one, other = left.application_properties, right.application_properties
+    for name in dict.fromkeys((*one, *other)):
+        if name not in one or name not in other or not same_value(one[name], other[name]):
+            found[f"property {name}"] = (one.get(name), other.get(name))
+    return found
+
+
+def _same_items(left: list[Any], right: list[Any]) -> bool:
+    return len(left) == len(right) and all(map(same_value, left, right))
+
+
+def _moment(value: Any) -> Any:
+    return Timestamp.from_datetime(value) if isinstance(value, datetime) else value
