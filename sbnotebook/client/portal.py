@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from concurrent.futures import Future
 from typing import Final, TypeVar
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+import anyio
+from anyio.from_thread import BlockingPortal
 
 __all__ = ["portal", "run"]
 
@@ -23,11 +24,10 @@ _CLEAN_UP: Final = 60.0
 
 
 class _Loop:
-    """The portal of this process, and what keeps it open."""
+    """The portal of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.opened: AbstractContextManager[BlockingPortal] | None = None
         self.portal: BlockingPortal | None = None
 
     def forget(self) -> None:
@@ -44,9 +44,22 @@ def portal() -> BlockingPortal:
     """The way into the background loop."""
     with _LOOP.lock:
         if _LOOP.portal is None:
-            _LOOP.opened = start_blocking_portal("asyncio", name="sbnotebook")
-            _LOOP.portal = _LOOP.opened.__enter__()
+            _LOOP.portal = _start()
         return _LOOP.portal
+
+
+def _start() -> BlockingPortal:
+    # Not anyio's start_blocking_portal: what it gives wants to be closed, and closing it in the child of a fork
+    # waits for a thread that is not there.
+    started: Future[BlockingPortal] = Future()
+
+    async def serve() -> None:
+        async with BlockingPortal() as portal:
+            started.set_result(portal)
+            await portal.sleep_until_stopped()
+
+    threading.Thread(target=anyio.run, args=(serve,), name="sbnotebook", daemon=True).start()
+    return started.result()
 
 
 def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
