@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from rich.table import Table
 from rich.text import Text
 
@@ -132,14 +133,13 @@ class DemoJob:
     def summarise(self, flights: pd.DataFrame) -> None:
         """Push a summary for each carrier from Spark."""
         self._title(f"Push a summary for each carrier from Spark to {SUMMARY}")
-        flown: Any = flights[["carrier", "dep_delay", "air_time"]]
+        flown = pa.Table.from_pandas(flights[["carrier", "dep_delay", "air_time"]], preserve_index=False)
         with self._spark_session() as spark:
-            frame: Any = spark.createDataFrame(flown)
-            frame.createOrReplaceTempView("flown")
+            spark.createDataFrame(flown).createOrReplaceTempView("flown")
             summary: Any = spark.sql(
                 "SELECT carrier AS subject, concat('summary-', carrier) AS message_id, carrier, count(*) AS flights,"
-                " count_if(isnan(dep_delay) OR dep_delay IS NULL) AS not_departed,"
-                " round(avg(nanvl(dep_delay, NULL)), 1) AS mean_delay_minutes FROM flown GROUP BY carrier ORDER BY 1"
+                " count_if(dep_delay IS NULL) AS not_departed, round(avg(dep_delay), 1) AS mean_delay_minutes"
+                " FROM flown GROUP BY carrier ORDER BY carrier"
             )
             writer = summary.write.format("servicebus").mode("append").option("entity", SUMMARY)
             writer.option("connectionString", self.namespace.connection_string).save()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, Message, ReceivedMessage, Report, Resubmit
@@ -16,6 +17,7 @@ Edit = Callable[[ReceivedMessage], Message]
 """Gives the message that is sent in place of the one it is given; ``message.with_changes(…)`` makes one."""
 
 _SHOWN_VALUE: Final = 2_000
+_ABSENT: Final = "(absent)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +142,29 @@ def _details(decision: Decision) -> str:
 
 def _changes(message: ReceivedMessage, edit: Edit) -> list[Change]:
     edited = edit(message)
-    number = message.sequence_number
     names = [name for name in Message.__dataclass_fields__ if name not in ("body", "application_properties")]
     pairs = [(name, getattr(message, name), getattr(edited, name)) for name in names]
-    pairs.append(("body", message.body_text or message.body, edited.body_text or edited.body))
-    keys = dict.fromkeys((*message.application_properties, *edited.application_properties))
-    pairs += [
-        (f"property {key}", message.application_properties.get(key), edited.application_properties.get(key))
-        for key in keys
-    ]
+    pairs += _body_pairs(message, edited)
+    pairs += _entries("property ", message.application_properties, edited.application_properties)
     return [
-        Change(number, name, str(before)[:_SHOWN_VALUE], str(after)[:_SHOWN_VALUE])
+        Change(message.sequence_number, name, str(before)[:_SHOWN_VALUE], str(after)[:_SHOWN_VALUE])
         for name, before, after in pairs
         if before != after
     ]
+
+
+def _body_pairs(before: Message, after: Message) -> list[tuple[str, Any, Any]]:
+    """The bodies, entry by entry where both are JSON objects, so that the one that changed can be seen."""
+    texts = before.body_text, after.body_text
+    try:
+        objects: list[Any] = [json.loads(text or "") for text in texts]
+    except ValueError:
+        objects = []
+    if objects and all(isinstance(item, dict) for item in objects):
+        return _entries("body.", *objects)
+    return [("body", texts[0] or before.body, texts[1] or after.body)]
+
+
+def _entries(prefix: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    keys = dict.fromkeys((*before, *after))
+    return [(f"{prefix}{key}", before.get(key, _ABSENT), after.get(key, _ABSENT)) for key in keys]
