@@ -15,9 +15,17 @@ __all__ = ["BodyType", "body_text", "decode_body"]
 
 _DATA_CONTRACT: Final = b"http://schemas.microsoft.com/2003/10/Serialization/"
 # A binary XML document with the one element <string>: element record 0x40 with the name, attribute record
-# 0x08 with the default namespace, then a Chars8, Chars16 or Chars32 text record ([MC-NBFX] 2.2.3).
+# 0x08 with the default namespace, then one text record ([MC-NBFX] 2.2.3).
 _BINARY_STRING: Final = b"@\x06string\x08" + bytes((len(_DATA_CONTRACT),)) + _DATA_CONTRACT
-_TEXT_RECORDS: Final = {0x98: 1, 0x99: 1, 0x9A: 2, 0x9B: 2, 0x9C: 4, 0x9D: 4}
+# Chars8 to Chars32, and UnicodeChars8 to UnicodeChars32, which .NET takes where they are shorter: how many bytes
+# the length has, and the encoding.
+_TEXT_RECORDS: Final = {
+    0x98: (1, "utf-8"), 0x9A: (2, "utf-8"), 0x9C: (4, "utf-8"),
+    0xB6: (1, "utf-16-le"), 0xB8: (2, "utf-16-le"), 0xBA: (4, "utf-16-le"),
+}  # fmt: skip
+_CONSTANT_RECORDS: Final = {0x80: "0", 0x82: "1", 0xA8: ""}
+# What may follow the text: nothing, or the end of the element.
+_ENDS: Final = (b"", b"\x01")
 _XML_STRING: Final = re.compile(
     r"\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns=\"http://schemas\.microsoft\.com/2003/10/Serialization/\">(.*)</string>\s*",
     re.DOTALL,
@@ -73,9 +81,10 @@ def body_text(body: bytes, body_type: BodyType) -> str | None:
     """
     if body_type is not BodyType.DATA:
         return _value_text(body, body_type)
-    unwrapped = _unwrap_binary_string(body)
+    if body.startswith(_BINARY_STRING) and (text := _binary_string(body[len(_BINARY_STRING) :])) is not None:
+        return text
     try:
-        text = unwrapped.decode("utf-8-sig")
+        text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
     match = _XML_STRING.fullmatch(text)
@@ -107,14 +116,19 @@ def _json_ready(value: Any) -> Any:
     return value
 
 
-def _unwrap_binary_string(body: bytes) -> bytes:
-    if not body.startswith(_BINARY_STRING):
-        return body
-    start = len(_BINARY_STRING)
-    width = _TEXT_RECORDS.get(body[start]) if start < len(body) else None
-    if width is None:
-        return body
-    first = start + 1 + width
-    length = int.from_bytes(body[start + 1 : first], "little")
-    # What may follow the text is the end-element record 0x01.
-    return body[first : first + length] if body[first + length :] in (b"", b"\x01") else body
+def _binary_string(record: bytes) -> str | None:
+    """The text of the record behind a wrapper's head; None when it is not one whole record."""
+    code = record[0] & 0xFE if record else 0  # the odd records end the element as well
+    if code in _CONSTANT_RECORDS:
+        return _CONSTANT_RECORDS[code] if record[1:] in _ENDS else None
+    if code not in _TEXT_RECORDS:
+        return None
+    width, encoding = _TEXT_RECORDS[code]
+    first = 1 + width
+    end = first + int.from_bytes(record[1:first], "little")
+    if len(record) < end or record[end:] not in _ENDS:
+        return None
+    try:
+        return record[first:end].decode(encoding)
+    except UnicodeDecodeError:
+        return None

@@ -66,7 +66,8 @@ def from_text(text: Any, kind: str | None) -> AmqpValue:
         value = _parse(str(text), kind)
         encode(value)  # refuses what the type cannot hold
     except (ValueError, KeyError, OverflowError, TypeError):
-        raise ConfigurationError(f"{str(text)[:_SHOWN]!r} is not a property value of the AMQP type {kind!r}.") from None
+        shown = str(text)[:_SHOWN]
+        raise ConfigurationError(f"{shown!r} is not a property value of the AMQP type {kind[:_SHOWN]!r}.") from None
     return value
 
 

@@ -60,6 +60,15 @@ def _pack(code: int, layout: str) -> Callable[[Any], bytes]:
     return lambda value: pack(code, value)
 
 
+def _decimal(code: int, size: int) -> Callable[[bytes], bytes]:
+    def write(value: bytes) -> bytes:
+        if len(value) != size:
+            raise OverflowError(f"An AMQP {type_name(value)} has {size} bytes, not {len(value)}.")
+        return bytes((code,)) + value
+
+    return write
+
+
 def _integer(
     small: Callable[[Any], bytes], wide: Callable[[Any], bytes], low: int, high: int
 ) -> Callable[[Any], bytes]:
@@ -136,9 +145,9 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Char: lambda value: _pack(0x73, "I")(ord(value)),
     Timestamp: _pack(0x83, "q"),
     UUID: lambda value: b"\x98" + value.bytes,
-    Decimal32: lambda value: b"\x74" + value,
-    Decimal64: lambda value: b"\x84" + value,
-    Decimal128: lambda value: b"\x94" + value,
+    Decimal32: _decimal(0x74, 4),
+    Decimal64: _decimal(0x84, 8),
+    Decimal128: _decimal(0x94, 16),
     bytes: _binary,
     str: lambda value: _string(value.encode()),
     Symbol: lambda value: _symbol(value.encode("ascii")),

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sbnotebook.errors import InvalidEntityAddressError
+from sbnotebook.model import EntityAddress, SubQueue
+from sbnotebook.testing.strategies import entity_addresses
+
+
+def parts(address: EntityAddress) -> tuple[str, str | None, SubQueue | None]:
+    return address.name, address.subscription, address.sub_queue
+
+
+@given(entity_addresses())
+def test_what_is_shown_and_what_is_sent_are_read_as_the_same_address(address: EntityAddress) -> None:
+    # Equality looks at the path only, so the parts are compared, too.
+    assert parts(EntityAddress.parse(str(address))) == parts(address)
+    assert parts(EntityAddress.parse(address.path)) == parts(address)
+    assert EntityAddress.parse(str(address)) == EntityAddress.parse(address.path) == address
+
+
+@given(entity_addresses())
+def test_upper_and_lower_case_are_the_same(address: EntityAddress) -> None:
+    for text in (address.path.upper(), address.path.lower(), str(address).swapcase()):
+        assert EntityAddress.parse(text) == address
+        assert hash(EntityAddress.parse(text)) == hash(address)
+
+
+@given(entity_addresses(), st.sampled_from(["", " ", "/", " /", "\t"]), st.sampled_from(["", " ", "/", "/ ", "\n"]))
+def test_slashes_and_spaces_around_are_left_out(address: EntityAddress, before: str, after: str) -> None:
+    assert EntityAddress.parse(f"{before}{address}{after}") == address
+
+
+@given(entity_addresses())
+def test_an_address_stays_one(address: EntityAddress) -> None:
+    assert EntityAddress.parse(address) is address
+    assert pickle.loads(pickle.dumps(address)) == address  # noqa: S301
+
+
+@given(st.text() | st.text(alphabet="a/$.-_ \n", max_size=12))
+@example("a/subscriptions/b/$dlq/$dlq")
+@example("subscriptions/subscriptions/subscriptions")
+@example("/".join(["$"] * 1000))
+@example("a" * 100_000)
+@example("٣/٣")
+def test_any_text_is_an_address_or_refused(text: str) -> None:
+    try:
+        address = EntityAddress.parse(text)
+    except InvalidEntityAddressError as error:
+        shown = str(error)
+    else:
+        assert parts(EntityAddress.parse(address.path)) == parts(address)
+        shown = address.path
+    assert shown.isprintable()
+    assert len(shown) < 600
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("orders", ("orders", None, None)),
+        ("team-a/orders", ("team-a/orders", None, None)),
+        ("orders/$dlq", ("orders", None, SubQueue.DEAD_LETTER)),
+        ("orders/$DEADLETTERQUEUE", ("orders", None, SubQueue.DEAD_LETTER)),
+        ("orders/$transfer", ("orders", None, SubQueue.TRANSFER_DEAD_LETTER)),
+        ("orders/$Transfer/$DeadLetterQueue", ("orders", None, SubQueue.TRANSFER_DEAD_LETTER)),
+        ("events/subscriptions/audit", ("events", "audit", None)),
+        ("a/b/SUBSCRIPTIONS/audit/$dlq", ("a/b", "audit", SubQueue.DEAD_LETTER)),
+        ("subscriptions/audit", ("subscriptions/audit", None, None)),
+    ],
+)
+def test_addresses_are_read_as_users_type_them(text: str, expected: tuple[str, str | None, SubQueue | None]) -> None:
+    assert parts(EntityAddress.parse(text)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " / ",
+        "$dlq",
+        "$management",
+        "orders/$unknown",
+        "orders/$dlq/$dlq",
+        "orders//x",
+        "-orders",
+        "orders.",
+        "or ders",
+        "orders\x00",
+        "orders;drop",
+        "órders",
+        "<script>alert(1)</script>",
+        "../../etc/passwd",
+        "a" * 261,
+        "events/subscriptions/" + "s" * 51,
+        "events/subscriptions/a b",
+        "events/subscriptions//$dlq",
+    ],
+)
+def test_what_is_no_address_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(InvalidEntityAddressError, match=r"Write QUEUE, TOPIC or TOPIC/subscriptions/NAME"):
+        EntityAddress.parse(text)
+
+
+def test_a_name_that_would_be_read_as_a_subscription_is_refused() -> None:
+    with pytest.raises(InvalidEntityAddressError):
+        EntityAddress("events/subscriptions/audit")
+
+
+def test_names_on_the_wire_are_the_services_own() -> None:
+    address = EntityAddress.parse("events/subscriptions/audit/$dlq")
+    assert address.path == "events/Subscriptions/audit/$DeadLetterQueue"
+    assert EntityAddress.parse("orders/$transfer").path == "orders/$Transfer/$DeadLetterQueue"
+    assert str(address) == "events/subscriptions/audit/$dlq"
+
+
+def test_the_places_around_an_address() -> None:
+    address = EntityAddress.parse("events/subscriptions/audit/$dlq")
+    assert address.entity == EntityAddress("events", "audit")
+    assert address.entity.dead_letter == address
+    assert address.sends_to == EntityAddress("events")
+
+
+def test_an_address_is_no_text() -> None:
+    assert EntityAddress("orders") != "orders"

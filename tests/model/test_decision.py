@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, get_args
+
+import pytest
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Release, Resubmit
+
+
+def test_decisions_are_values() -> None:
+    assert [Complete(), Abandon(), Defer(), Release()] == [Complete(), Abandon(), Defer(), Release()]
+    assert DeadLetter("Invalid", "why") == DeadLetter("Invalid", "why") != DeadLetter("Invalid")
+    assert len({Resubmit(max_resubmits=2), Resubmit(max_resubmits=2), Resubmit()}) == 2
+
+
+def test_every_decision_has_a_verb_of_its_own() -> None:
+    kinds = get_args(Decision)
+    assert {kind.verb for kind in kinds} == {"complete", "abandon", "dead-letter", "defer", "release", "resubmit"}
+    assert len(kinds) == 6
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"to": EntityAddress("orders")},
+        {"delay": timedelta(0)},
+        {"delay": timedelta(minutes=5), "max_resubmits": 1},
+    ],
+    ids=str,
+)
+def test_what_can_be_resubmitted(options: dict[str, Any]) -> None:
+    assert Resubmit(**options).verb == "resubmit"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"to": EntityAddress.parse("orders/$dlq")}, r"orders/\$dlq: name a queue or a topic"),
+        ({"to": EntityAddress.parse("events/subscriptions/audit")}, "name a queue or a topic"),
+        ({"delay": timedelta(milliseconds=-1)}, "less than nothing"),
+        ({"max_resubmits": 0}, "max_resubmits is 1 or more"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_resubmitted_is_refused_before_anything_is_done(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(DecisionError, match=why):
+        Resubmit(**options)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError
+from datetime import UTC, datetime
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+
+from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, PeekedMessage
+from sbnotebook.model.amqp import AmqpValue, Long, Symbol, ULong, encode
+from sbnotebook.testing.comparison import differences, same_value
+from sbnotebook.testing.strategies import amqp_values, messages, peeked_messages
+
+ORDERS = EntityAddress("orders")
+
+
+def peeked(**fields: Any) -> PeekedMessage:
+    return PeekedMessage(entity=ORDERS, sequence_number=7, **fields)
+
+
+@given(messages())
+def test_a_message_survives_pickle_and_copy(message: Message) -> None:
+    for twin in (pickle.loads(pickle.dumps(message)), copy.deepcopy(message)):  # noqa: S301
+        assert type(twin) is Message
+        assert differences(twin, message) == {}
+
+
+@given(peeked_messages())
+def test_a_peeked_message_survives_pickle_with_what_the_service_set(message: PeekedMessage) -> None:
+    twin = pickle.loads(pickle.dumps(message))  # noqa: S301
+    assert type(twin) is PeekedMessage
+    assert differences(twin, message) == {}
+    assert (twin.entity, twin.sequence_number, twin.state) == (message.entity, message.sequence_number, message.state)
+
+
+def test_a_message_cannot_be_changed() -> None:
+    given_properties: dict[str, AmqpValue] = {"a": 1}
+    message = Message(subject="s", application_properties=given_properties)
+    with pytest.raises(FrozenInstanceError):
+        message.subject = "t"  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(TypeError):
+        cast("dict[str, Any]", message.application_properties)["a"] = 2
+    given_properties["a"] = 2
+    assert message.application_properties == {"a": 1}
+
+
+def test_a_change_makes_another_message_of_the_same_kind() -> None:
+    message = peeked(subject="s", application_properties={"n": Long(1)})
+    changed = message.with_changes(subject="t")
+    assert (type(changed), changed.subject, message.subject) == (PeekedMessage, "t", "s")
+    assert differences(message, changed) == {"subject": ("s", "t")}
+
+
+def test_only_a_locked_message_has_a_lock() -> None:
+    locked = LockedMessage(entity=ORDERS, sequence_number=1, lock_token=UUID(int=3))
+    assert locked.lock_token == UUID(int=3)
+    assert not hasattr(peeked(), "lock_token")
+    assert not isinstance(locked, PeekedMessage)
+
+
+@given(amqp_values())
+def test_a_value_is_a_body(value: AmqpValue) -> None:
+    message = Message.of_value(value, subject="s")
+    assert (message.body_type, message.subject) == (BodyType.VALUE, "s")
+    assert same_value(message.body_value, value)
+
+
+def test_sequences_are_a_body() -> None:
+    message = Message.of_sequence([1, Symbol("a")], [])
+    assert message.body_type is BodyType.SEQUENCE
+    assert same_value(message.body_value, [[1, Symbol("a")], []])
+
+
+def test_a_body_of_no_sequence_is_one_that_is_empty() -> None:
+    assert Message.of_sequence().body == encode([])
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        (3, 3),
+        (Long(4), 4),
+        (None, 0),
+        ("3", 0),
+        (2.5, 0),
+        (-1, 0),
+        (ULong(2**64 - 1), 2**31 - 1),
+    ],
+    ids=repr,
+)
+def test_resubmits_are_counted_whatever_the_property_holds(value: AmqpValue, count: int) -> None:
+    assert Message(application_properties={"ResubmitCount": value}).resubmit_count == count
+
+
+def test_a_message_without_the_property_was_not_resubmitted() -> None:
+    assert Message().resubmit_count == 0
+
+
+def test_the_reason_of_a_dead_letter_is_text_whatever_its_type() -> None:
+    message = peeked(application_properties={"DeadLetterReason": 5, "DeadLetterErrorDescription": Symbol("why")})
+    assert (message.dead_letter_reason, message.dead_letter_error_description) == ("5", "why")
+    assert (peeked().dead_letter_reason, peeked().dead_letter_error_description) == (None, None)
+
+
+def test_a_repr_is_short_and_shows_what_is_set() -> None:
+    message = peeked(subject="UA", body=b"x" * 262_144, enqueued_time=datetime(2024, 1, 2, tzinfo=UTC))
+    assert repr(message) == (
+        "PeekedMessage(body_type=data, subject='UA', entity=orders, sequence_number=7, "
+        "enqueued_time=2024-01-02 00:00:00+00:00, delivery_count=0, state=active, "
+        f"body={b'x' * 60!r}, 262144 bytes)"
+    )
+
+
+def test_hostile_texts_do_nothing_in_a_repr() -> None:
+    shown = repr(peeked(subject="\x1b[31m', state=completed", message_id="m" * 100_000, body=b"\x1b[0m\n"))
+    assert shown.isprintable()
+    assert len(shown) < 500
+    assert 'subject="\\x1b[31m\', state=completed"' in shown
+
+
+def test_a_repr_never_shows_properties() -> None:
+    assert "hunter2" not in repr(Message(application_properties={"password": "hunter2"}))
