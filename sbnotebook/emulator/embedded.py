@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from sbnotebook.emulator.entities import Counts, QueueOptions
+from sbnotebook.emulator.entities import Counts, Queue, QueueOptions
 from sbnotebook.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -48,24 +48,40 @@ class RunningEmulator:
         Raises:
             EmulatorError: there is no such queue.
         """
-        return self._call(lambda: self._counts(queue))
+        return self._call(lambda: self._queue(queue).counts)
 
     def create_queue(self, name: str, options: QueueOptions | None = None) -> None:
-        """Make a queue."""
+        """Make a queue.
+
+        Raises:
+            InvalidEntityAddressError: it cannot have this name.
+            EmulatorError: there is an entity of this name.
+        """
         broker = self._server.broker
-        self._call(lambda: broker.registry.create_queue(name, options, now=broker.clock.now()))
-        asyncio.run_coroutine_threadsafe(broker.kept(), self._loop).result()
+        self._change(lambda: broker.registry.create_queue(name, options, now=broker.clock.now()))
+
+    def delete_queue(self, name: str) -> None:
+        """Remove a queue with all its messages.
+
+        Raises:
+            EmulatorError: there is no such queue.
+        """
+        self._change(lambda: self._server.broker.delete_queue(self._queue(name)))
 
     def stop(self) -> None:
         """Let it end; ``running`` waits for that."""
         self._loop.call_soon_threadsafe(self._server.request_stop)
 
-    def _counts(self, name: str) -> Counts:
+    def _queue(self, name: str) -> Queue:
         self._server.broker.moment()
         queue = self._server.broker.registry.find_queue(name)
         if queue is None:
             raise EmulatorError(f"There is no queue {name!r}.")
-        return queue.counts
+        return queue
+
+    def _change(self, function: Callable[[], object]) -> None:
+        self._call(function)
+        asyncio.run_coroutine_threadsafe(self._server.broker.kept(), self._loop).result()
 
     def _call(self, function: Callable[[], _T]) -> _T:
         async def call() -> _T:

@@ -117,11 +117,12 @@ class Broker:
             peer.close()
 
     def _take_turn(self) -> None:
-        self._turn_is_due = False
         if self._is_stopped:
             return
-        for receiver in self.dispatcher.dispatch(self.moment()):
-            self._touched.add(receiver.peer)
+        try:
+            self.dispatcher.dispatch(self.moment())
+        finally:
+            self._turn_is_due = False
         if not self._keep():
             return
         touched, self._touched = self._touched, set()

@@ -3,31 +3,57 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from sbnotebook.emulator.entities import Receivable
-    from sbnotebook.emulator.service.links import ReceiverLink
+from sbnotebook.emulator.entities import Receivable
 
-__all__ = ["Dispatcher"]
+__all__ = ["Dispatcher", "Receiver"]
 
-_MAX_AT_ONCE: Final = 500
-"""Messages that one entity delivers in one turn, so that other connections get theirs."""
+_MAX_MESSAGES: Final = 500
+_MAX_BYTES: Final = 4_194_304
+"""What one entity delivers in one turn, so that others get theirs, and a client that does not read is noticed."""
+
+
+class Receiver(Protocol):
+    """A client's link that receives, as the dispatcher sees it."""
+
+    @property
+    def entity(self) -> Receivable:
+        """What it receives from."""
+        ...
+
+    @property
+    def can_take(self) -> bool:
+        """Whether a message can be sent to the client now."""
+        ...
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the client wants to hear that there are no more messages, instead of waiting."""
+        ...
+
+    def deliver(self, now: int) -> int:
+        """Send the next message of the entity; its bytes."""
+        ...
+
+    def end_drain(self) -> None:
+        """Say that there are no more messages."""
+        ...
 
 
 class Dispatcher:
-    """Gives available messages to receivers with credit, to each one in its turn."""
+    """Gives available messages to receivers that can take them, to each one in its turn."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Receivable, deque[ReceiverLink]] = {}
+        self._waiting: dict[Receivable, deque[Receiver]] = {}
 
-    def wait(self, receiver: ReceiverLink) -> None:
+    def wait(self, receiver: Receiver) -> None:
         """A receiver can take messages, or wants to hear that there are none."""
         waiting = self._waiting.setdefault(receiver.entity, deque())
         if receiver not in waiting:
             waiting.append(receiver)
 
-    def forget(self, receiver: ReceiverLink) -> None:
+    def forget(self, receiver: Receiver) -> None:
         """A receiver is gone."""
         waiting = self._waiting.get(receiver.entity)
         if waiting is not None and receiver in waiting:
@@ -36,35 +62,32 @@ class Dispatcher:
     @property
     def is_behind(self) -> bool:
         """Whether there is more to deliver than one turn allows."""
-        return any(entity.has_available for entity in self._waiting)
+        return any(waiting and entity.has_available for entity, waiting in self._waiting.items())
 
-    def dispatch(self, now: int) -> set[ReceiverLink]:
-        """Deliver what can be delivered; returns the receivers that something was written for."""
-        served: set[ReceiverLink] = set()
+    def dispatch(self, now: int) -> None:
+        """Deliver what can be delivered; who can take no more waits no longer."""
         for entity, waiting in list(self._waiting.items()):
-            self._serve(entity, waiting, now, served)
+            _deliver(entity, waiting, now)
+            for receiver in list(waiting):
+                if not receiver.can_take or (receiver.is_draining and not entity.has_available):
+                    _dismiss(receiver, waiting)
             if not waiting:
                 del self._waiting[entity]
-        return served
 
-    def _serve(self, entity: Receivable, waiting: deque[ReceiverLink], now: int, served: set[ReceiverLink]) -> None:
-        for _ in range(_MAX_AT_ONCE):
-            if not (waiting and entity.has_available):
-                break
-            receiver = waiting.popleft()
-            if receiver.can_take:
-                receiver.deliver(now)
-                served.add(receiver)
-                waiting.append(receiver)
-            else:
-                receiver.end_drain()
-        self._dismiss(entity, waiting, served)
 
-    def _dismiss(self, entity: Receivable, waiting: deque[ReceiverLink], served: set[ReceiverLink]) -> None:
-        """Let go of those who can take no more, and answer those who do not want to wait."""
-        for receiver in list(waiting):
-            if receiver.can_take and (entity.has_available or not receiver.link.drain):
-                continue
-            waiting.remove(receiver)
-            if receiver.end_drain():
-                served.add(receiver)
+def _deliver(entity: Receivable, waiting: deque[Receiver], now: int) -> None:
+    messages = size = 0
+    while waiting and entity.has_available and messages < _MAX_MESSAGES and size < _MAX_BYTES:
+        receiver = waiting[0]
+        if receiver.can_take:
+            waiting.rotate(-1)
+            size += receiver.deliver(now)
+            messages += 1
+        else:
+            _dismiss(receiver, waiting)
+
+
+def _dismiss(receiver: Receiver, waiting: deque[Receiver]) -> None:
+    waiting.remove(receiver)
+    if receiver.is_draining:
+        receiver.end_drain()

@@ -99,49 +99,46 @@ class SenderLink(LinkHandler):
 
 
 class ReceiverLink(LinkHandler):
-    """A client receives messages, in peek-lock or receive-and-delete mode.
-
-    Attributes:
-        entity: the queue or dead-letter queue.
-        link: the link.
-        peer: the connection.
-    """
+    """A client receives messages, in peek-lock or receive-and-delete mode."""
 
     def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable) -> None:
         super().__init__(entity)
         self.entity = entity
-        self.link = link
-        self.peer = peer
+        self._link = link
+        self._peer = peer
         self._deletes = link.snd_settle_mode == _SETTLED
 
     @property
     def can_take(self) -> bool:
         """Whether a message can be sent to the client now."""
-        return self.link.credit > 0 and self.peer.is_writable
+        return self._link.credit > 0 and self._peer.is_writable
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the client wants to hear that there are no more messages, instead of waiting."""
+        return self._link.drain
 
     def credit_changed(self) -> None:
         """The client said how much it takes, or the connection can be written to again."""
-        if self.can_take or self.link.drain:
-            self.peer.broker.dispatcher.wait(self)
+        if self.can_take or self.is_draining:
+            self._peer.broker.dispatcher.wait(self)
 
-    def deliver(self, now: int) -> None:
-        """Send the next message."""
-        if self._deletes:
-            message = self.entity.receive_and_delete()
-            if message is not None:
-                # Nobody settles it; the tag only has to be unique.
-                self.link.send(message.sequence_number.to_bytes(16), render(message), settled=True)
-        else:
-            message = self.entity.receive(now)
-            if message is not None and message.lock_token is not None:
-                self.link.send(message.lock_token.bytes_le, render(message, with_lock=True))
+    def deliver(self, now: int) -> int:
+        """Send the next message of the entity; its bytes."""
+        message = self.entity.receive_and_delete() if self._deletes else self.entity.receive(now)
+        if message is None:
+            return 0
+        payload = render(message, with_lock=not self._deletes)
+        # Nobody settles a message that is deleted already; its tag only has to be unique.
+        tag = message.lock_token.bytes_le if message.lock_token else message.sequence_number.to_bytes(16)
+        self._link.send(tag, payload, settled=self._deletes)
+        self._peer.broker.touch(self._peer)
+        return len(payload)
 
-    def end_drain(self) -> bool:
-        """Say that there is no more, if the client wants to hear it."""
-        if not self.link.drain:
-            return False
-        self.link.drained()
-        return True
+    def end_drain(self) -> None:
+        """Say that there are no more messages."""
+        self._link.drained()
+        self._peer.broker.touch(self._peer)
 
     def disposition_received(self, event: DispositionReceived) -> None:
         """Settle a message as the client decided, and confirm it once that is kept."""
@@ -149,15 +146,15 @@ class ReceiverLink(LinkHandler):
         if not is_held:
             text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
             echo = Rejected(Condition.MESSAGE_LOCK_LOST.error(text))
-        self.link.settle(event.delivery_tag, echo)
+        self._link.settle(event.delivery_tag, echo)
 
     def detached(self) -> None:
         """The link is gone; its locks stay."""
-        self.peer.broker.dispatcher.forget(self)
+        self._peer.broker.dispatcher.forget(self)
 
     def _settle(self, token: UUID, outcome: Outcome) -> tuple[bool, Outcome]:
         """Carry out a decision; whether the lock was held, and the echo that confirms it."""
-        now = self.peer.broker.moment()
+        now = self._peer.broker.moment()
         match outcome:
             case Accepted():
                 return self.entity.complete(token, now), outcome

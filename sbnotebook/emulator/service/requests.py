@@ -145,10 +145,10 @@ def _read(payload: bytes) -> Request:
         for section in split(payload)
         if section.code in (PROPERTIES, APPLICATION_PROPERTIES, VALUE)
     }
-    properties: list[Any] = [*(values.get(PROPERTIES) or []), *[None] * (_REPLY_TO + 1)]
-    application_properties: Any = values.get(APPLICATION_PROPERTIES) or {}
-    if not isinstance(application_properties, dict):
-        raise AmqpDecodeError("The application properties of a request must be a map.")
+    properties, application_properties = values.get(PROPERTIES, []), values.get(APPLICATION_PROPERTIES, {})
+    if not isinstance(properties, list) or not isinstance(application_properties, dict):
+        raise AmqpDecodeError("The properties of a request must be a list, its application properties a map.")
+    properties = [*cast("list[Any]", properties), *[None] * (_REPLY_TO + 1)]
     return Request(
         operation=str(cast("dict[str, Any]", application_properties).get("operation", "")),
         body=values.get(VALUE),

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.emulator.amqp import Coordinator, Source
+from sbnotebook.emulator.amqp.performatives import SENDER, Attach
+from sbnotebook.model.amqp import Symbol
+from tests.emulator.service.conftest import Connect
+
+
+@pytest.mark.parametrize(
+    "address", ["orders", "/ORDERS/", "amqps://host:1/Orders", "amqp://host/orders/$management", "$cbs"]
+)
+def test_an_address_is_a_path_with_or_without_a_host(connect: Connect, address: str) -> None:
+    client = connect()
+    sending = client.sender(address)
+    receiving = client.receiver(address)
+    assert sending.max_message_size == 1_048_576
+    assert sending.target is not None
+    assert receiving.source is not None
+    assert (receiving.source.address, receiving.initial_delivery_count) == (address, 0)
+
+
+@pytest.mark.parametrize("address", ["nobody", "", None, 5, "nobody/$management", "orders/subscriptions/a", "x" * 5000])
+def test_what_is_not_there_is_refused(connect: Connect, address: str) -> None:
+    client = connect()
+    assert client.sender(address).target is None
+    assert client.refusal().startswith("amqp:not-found The messaging entity '")
+    assert client.receiver(address).source is None
+    assert client.refusal().startswith("amqp:not-found The messaging entity '")
+
+
+def test_dead_letter_queues_are_received_from_only(connect: Connect) -> None:
+    client = connect()
+    assert client.receiver("orders/$DeadLetterQueue").source is not None
+    assert client.sender("orders/$deadletterqueue").target is None
+    assert client.refusal().startswith("amqp:not-allowed")
+
+
+def test_sessions_and_transactions_are_refused_by_name(connect: Connect) -> None:
+    client = connect()
+    client.receiver("orders", source=Source("orders", filter={Symbol("com.microsoft:session-filter"): None}))
+    assert "does not have sessions" in client.refusal()
+    client.write(Attach(name="coordinator", handle=7, role=SENDER, source=Source("x"), target=Coordinator()))
+    assert client.refusal().startswith("amqp:not-implemented")

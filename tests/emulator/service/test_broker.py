@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sbnotebook.emulator import ManualClock
+from sbnotebook.emulator.entities import Receivable, Registry, SentMessage
+from sbnotebook.emulator.service.broker import Broker
+from sbnotebook.emulator.store import Store
+
+MESSAGE = SentMessage(b"\x00\x53\x75\xa0\x00", None)
+
+
+@dataclass(eq=False)
+class Client:
+    """A connection that writes down what the file holds whenever it is flushed."""
+
+    path: Path
+    kept: list[int] = field(default_factory=list[int])
+    is_aborted: bool = False
+    lost: list[str] = field(default_factory=list[str])
+
+    def flush(self) -> None:
+        # The store has the file to itself: what is committed stands in its write-ahead log.
+        self.kept.append((self.path.parent / f"{self.path.name}-wal").read_bytes().count(b"hello"))
+
+    def close(self) -> None:
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def entity_deleted(self, entity: Receivable) -> None:
+        self.lost.append(entity.path)
+
+
+@pytest.mark.anyio
+async def test_nobody_hears_of_what_is_not_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    registry = Registry()
+    broker = Broker(registry, ManualClock(), store, lambda _: None)
+    queue = registry.create_queue("orders")
+    client = Client(store.path)
+    broker.peers.add(client)
+    for count in (1, 3):
+        for _ in range(count):
+            queue.send(SentMessage(b"hello", None), 0)
+            broker.touch(client)
+        await broker.kept()
+    assert len(client.kept) == 2  # one flush for each turn
+    assert client.kept[0] >= 1
+    assert client.kept[1] >= 4
+    store.close()
+
+
+@pytest.mark.anyio
+async def test_when_the_store_fails_everybody_is_dropped_without_a_word(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    failures: list[sqlite3.Error] = []
+    registry = Registry()
+    broker = Broker(registry, ManualClock(), store, failures.append)
+    queue = registry.create_queue("orders")
+    client = Client(store.path)
+    broker.peers.add(client)
+    store.close()
+    queue.send(MESSAGE, 0)
+    broker.touch(client)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert client.is_aborted
+    assert not client.kept
+    assert len(failures) == 1
+
+
+@pytest.mark.anyio
+async def test_what_is_due_is_done_by_the_clock(tmp_path: Path) -> None:
+    clock = ManualClock(0)
+    registry = Registry()
+    broker = Broker(registry, clock, None, lambda _: None)
+    queue = registry.create_queue("orders")
+    queue.send(MESSAGE, 0)
+    queue.send(MESSAGE._replace(scheduled_time=5_000), 0)
+    queue.receive(0)
+    await broker.kept()
+    clock.advance(5)
+    await broker.kept()
+    assert queue.counts == (2, 1, 0, 0, 0)
+    clock.advance(55)
+    await broker.kept()
+    assert queue.counts == (2, 0, 0, 0, 0)
+    del tmp_path
+
+
+@pytest.mark.anyio
+async def test_the_links_of_a_deleted_queue_are_detached(tmp_path: Path) -> None:
+    broker = Broker(Registry(), ManualClock(), None, lambda _: None)
+    queue = broker.registry.create_queue("orders")
+    client = Client(tmp_path)
+    broker.peers.add(client)
+    broker.delete_queue(queue)
+    assert client.lost == ["orders", "orders/$DeadLetterQueue"]
+    assert broker.registry.find("orders") is None

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sbnotebook.emulator.service.conditions import Condition
+
+
+@pytest.mark.parametrize("condition", list(Condition))
+def test_a_condition_has_a_symbol_and_a_status(condition: Condition) -> None:
+    assert re.fullmatch(r"(amqp|com\.microsoft):[a-z:-]+", condition.symbol)
+    assert 400 <= condition.status <= 501
+
+
+def test_each_error_has_a_tracking_id_of_its_own() -> None:
+    descriptions = [str(Condition.NOT_FOUND.error("It is gone.").description) for _ in range(2)]
+    for description in descriptions:
+        assert re.fullmatch(
+            r"It is gone\. TrackingId:[0-9a-f-]{36}, SystemTracker:emulator, Timestamp:[0-9T:-]{19}", description
+        )
+    assert descriptions[0] != descriptions[1]

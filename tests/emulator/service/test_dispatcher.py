@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from sbnotebook.emulator.entities import Queue, QueueOptions, Receivable, SentMessage
+from sbnotebook.emulator.service.dispatcher import Dispatcher
+
+MESSAGE = SentMessage(b"\x00\x53\x75\xa0\x00", None)
+
+
+@dataclass(eq=False)
+class Taker:
+    """A receiver that writes down what it gets."""
+
+    entity: Receivable
+    credit: int
+    is_draining: bool = False
+    size: int = 1
+    got: list[int] = field(default_factory=list[int])
+
+    @property
+    def can_take(self) -> bool:
+        return self.credit > 0
+
+    def deliver(self, now: int) -> int:
+        message = self.entity.receive(now)
+        assert message is not None
+        self.got.append(message.sequence_number)
+        self.credit -= 1
+        return self.size
+
+    def end_drain(self) -> None:
+        self.is_draining = False
+        self.credit = 0
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue("orders", QueueOptions(), [])
+
+
+def fill(queue: Queue, count: int) -> None:
+    for _ in range(count):
+        queue.send(MESSAGE, 0)
+
+
+def test_each_gets_one_in_its_turn(queue: Queue) -> None:
+    dispatcher = Dispatcher()
+    first, second = Taker(queue, credit=2), Taker(queue, credit=10)
+    dispatcher.wait(first)
+    dispatcher.wait(second)
+    fill(queue, 5)
+    dispatcher.dispatch(0)
+    assert (first.got, second.got) == ([1, 3], [2, 4, 5])
+    assert not dispatcher.is_behind
+
+
+def test_who_came_first_waits_for_the_next_message(queue: Queue) -> None:
+    dispatcher = Dispatcher()
+    takers = [Taker(queue, credit=1) for _ in range(3)]
+    for taker in takers:
+        dispatcher.wait(taker)
+        dispatcher.wait(taker)  # twice is once
+    for _ in range(3):
+        fill(queue, 1)
+        dispatcher.dispatch(0)
+    assert [taker.got for taker in takers] == [[1], [2], [3]]
+
+
+def test_one_turn_delivers_a_share(queue: Queue) -> None:
+    dispatcher = Dispatcher()
+    taker = Taker(queue, credit=10_000)
+    dispatcher.wait(taker)
+    fill(queue, 1_200)
+    turns = 0
+    while not turns or dispatcher.is_behind:
+        dispatcher.dispatch(0)
+        turns += 1
+    assert (turns, len(taker.got)) == (3, 1_200)
+
+
+def test_a_share_is_limited_in_bytes_too(queue: Queue) -> None:
+    dispatcher = Dispatcher()
+    taker = Taker(queue, credit=100, size=1_000_000)
+    dispatcher.wait(taker)
+    fill(queue, 10)
+    dispatcher.dispatch(0)
+    assert (len(taker.got), dispatcher.is_behind) == (5, True)
+
+
+def test_who_is_gone_or_can_take_no_more_gets_nothing(queue: Queue) -> None:
+    dispatcher = Dispatcher()
+    gone, full = Taker(queue, credit=5), Taker(queue, credit=0)
+    dispatcher.wait(gone)
+    dispatcher.wait(full)
+    dispatcher.forget(gone)
+    dispatcher.forget(gone)
+    fill(queue, 1)
+    dispatcher.dispatch(0)
+    assert (gone.got, full.got, queue.has_available, dispatcher.is_behind) == ([], [], True, False)
+
+
+@pytest.mark.parametrize("count", [0, 3, 9])
+def test_a_drain_ends_when_there_is_no_more_or_no_credit(queue: Queue, count: int) -> None:
+    dispatcher = Dispatcher()
+    taker = Taker(queue, credit=5, is_draining=True)
+    dispatcher.wait(taker)
+    fill(queue, count)
+    dispatcher.dispatch(0)
+    assert (len(taker.got), taker.is_draining, taker.credit) == (min(count, 5), False, 0)

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from sbnotebook.emulator.service.leases import Leases
+
+
+@pytest.mark.anyio
+async def test_without_a_user_it_is_unused_after_a_while() -> None:
+    begun = time.monotonic()
+    await asyncio.wait_for(Leases().wait_until_unused(0.05, lambda: False), 5)
+    assert time.monotonic() - begun >= 0.05
+
+
+@pytest.mark.anyio
+async def test_a_lease_or_a_client_is_a_use() -> None:
+    leases = Leases()
+    clients = [1]
+    waiting = asyncio.ensure_future(leases.wait_until_unused(0.05, lambda: bool(clients)))
+    with leases.held():
+        clients.clear()
+        await asyncio.sleep(0.3)
+        assert (waiting.done(), leases.count) == (False, 1)
+    await asyncio.wait_for(waiting, 5)
+    assert leases.count == 0

@@ -1,0 +1,114 @@
+"""What the SDK never does, frame by frame."""
+
+from __future__ import annotations
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.amqp import Accepted, Modified, Rejected, Released
+from sbnotebook.emulator.amqp.performatives import RECEIVER, Detach, Disposition, Flow, Transfer
+from sbnotebook.model.amqp import encode
+from tests.emulator.service.conftest import Connect
+
+MESSAGE = b"\x00\x53\x75\xa0\x00"
+BATCH = 0x80013700
+
+
+def data(payload: bytes) -> bytes:
+    return b"\x00\x53\x75" + encode(payload)
+
+
+def test_a_message_that_was_sent_settled_is_kept(connect: Connect, emulator: RunningEmulator) -> None:
+    client = connect()
+    client.sender("orders")
+    client.push(MESSAGE, 0, settled=True)
+    assert client.transfer(MESSAGE, 1).state == Accepted()
+    assert emulator.counts("orders").active == 2
+
+
+def test_of_a_batch_all_messages_are_taken_or_none(connect: Connect, emulator: RunningEmulator) -> None:
+    client = connect()
+    client.sender("orders")
+    answer = client.transfer(data(MESSAGE) + data(b"garbage"), 0, message_format=BATCH)
+    assert isinstance(answer.state, Rejected)
+    assert answer.state.error is not None
+    assert answer.state.error.condition == "amqp:decode-error"
+    assert emulator.counts("orders").active == 0
+    assert client.transfer(data(MESSAGE) * 3, 1, message_format=BATCH).state == Accepted()
+    assert emulator.counts("orders").active == 3
+
+
+def test_credit_is_topped_up(connect: Connect) -> None:
+    client = connect()
+    client.sender("orders")
+    first = client.read(Flow)
+    for number in range(1_100):
+        client.push(MESSAGE, number, settled=True)
+    second = client.read(Flow)
+    assert (first.link_credit, second.link_credit) == (2_000, 2_000)
+    assert second.delivery_count is not None
+    assert 1_001 <= second.delivery_count <= 1_100
+
+
+def test_a_drain_is_answered(connect: Connect) -> None:
+    client = connect()
+    client.sender("orders")
+    client.transfer(MESSAGE)
+    client.receiver("orders")
+    client.flow(1, 5, drain=True)
+    client.read(Transfer)
+    flow = client.read(Flow)
+    assert (flow.link_credit, flow.delivery_count, flow.drain) == (0, 5, True)
+    client.flow(1, 0, delivery_count=5, drain=True)
+    assert client.read(Flow).drain
+
+
+def test_credit_that_comes_with_the_attach_is_used(connect: Connect) -> None:
+    client = connect()
+    client.sender("orders")
+    client.transfer(MESSAGE)
+    client.receiver("orders", handle=1)
+    client.flow(1, 1)
+    assert client.read(Transfer).settled is False
+
+
+def test_every_outcome_has_its_echo(connect: Connect, emulator: RunningEmulator) -> None:
+    client = connect()
+    client.sender("orders")
+    client.receiver("orders")
+    outcomes = [Released(), Modified(delivery_failed=True), Modified(undeliverable_here=True), Rejected(), Accepted()]
+    for number in range(3):
+        client.transfer(MESSAGE, number)
+    for delivery_id, outcome in enumerate(outcomes):
+        client.flow(1, 1, delivery_count=delivery_id)
+        assert client.read(Transfer).delivery_id == delivery_id
+        client.write(Disposition(role=RECEIVER, first=delivery_id, settled=False, state=outcome))
+        echo = client.read(Disposition)
+        assert (echo.first, echo.settled, echo.state) == (delivery_id, True, outcome)
+    # Released and abandoned, the first message came again both times; then it was deferred.
+    assert emulator.counts("orders") == (0, 0, 1, 0, 1)
+
+
+def test_a_deleted_queue_detaches_its_links(connect: Connect, emulator: RunningEmulator) -> None:
+    client = connect()
+    for handle, address in enumerate(("orders", "orders/$DeadLetterQueue", "orders/$management", "$cbs")):
+        client.receiver(address, handle)
+    emulator.delete_queue("orders")
+    assert sorted(client.read(Detach).handle for _ in range(3)) == [0, 1, 2]
+    emulator.create_queue("orders")
+    client.sender("orders", 0)
+    assert client.transfer(MESSAGE).state == Accepted()
+
+
+def test_messages_wait_for_a_client_that_does_not_read(connect: Connect, emulator: RunningEmulator) -> None:
+    sender, slow = connect(), connect()
+    sender.sender("orders")
+    large = data(b"x" * 500_000)
+    for number in range(60):
+        sender.transfer(large, number)
+    slow.receiver("orders")
+    slow.flow(1, 60)
+    sender.receiver("orders/$management")  # answered after the turn that delivered
+    held = emulator.counts("orders").locked
+    assert held < 60
+    for _ in range(60):
+        slow.read(Transfer)
+    assert emulator.counts("orders").locked == 60

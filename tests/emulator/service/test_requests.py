@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from sbnotebook.emulator.amqp import Accepted, Rejected
+from sbnotebook.emulator.amqp.composites import decode_composite
+from sbnotebook.emulator.amqp.performatives import Disposition, Transfer
+from sbnotebook.model.amqp import AmqpValue, encode
+from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES, section_value, split
+from tests.emulator.service.conftest import Connect, RawClient
+
+
+def request(message_id: AmqpValue, reply_to: str | None, operation: str) -> bytes:
+    return (
+        b"\x00\x53\x73"
+        + encode([message_id, None, None, None, reply_to])
+        + b"\x00\x53\x74"
+        + encode({"operation": operation})
+        + b"\x00\x53\x77"
+        + encode(None)
+    )
+
+
+def reply(client: RawClient) -> tuple[int, dict[int, AmqpValue]]:
+    """The link that the next answer comes on, and its sections."""
+    while True:
+        body = client.read_frame()
+        transfer, end = decode_composite(body)
+        if isinstance(transfer, Transfer):
+            payload = body[end:]
+            return transfer.handle, {part.code: section_value(payload, part) for part in split(payload)}
+
+
+@pytest.mark.parametrize("message_id", [uuid4(), "text", b"bytes", None])
+def test_the_answer_names_its_request(connect: Connect, message_id: UUID | str | bytes | None) -> None:
+    client = connect()
+    client.sender("$cbs")
+    client.receiver("$cbs")
+    client.flow(1, 1)
+    assert client.transfer(request(message_id, "$cbs", "put-token")).state == Accepted()
+    _, sections = reply(client)
+    assert sections[PROPERTIES] == [None] * 5 + [message_id]
+    assert sections[APPLICATION_PROPERTIES] == {"status-code": 202, "status-description": "Accepted"}
+
+
+def test_cbs_takes_tokens_only(connect: Connect) -> None:
+    client = connect()
+    client.sender("$cbs")
+    client.receiver("$cbs")
+    client.flow(1, 1)
+    client.transfer(request(1, "$cbs", "delete-token"))
+    properties = reply(client)[1][APPLICATION_PROPERTIES]
+    assert isinstance(properties, dict)
+    assert properties["status-code"] == 501
+
+
+def test_the_link_that_is_meant_gets_the_answer(connect: Connect) -> None:
+    client = connect()
+    client.sender("orders/$management")
+    for handle, (node, target) in enumerate(
+        (("$cbs", "a"), ("orders/$management", "a"), ("orders/$management", "b")), start=1
+    ):
+        client.receiver(node, handle, target)
+        client.flow(handle, 5)
+    client.transfer(request(1, "b", "x"))
+    assert reply(client)[0] == 3
+    client.transfer(request(1, "orders/$management", "x"), 1)
+    assert reply(client)[0] == 2
+
+
+def test_an_answer_waits_for_credit(connect: Connect) -> None:
+    client = connect()
+    client.sender("$cbs")
+    client.receiver("$cbs")
+    client.transfer(request(1, "$cbs", "put-token"), 0)
+    client.transfer(request(2, "$cbs", "put-token"), 1)
+    client.flow(1, 2)
+    assert [reply(client)[1][PROPERTIES] for _ in range(2)] == [[None] * 5 + [number] for number in (1, 2)]
+
+
+@pytest.mark.parametrize("payload", [b"garbage", b"\x00\x53\x74" + encode([1]), b"\x00\x53\x73" + encode("text")])
+def test_a_request_that_cannot_be_read_is_rejected(connect: Connect, payload: bytes) -> None:
+    client = connect()
+    client.sender("$cbs")
+    answer = client.transfer(payload)
+    assert isinstance(answer, Disposition)
+    assert isinstance(answer.state, Rejected)
+    assert answer.state.error is not None
+    assert answer.state.error.condition == "amqp:decode-error"
+    assert client.transfer(request(1, "$cbs", "put-token"), 1).state == Accepted()

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from sbnotebook.emulator.clock import ManualClock, SystemClock
+
+
+def test_the_machines_time_is_in_milliseconds() -> None:
+    assert abs(SystemClock().now() - time.time() * 1000) < 1_000
+
+
+@pytest.mark.anyio
+async def test_the_system_clock_wakes_and_can_be_told_not_to() -> None:
+    clock = SystemClock()
+    woken: list[str] = []
+    done = asyncio.Event()
+    clock.wake_at(clock.now() + 1, lambda: woken.append("cancelled"))()
+    clock.wake_at(clock.now() + 5, done.set)
+    await asyncio.wait_for(done.wait(), 5)
+    assert woken == []
+
+
+@pytest.mark.anyio
+async def test_a_manual_clock_stands_still_until_it_is_turned() -> None:
+    clock = ManualClock(1_000)
+    woken: list[int] = []
+    clock.wake_at(2_000, lambda: woken.append(2_000))
+    clock.wake_at(3_000, lambda: woken.append(3_000))
+    clock.wake_at(2_000, lambda: woken.append(0))()
+    await asyncio.to_thread(clock.advance, 0.999)
+    await asyncio.sleep(0)
+    assert (clock.now(), woken) == (1_999, [])
+    await asyncio.to_thread(clock.advance, 0.001)
+    await asyncio.sleep(0)
+    assert woken == [2_000]
+    clock.advance(10)
+    await asyncio.sleep(0)
+    assert woken == [2_000, 3_000]
