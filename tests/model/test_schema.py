@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
+from sbnotebook.model.amqp import Array, Char, Decimal128, Described, Int, Long, Symbol, Timestamp, ULong, encode
+from sbnotebook.model.schema import COLUMNS, columns_of, message_from_row, peeked_from_row
+from sbnotebook.testing.comparison import differences, same_value
+from sbnotebook.testing.strategies import PRIMITIVES, messages, peeked_messages
+
+NEVER_SENT = ("entity", "sequence_number", "enqueued_sequence_number", "enqueued_time", "expires_at")
+SET_BY_THE_SERVICE = (*NEVER_SENT, "delivery_count", "state", "dead_letter_source")
+
+
+def row_of(message: Message) -> dict[str, Any]:
+    return {name: values[0] for name, values in columns_of([message]).items()}
+
+
+@given(messages())
+def test_a_message_comes_back_from_its_row(message: Message) -> None:
+    assert differences(message_from_row(row_of(message)), message) == {}
+
+
+@given(peeked_messages())
+def test_a_peeked_message_comes_back_from_its_row(message: PeekedMessage) -> None:
+    twin = peeked_from_row(row_of(message))
+    assert differences(twin, message) == {}
+    for name in SET_BY_THE_SERVICE:
+        assert getattr(twin, name) == getattr(message, name)
+
+
+@given(peeked_messages())
+def test_the_row_of_a_peeked_message_can_be_sent(message: PeekedMessage) -> None:
+    sent = message_from_row(row_of(message))
+    assert type(sent) is Message
+    assert differences(sent, message) == {}
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+@given(data=st.data())
+def test_a_property_of_every_type_comes_back_from_its_row(name: str, data: st.DataObject) -> None:
+    value = data.draw(PRIMITIVES[name])
+    twin = message_from_row(row_of(Message(application_properties={"p": value})))
+    assert same_value(twin.application_properties["p"], value)
+
+
+def test_types_are_kept_of_what_is_no_string() -> None:
+    values: dict[str, Any] = {
+        "text": "5",
+        "number": 5,
+        "id": UUID(int=5),
+        "none": None,
+        "moment": datetime(2024, 1, 1, tzinfo=UTC),
+        "later": Timestamp(2**62),
+        "list": [Long(1), [Symbol("a")]],
+        "array": Array([ULong(1)]),
+        "described": Described(ULong(1), Char("é")),
+        "decimal": Decimal128(16),
+    }
+    row = row_of(Message(application_properties=values))
+    assert row["application_properties"].keys() == values.keys()
+    assert row["application_property_types"] == {
+        "number": "int",
+        "id": "uuid",
+        "none": "null",
+        "moment": "timestamp",
+        "later": "timestamp",
+        "list": "list",
+        "array": "array",
+        "described": "described",
+        "decimal": "decimal128",
+    }
+    assert row["application_properties"]["text"] == "5"
+    assert row["application_properties"]["moment"] == "2024-01-01T00:00:00.000+00:00"
+
+
+def test_a_locked_message_shows_its_lock_and_no_token() -> None:
+    until = datetime(2024, 1, 1, tzinfo=UTC)
+    token = UUID(int=2**100)
+    row = row_of(LockedMessage(entity=EntityAddress("orders"), sequence_number=1, lock_token=token, locked_until=until))
+    assert row["locked_until"] == until
+    assert str(token) not in str(row)
+
+
+def test_a_message_that_was_not_sent_has_no_place() -> None:
+    row = row_of(Message(body=b"a"))
+    assert [row[name] for name in NEVER_SENT] == [None] * len(NEVER_SENT)
+
+
+def test_all_columns_are_as_long_as_the_messages() -> None:
+    columns = columns_of(Message(body=bytes([number])) for number in range(3))
+    assert [*columns] == [column.name for column in COLUMNS]
+    assert {len(values) for values in columns.values()} == {3}
+    assert columns["body"] == [b"\x00", b"\x01", b"\x02"]
+
+
+def test_columns_of_no_message_are_empty() -> None:
+    assert columns_of([])["body"] == []
+
+
+def test_a_row_may_hold_less_and_more_than_the_columns() -> None:
+    assert message_from_row({}) == Message()
+    assert message_from_row({"subject": "s", "carrier": "UA", "sequence_number": "x"}) == Message(subject="s")
+
+
+def test_a_body_may_be_given_as_text() -> None:
+    assert message_from_row({"body_text": "é"}).body == "é".encode()
+    assert message_from_row({"body": "é"}).body == "é".encode()
+    assert message_from_row({"body": bytearray(b"a"), "body_text": "not this"}).body == b"a"
+    assert message_from_row({"body_text": "é", "body_type": "value"}) == Message.of_value("é")
+
+
+def test_numbers_become_texts_where_a_text_belongs() -> None:
+    assert message_from_row({"message_id": 5, "session_id": UUID(int=1)}).message_id == "5"
+
+
+def test_properties_may_be_given_with_the_types_of_python_or_by_name() -> None:
+    row = {"application_properties": {"a": Long(1), "b": "2"}, "application_property_types": {"b": "int", "c": "long"}}
+    found = message_from_row(row).application_properties
+    assert same_value(dict(found), {"a": Long(1), "b": Int(2)})
+
+
+def test_maps_may_be_given_as_pairs_as_arrow_does() -> None:
+    found = message_from_row({"application_properties": [("a", "1"), ("b", None)]}).application_properties
+    assert found == {"a": "1", "b": None}
+
+
+MISSING = (None, math.nan, pd.NA, pd.NaT)
+
+
+@pytest.mark.parametrize("missing", MISSING, ids=repr)
+def test_what_pandas_writes_for_nothing_is_nothing(missing: Any) -> None:
+    row = {column.name: missing for column in COLUMNS}
+    assert message_from_row(row) == Message()
+    assert peeked_from_row(row | {"entity": "orders", "sequence_number": 1.0}) == PeekedMessage(
+        entity=EntityAddress("orders"), sequence_number=1
+    )
+
+
+@pytest.mark.parametrize("missing", MISSING, ids=repr)
+@pytest.mark.parametrize("name", ["entity", "sequence_number"])
+def test_a_peeked_message_has_a_place(name: str, missing: Any) -> None:
+    with pytest.raises(ConfigurationError, match="needs the columns entity and sequence_number"):
+        peeked_from_row({"entity": "orders", "sequence_number": 1, name: missing})
+
+
+def test_a_time_without_a_zone_is_utc() -> None:
+    naive = datetime(2024, 1, 1)  # noqa: DTZ001
+    assert message_from_row({"scheduled_enqueue_time": naive}).scheduled_enqueue_time == naive.replace(tzinfo=UTC)
+    stamp = pd.Timestamp("2024-01-01")
+    assert message_from_row({"scheduled_enqueue_time": stamp}).scheduled_enqueue_time == naive.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("entity", "no address!"),
+        ("sequence_number", "first"),
+        ("sequence_number", math.inf),
+        ("enqueued_sequence_number", [1]),
+        ("delivery_count", "many"),
+        ("state", "lost"),
+        ("enqueued_time", "2024-01-01"),
+        ("expires_at", 5),
+        ("scheduled_enqueue_time", "tomorrow"),
+        ("time_to_live_ms", "1h"),
+        ("time_to_live_ms", 10**30),
+        ("body", 5),
+        ("body", {"a": 1}),
+        ("body_type", "json"),
+        ("application_properties", 5),
+        ("application_properties", "text"),
+        ("application_property_types", ["a"]),
+        ("application_property_types", {"p": "nonsense"}),
+    ],
+    ids=str,
+)
+def test_a_value_that_does_not_fit_its_column_is_refused(column: str, value: Any) -> None:
+    row = {"entity": "orders", "sequence_number": 1, "application_properties": {"p": "1"}, column: value}
+    with pytest.raises(ConfigurationError) as refused:
+        peeked_from_row(row)
+    assert len(str(refused.value)) < 400
+
+
+@given(st.dictionaries(st.sampled_from([column.name for column in COLUMNS]), st.from_type(object) | st.text()))
+def test_a_hostile_row_is_a_message_or_refused(row: dict[str, Any]) -> None:
+    try:
+        message = peeked_from_row(row)
+    except ConfigurationError as error:
+        found: object = error
+    else:
+        found = message.sequence_number
+    assert isinstance(found, (int, ConfigurationError))
+
+
+def test_a_damaged_body_stays_as_it_is_until_it_is_sent() -> None:
+    row = {"body": b"\xff", "body_type": "sequence"}
+    assert message_from_row(row) == Message(body=b"\xff", body_type=BodyType.SEQUENCE)
+    assert row_of(message_from_row(row))["body_text"] is None
+
+
+def test_the_largest_message_of_the_standard_tier() -> None:
+    body = "é".encode() * 128 * 1024
+    message = PeekedMessage(
+        entity=EntityAddress("orders"),
+        sequence_number=2**63 - 1,
+        body=body,
+        time_to_live=timedelta.max // timedelta(milliseconds=1) * timedelta(milliseconds=1),
+        state=MessageState.DEFERRED,
+        application_properties={"large": body, "none": b""},
+    )
+    assert peeked_from_row(row_of(message)) == message
+    assert len(row_of(message)["body_text"]) == 128 * 1024
+    assert differences(message_from_row(row_of(Message.of_value(body))), Message.of_value(body)) == {}
+    assert Message.of_value(body).body == encode(body)
