@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date, time
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,7 +71,8 @@ def messages_from(data: Any) -> Iterator[Message]:
     Args:
         data: a message, a text, bytes, a pandas frame, an Arrow table or batch, or an iterable of messages, texts,
             bytes and rows (mappings). Columns with the names of message columns are taken as such. Where there is
-            no column ``body`` or ``body_text``, the other columns become a JSON body.
+            no column ``body`` or ``body_text``, the other columns become a JSON body, with times in ISO 8601 and binary
+            values in base64.
 
     Raises:
         ConfigurationError: the data is none of these; raised as it is met, nothing after it is pulled.
@@ -104,8 +107,26 @@ def _message(item: Any) -> Message:
 def _from_arrow(table: pa.Table | pa.RecordBatch) -> Iterator[Message]:
     batches = table.to_batches(_ROWS_AT_ONCE) if isinstance(table, pa.Table) else [table]
     for batch in batches:
+        known = arrow_schema().names
+        schema: Any = batch.schema
+        nested = {
+            field.name: field.type for field in schema if pa.types.is_nested(field.type) and field.name not in known
+        }
         for row in batch.to_pylist():
-            yield _from_row(row)
+            yield _from_row(row | {name: _with_dicts(row[name], kind) for name, kind in nested.items()})
+
+
+def _with_dicts(value: Any, kind: Any) -> Any:
+    """A value of an Arrow column with its maps as dicts: ``to_pylist`` gives lists of pairs."""
+    parts: Any = kind
+    items: Any = value
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_map(kind):
+        return {str(key): _with_dicts(item, parts.item_type) for key, item in items}
+    if pa.types.is_struct(kind):
+        return {field.name: _with_dicts(items[field.name], field.type) for field in parts}
+    return [_with_dicts(item, parts.value_type) for item in items]
 
 
 def _from_row(row: Mapping[str, Any]) -> Message:
@@ -116,10 +137,16 @@ def _from_row(row: Mapping[str, Any]) -> Message:
     if not content:
         return message_from_row(row)
     try:
-        body = json.dumps(content, ensure_ascii=False, default=str, allow_nan=False).encode()
+        body = json.dumps(content, ensure_ascii=False, default=_json_text, allow_nan=False).encode()
     except ValueError as error:  # JSON has no infinity, and no value that holds itself
         raise ConfigurationError(f"A row cannot be sent as JSON: {error}.") from None
     return message_from_row({"content_type": "application/json", **row, "body": body})
+
+
+def _json_text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if isinstance(value, (date, time)) else str(value)
 
 
 def _arrow_of_frame(frame: pd.DataFrame) -> pa.Table:
