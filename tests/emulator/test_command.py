@@ -1,0 +1,165 @@
+"""The emulator as a process of its own: started, interrupted, killed, out of disk."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
+from azure.servicebus.exceptions import ServiceBusError
+
+COMMAND = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0"]
+needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to end a process with")
+
+
+@contextmanager
+def started(*options: str, command: list[str] | None = None) -> Generator[tuple[subprocess.Popen[str], str]]:
+    """The process and its connection string; killed at the end if it still runs."""
+    with subprocess.Popen(
+        [*(command or COMMAND), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def failed(*options: str) -> str:
+    """What a start that fails says."""
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
+def received(connection_string: str) -> list[str]:
+    """The bodies of all messages of ``orders``, which are removed."""
+    bodies: list[str] = []
+    with (
+        ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client,
+        client.get_queue_receiver("orders", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver,
+    ):
+        while got := receiver.receive_messages(5_000, max_wait_time=1):
+            bodies += [str(message) for message in got]
+    return bodies
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_is_and_ends_when_it_is_told(sign: signal.Signals, tmp_path: Path) -> None:
+    config = tmp_path / "Config.json"
+    config.write_text(json.dumps({"UserConfig": {"Namespaces": [{"Queues": [{"Name": "configured"}]}]}}))
+    with started("--in-memory", "--queue", "a", "--queue", "b", "--config", str(config)) as (process, where):
+        assert where.startswith("Endpoint=sb://127.0.0.1:")
+        assert where.endswith(";UseDevelopmentEmulator=true;")
+        port = int(where.split(";", maxsplit=1)[0].rsplit(":", 1)[1])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection.request("GET", "/entities")
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        assert [queue["name"] for queue in answer["queues"]] == ["a", "b", "configured"]
+        process.send_signal(sign)
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_a_start_that_fails_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "emulator.sqlite3").write_bytes(b"something else")
+    assert failed("--data-dir", str(tmp_path)).count("\n") == 1
+    assert "either --in-memory or --data-dir" in failed("--in-memory", "--data-dir", str(tmp_path))
+    assert "cannot be read" in failed("--config", str(tmp_path / "missing"))
+    assert "'a b' is not the name" in failed("--in-memory", "--queue", "a b")
+
+
+class Sender(threading.Thread):
+    """Sends numbered messages until the emulator is gone, and writes down which were confirmed."""
+
+    def __init__(self, connection_string: str, name: str, size: int) -> None:
+        super().__init__(name=name)
+        self.connection_string = connection_string
+        self.size = size
+        self.sent: list[str] = []
+        self.confirmed: list[str] = []
+
+    def run(self) -> None:
+        try:
+            with (
+                ServiceBusClient.from_connection_string(self.connection_string, retry_total=0) as client,
+                client.get_queue_sender("orders") as sender,
+            ):
+                while True:
+                    bodies = [f"{self.name} {len(self.sent) + number}" for number in range(self.size)]
+                    self.sent += bodies
+                    sender.send_messages([ServiceBusMessage(body) for body in bodies])
+                    self.confirmed += bodies
+        except ServiceBusError:
+            return
+
+
+@needs_signals
+def test_what_was_confirmed_survives_a_kill_in_the_middle(tmp_path: Path) -> None:
+    confirmed: list[str] = []
+    sent: list[str] = []
+    for life in range(3):
+        with started("--data-dir", str(tmp_path), "--queue", "orders") as (process, where):
+            senders = [Sender(where, f"{life}/{size}", size) for size in (1, 20)]
+            for sender in senders:
+                sender.start()
+            while min(len(sender.confirmed) for sender in senders) < 100:
+                time.sleep(0.01)
+            process.kill()
+            for sender in senders:
+                sender.join(60)
+                assert not sender.is_alive()
+                confirmed += sender.confirmed
+                sent += sender.sent
+    with started("--data-dir", str(tmp_path)) as (_, where):
+        found = received(where)
+    assert len(found) == len(set(found))
+    assert set(confirmed) <= set(found) <= set(sent)
+    # Of a batch all messages are there, or none.
+    for life in range(3):
+        assert sum(body.startswith(f"{life}/20 ") for body in found) % 20 == 0
+
+
+@needs_signals
+def test_what_was_completed_does_not_come_back(tmp_path: Path) -> None:
+    options = ("--data-dir", str(tmp_path), "--queue", "orders")
+    with (
+        started(*options) as (process, where),
+        ServiceBusClient.from_connection_string(where, retry_total=0) as client,
+        client.get_queue_sender("orders") as sender,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(60)])
+        for message in receiver.receive_messages(40, max_wait_time=5):
+            receiver.complete_message(message)
+        receiver.receive_messages(10, max_wait_time=5)
+        process.kill()
+    with started(*options) as (_, where):
+        # The locks of the last ten are gone with the process.
+        assert received(where) == [str(number) for number in range(40, 60)]
+
+
+@needs_signals
+def test_without_room_on_the_disk_it_confirms_nothing_and_ends(tmp_path: Path) -> None:
+    limited = ["bash", "-c", 'ulimit -f 400; exec "$@"', "bash", *COMMAND]
+    options = ("--data-dir", str(tmp_path), "--queue", "orders")
+    with started(*options, command=limited) as (process, where):
+        sender = Sender(where, "x" * 10_000, 1)
+        sender.start()
+        _, err = process.communicate(timeout=60)
+        sender.join(60)
+        assert process.returncode == 2
+        assert "its data could not be kept" in err
+    assert len(sender.confirmed) > 10
+    with started(*options) as (_, where):
+        assert received(where) == sender.confirmed

@@ -1,0 +1,145 @@
+"""The emulator in the background, with processes that use it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from sbnotebook.emulator import ensure_running, stop
+from sbnotebook.emulator.process import State, default_data_dir
+from sbnotebook.errors import EmulatorStartError
+
+USER = (
+    "import sys, time; from pathlib import Path; from sbnotebook.emulator import ensure_running;"
+    "print(ensure_running(Path(sys.argv[1])), flush=True); time.sleep(60)"
+)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "emulator"
+    yield directory
+    stop(directory)
+
+
+def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def create_queue(directory: Path) -> None:
+    state = State.read(directory)
+    assert state is not None
+    connection = http.client.HTTPConnection("127.0.0.1", state.port, timeout=5)
+    connection.request("PUT", "/orders")
+    assert connection.getresponse().status == 201
+    connection.close()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A process that has ended stays until somebody asks for its end.
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_it_is_started_once_and_found_again(data_dir: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        users = [
+            pool.submit(
+                subprocess.run,
+                [sys.executable, "-c", USER.rsplit(";", 1)[0], str(data_dir)],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+            for _ in range(3)
+        ]
+        answers = {str(user.result().stdout).strip() for user in users}
+    assert answers == {ensure_running(data_dir)}
+    assert ensure_running(data_dir) in answers
+
+
+def test_what_was_sent_is_there_after_a_stop(data_dir: Path) -> None:
+    where = ensure_running(data_dir)
+    create_queue(data_dir)
+    with (
+        ServiceBusClient.from_connection_string(where, retry_total=0) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("x"))
+    assert stop(data_dir)
+    assert not stop(data_dir)
+    with (
+        ServiceBusClient.from_connection_string(ensure_running(data_dir), retry_total=0) as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        assert [str(message) for message in receiver.peek_messages(5)] == ["x"]
+
+
+def test_another_is_started_after_a_crash(data_dir: Path) -> None:
+    ensure_running(data_dir)
+    first = State.read(data_dir)
+    assert first is not None
+    os.kill(first.pid, signal.SIGKILL)
+    ensure_running(data_dir)
+    second = State.read(data_dir)
+    assert second is not None
+    assert second.pid != first.pid
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the state of a process is read from /proc")
+def test_it_ends_some_seconds_after_its_last_user(data_dir: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", USER, str(data_dir)], stdout=subprocess.PIPE, text=True) as user:
+        assert user.stdout is not None
+        where = user.stdout.readline().strip()
+        state = State.read(data_dir)
+        assert state is not None
+        assert where == state.connection_string
+        user.kill()
+    killed = time.monotonic()
+    until(lambda: not is_alive(state.pid))
+    assert 9 < time.monotonic() - killed < 20
+
+
+def test_a_start_that_fails_shows_the_end_of_its_log(data_dir: Path) -> None:
+    data_dir.mkdir()
+    (data_dir / "emulator.sqlite3").write_bytes(b"something else")
+    with pytest.raises(EmulatorStartError, match="is not a file of the emulator: choose another data directory"):
+        ensure_running(data_dir)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff"])
+def test_a_state_that_makes_no_sense_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "emulator.json").write_bytes(content)
+    assert State.read(tmp_path) is None
+    assert not stop(tmp_path)
+
+
+def test_the_state_of_another_server_is_not_believed(data_dir: Path, tmp_path: Path) -> None:
+    ensure_running(data_dir)
+    known = State.read(data_dir)
+    assert known is not None
+    State(known.pid + 1, known.port, known.connection_string).write(tmp_path)
+    assert json.loads((tmp_path / "emulator.json").read_text())["port"] == known.port
+    assert not stop(tmp_path)  # the process at this port is not the one that was written down
+
+
+def test_the_users_own_directory_is_the_default() -> None:
+    assert default_data_dir().parts[-2:] == ("sbnotebook", "emulator")

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import aiohttp
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from sbnotebook.emulator import QueueOptions
+from sbnotebook.emulator.server import EmulatorServer
+from sbnotebook.emulator.store import FILE_NAME
+from sbnotebook.errors import ConfigurationError, EmulatorError, EmulatorStartError
+
+
+@pytest.mark.anyio
+async def test_one_port_speaks_amqp_and_http() -> None:
+    async with EmulatorServer(queues=["orders"]) as server, aiohttp.ClientSession(server.http_url) as http:
+        assert server.connection_string == (
+            f"Endpoint=sb://127.0.0.1:{server.port};SharedAccessKeyName=RootManageSharedAccessKey;"
+            "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
+        )
+        async with (
+            ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
+            client.get_queue_sender("orders") as sender,
+        ):
+            await sender.send_messages(ServiceBusMessage("x"))
+        async with http.get("/entities") as response:
+            assert [queue["active"] for queue in (await response.json())["queues"]] == [1]
+
+
+@pytest.mark.anyio
+async def test_garbage_ends_its_own_connection_and_disturbs_nobody() -> None:
+    async with (
+        EmulatorServer(queues=["orders"]) as server,
+        ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        for garbage in (
+            b"\x16\x03\x01\x02\x00",  # what TLS begins with
+            b"A" * 50,
+            b"AMQP\x00\x01\x00\x00" + b"\xff" * 50,
+            b"AMQP\x03\x01\x00\x00\x00\x00\x00\x07\x02\x00\x00\x00",
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"DELETE \xff\xfe",
+            b"\x00",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(garbage)
+            writer.write_eof()
+            await asyncio.wait_for(reader.read(), 5)  # it comes to an end
+            writer.close()
+            await sender.send_messages(ServiceBusMessage("x"))
+        queue = server.broker.registry.find_queue("orders")
+        assert queue is not None
+        assert queue.counts.active == 7
+
+
+@pytest.mark.anyio
+async def test_a_second_port_is_the_same(unused_port: int) -> None:
+    async with (
+        EmulatorServer(http_port=unused_port),
+        aiohttp.ClientSession(f"http://127.0.0.1:{unused_port}") as http,
+        http.get("/health") as response,
+    ):
+        assert (await response.json())["status"] == "ok"
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+@pytest.mark.anyio
+async def test_a_port_that_is_taken_is_said_and_nothing_stays_open(tmp_path: Path) -> None:
+    async with EmulatorServer() as first:
+        with pytest.raises(EmulatorStartError, match=f"port {first.port}"):
+            await EmulatorServer(port=first.port, data_dir=tmp_path).start()
+    async with EmulatorServer(data_dir=tmp_path):  # the failed one has let go of the directory
+        pass
+
+
+@pytest.mark.anyio
+async def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
+    for expected in (0, 1, 2):
+        async with EmulatorServer(data_dir=tmp_path, queues={"orders": QueueOptions(5_000, 2)}) as server:
+            queue = server.broker.registry.find_queue("orders")
+            assert queue is not None
+            assert (queue.counts.active, queue.options) == (expected, QueueOptions(5_000, 2))
+            async with (
+                ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
+                client.get_queue_sender("orders") as sender,
+            ):
+                await sender.send_messages(ServiceBusMessage("x"))
+
+
+@pytest.mark.anyio
+async def test_a_name_keeps_the_options_and_options_replace_them(tmp_path: Path) -> None:
+    for queues, expected in (
+        ({"orders": QueueOptions(5_000, 2)}, QueueOptions(5_000, 2)),
+        (["Orders"], QueueOptions(5_000, 2)),
+        ({"ORDERS": QueueOptions(6_000, 3)}, QueueOptions(6_000, 3)),
+    ):
+        async with EmulatorServer(data_dir=tmp_path, queues=queues) as server:
+            assert [queue.options for queue in server.broker.registry.queues] == [expected]
+
+
+@pytest.mark.anyio
+async def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="a b"):
+        await EmulatorServer(data_dir=tmp_path, queues=["a b"]).start()
+    async with EmulatorServer(data_dir=tmp_path) as server:
+        assert server.broker.registry.queues == []
+    (tmp_path / FILE_NAME).write_bytes(b"something else")
+    with pytest.raises(EmulatorError, match="not a file of the emulator"):
+        await EmulatorServer(data_dir=tmp_path).start()
+
+
+@pytest.mark.anyio
+async def test_it_ends_when_it_was_unused_for_a_while() -> None:
+    async with EmulatorServer() as server:
+        serving = asyncio.ensure_future(server.serve(end_after_unused=0.3))
+        async with aiohttp.ClientSession(server.http_url) as http, http.get("/lease") as lease:
+            assert await lease.content.readline() == b"held\n"
+            await asyncio.sleep(1)
+            assert not serving.done()
+        await asyncio.wait_for(serving, 5)
+
+
+@pytest.mark.anyio
+async def test_connections_are_closed_when_it_stops() -> None:
+    async with EmulatorServer() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"AMQP\x00\x01\x00\x00")
+        assert await reader.readexactly(8) == b"AMQP\x00\x01\x00\x00"
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
