@@ -11,6 +11,7 @@ from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Timestamp, skip
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
+    DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -74,6 +75,7 @@ def read_sent(payload: bytes) -> SentMessage:
     """Check the parts of a message that the broker itself reads.
 
     Properties and body stay unread: what a sender puts there is for the receiver to understand.
+    Delivery annotations are left out, they are meant for this one hop (AMQP 1.0 part 3, section 3.2.2).
 
     Args:
         payload: one encoded message.
@@ -82,7 +84,8 @@ def read_sent(payload: bytes) -> SentMessage:
         AmqpDecodeError: the bytes are not a message.
     """
     scheduled_time: int | None = None
-    for section in split(payload):
+    sections = split(payload)
+    for section in sections:
         if section.code in (HEADER, PROPERTIES):
             _expect(payload[section.value_start] in _LISTS, "header and properties must be lists")
             if section.code == HEADER:
@@ -91,6 +94,9 @@ def read_sent(payload: bytes) -> SentMessage:
             scheduled_time = _scheduled_time(section_value(payload, section))
         elif section.code == APPLICATION_PROPERTIES:
             map_items(payload, section.value_start)
+    kept = [section for section in sections if section.code != DELIVERY_ANNOTATIONS]
+    if len(kept) < len(sections):
+        payload = b"".join(payload[section.start : section.end] for section in kept)
     return SentMessage(payload, scheduled_time)
 
 

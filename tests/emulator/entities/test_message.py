@@ -27,6 +27,12 @@ def test_the_scheduled_time_is_read(encode_message: Encode) -> None:
     assert read_sent(payload).scheduled_time == 1234
 
 
+def test_delivery_annotations_are_not_kept_wherever_they_stand(encode_message: Encode) -> None:
+    payload = encode_message(b"hello", {PROPERTIES: ["id"]})
+    annotations = b"\x00\x53\x71" + encode({Symbol("hop"): 1})
+    assert read_sent(annotations + payload) == read_sent(payload + annotations) == (payload, None)
+
+
 @pytest.mark.parametrize(
     ("code", "value"),
     [

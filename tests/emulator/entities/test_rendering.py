@@ -9,7 +9,6 @@ from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
 from sbnotebook.model.amqp import AmqpValue, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
-    DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -56,14 +55,12 @@ def test_the_header_keeps_what_the_sender_wrote(encode_message: Encode) -> None:
 def test_the_senders_annotations_stay_unless_they_are_the_brokers(encode_message: Encode) -> None:
     own: AmqpValue = {Symbol("x-opt-partition-key"): "p", Symbol("mine"): [Short(1)]}
     stale: AmqpValue = {Symbol("x-opt-sequence-number"): Long(99), Symbol("x-opt-locked-until"): Timestamp(1)}
-    sent = encode_message(sections={DELIVERY_ANNOTATIONS: {Symbol("hop"): 1}, MESSAGE_ANNOTATIONS: {**own, **stale}})
-    rendered = values(render(message(sent)))
-    annotations = rendered[MESSAGE_ANNOTATIONS]
+    sent = encode_message(sections={MESSAGE_ANNOTATIONS: {**own, **stale}})
+    annotations = values(render(message(sent)))[MESSAGE_ANNOTATIONS]
     assert isinstance(annotations, dict)
     assert own.items() <= annotations.items()
     assert annotations["x-opt-sequence-number"] == 7
     assert "x-opt-locked-until" not in annotations
-    assert DELIVERY_ANNOTATIONS not in rendered
 
 
 def test_everything_from_the_properties_on_stays_byte_for_byte(encode_message: Encode) -> None:
