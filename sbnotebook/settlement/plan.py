@@ -16,6 +16,9 @@ __all__ = ["Change", "Edit", "Limits", "Plan", "Preview"]
 Edit = Callable[[ReceivedMessage], Message]
 """Gives the message that is sent in place of the one it is given; ``message.with_changes(…)`` makes one."""
 
+_Pair = tuple[str, Any, Any]
+
+_SHOWN_NAME: Final = 80
 _SHOWN_VALUE: Final = 2_000
 _ABSENT: Final = "(absent)"
 
@@ -147,24 +150,38 @@ def _changes(message: ReceivedMessage, edit: Edit) -> list[Change]:
     pairs += _body_pairs(message, edited)
     pairs += _entries("property ", message.application_properties, edited.application_properties)
     return [
-        Change(message.sequence_number, name, str(before)[:_SHOWN_VALUE], str(after)[:_SHOWN_VALUE])
+        Change(message.sequence_number, _shown(name), str(before)[:_SHOWN_VALUE], str(after)[:_SHOWN_VALUE])
         for name, before, after in pairs
-        if before != after
+        if before is not after and before != after
     ]
 
 
-def _body_pairs(before: Message, after: Message) -> list[tuple[str, Any, Any]]:
+def _body_pairs(before: Message, after: Message) -> list[_Pair]:
     """The bodies, entry by entry where both are JSON objects, so that the one that changed can be seen."""
+    if before.body == after.body:
+        return []
     texts = before.body_text, after.body_text
+    entries = [pair for pair in _json_entries(*texts) if pair[1] != pair[2]]
+    if entries:
+        return entries
+    if None in texts or texts[0] == texts[1]:  # what changed is not in the texts
+        return [("body", before.body, after.body)]
+    return [("body", *texts)]
+
+
+def _json_entries(before: str | None, after: str | None) -> list[_Pair]:
     try:
-        objects: list[Any] = [json.loads(text or "") for text in texts]
-    except ValueError:
-        objects = []
-    if objects and all(isinstance(item, dict) for item in objects):
-        return _entries("body.", *objects)
-    return [("body", texts[0] or before.body, texts[1] or after.body)]
+        objects: list[Any] = [json.loads(text or "") for text in (before, after)]
+    except (ValueError, RecursionError):
+        return []
+    return _entries("body.", *objects) if all(isinstance(item, dict) for item in objects) else []
 
 
-def _entries(prefix: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def _entries(prefix: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_Pair]:
     keys = dict.fromkeys((*before, *after))
     return [(f"{prefix}{key}", before.get(key, _ABSENT), after.get(key, _ABSENT)) for key in keys]
+
+
+def _shown(name: str) -> str:
+    # Keys come from messages, too.
+    return name[:_SHOWN_NAME] if name.isprintable() else repr(name[:_SHOWN_NAME])
