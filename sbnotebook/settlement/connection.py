@@ -29,7 +29,7 @@ _SECRET: Final = re.compile(
     rf"{_QUOTES}\s*(?:=|:|%(?:25)*3[ad])\s*{_QUOTES})[^;&\s'\"\\]+",
     re.IGNORECASE,
 )
-_TOKEN: Final = re.compile(r"(bearer\s+)[\w.~+/=-]+|\beyJ[\w-]+\.[\w-]+\.[\w-]*", re.IGNORECASE)
+_TOKEN: Final = re.compile(r"(bearer\s+)[\w.~+/=-]{16,}|\beyJ[\w-]+\.[\w-]+\.[\w-]*", re.IGNORECASE)
 _HOST: Final = re.compile(r"(?:\w+://)?([\w.-]+(?::\d+)?|\[[\da-f:]+\](?::\d+)?)[\s/]*", re.IGNORECASE)
 _SUB_QUEUES: Final = {
     SubQueue.DEAD_LETTER: ServiceBusSubQueue.DEAD_LETTER,

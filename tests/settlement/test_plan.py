@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    Message,
+    Outcome,
+    OutcomeStatus,
+    PeekedMessage,
+    ReceivedMessage,
+    Release,
+    Report,
+    Resubmit,
+)
+from sbnotebook.settlement.plan import Change, Edit, Limits, Plan, Preview
+from sbnotebook.settlement.settle import Progress
+from sbnotebook.testing.strategies import peeked_messages
+
+ORDERS = EntityAddress("orders")
+
+
+def peeked(number: int = 1, **fields: Any) -> PeekedMessage:
+    return PeekedMessage(entity=ORDERS, sequence_number=number, **fields)
+
+
+async def settle_all(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+    if progress is not None:
+        progress(limits.max_in_flight)
+    return Report(Outcome(OutcomeStatus.SETTLED, plan.decision.verb, plan.entity) for _ in plan.messages)
+
+
+def plan_of(decision: Decision, count: int = 1, edit: Edit | None = None) -> Plan:
+    return Plan(ORDERS, decision, tuple(peeked(number) for number in range(count)), settle_all, edit)
+
+
+def changes(message: PeekedMessage, edit: Edit) -> list[tuple[str, str, str]]:
+    preview = Plan(ORDERS, Resubmit(), (message,), settle_all, edit).preview()
+    return [(change.field, change.before, change.after) for change in preview.changes]
+
+
+@pytest.mark.parametrize(
+    ("decision", "sentence"),
+    [
+        (Complete(), "complete 2 messages of orders."),
+        (Defer(), "defer 2 messages of orders."),
+        (Release(), "release 2 messages of orders."),
+        (Abandon(), "abandon 2 messages of orders; this raises their delivery counts."),
+        (DeadLetter(), "dead-letter 2 messages of orders."),
+        (DeadLetter("Bad", "why"), "dead-letter 2 messages of orders with the reason 'Bad'."),
+        (Resubmit(), "resubmit 2 messages of orders."),
+        (
+            Resubmit(EntityAddress("parts"), timedelta(minutes=5), 3),
+            "resubmit 2 messages of orders to parts, 0:05:00 later, at most 3 times each.",
+        ),
+    ],
+    ids=str,
+)
+def test_a_plan_says_what_it_would_do(decision: Decision, sentence: str) -> None:
+    assert str(plan_of(decision, 2).preview()) == sentence
+
+
+def test_messages_are_counted() -> None:
+    assert str(plan_of(Complete(), 1).preview()) == "complete 1 message of orders."
+    assert str(plan_of(Complete(), 0).preview()) == "complete 0 messages of orders."
+    assert str(plan_of(Complete(), 1234).preview()) == "complete 1,234 messages of orders."
+
+
+def test_a_preview_holds_the_first_messages_only() -> None:
+    plan = plan_of(Complete(), 9)
+    assert plan.preview().messages == plan.messages[:5]
+    assert plan.preview(2).messages == plan.messages[:2]
+    assert plan.preview().changes == ()
+
+
+def test_an_edit_is_tried_on_the_messages_that_are_shown() -> None:
+    tried: list[int] = []
+
+    def edit(message: ReceivedMessage) -> Message:
+        tried.append(message.sequence_number)
+        return message.with_changes(subject="fixed")
+
+    preview = plan_of(Resubmit(), 9, edit).preview(2)
+    assert tried == [0, 1]
+    assert preview.changes == (Change(0, "subject", "None", "fixed"), Change(1, "subject", "None", "fixed"))
+    assert str(preview) == (
+        "resubmit 9 messages of orders, edited.\n  #0 subject: 'None' -> 'fixed'\n  #1 subject: 'None' -> 'fixed'"
+    )
+
+
+@given(peeked_messages())
+def test_an_edit_that_changes_nothing_shows_nothing(message: PeekedMessage) -> None:
+    assert changes(message, lambda message: message) == []
+    assert changes(message, lambda message: message.with_changes()) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        (b'{"a": 1, "b": 2}', b'{"a": 1, "b": 3}', [("body.b", "2", "3")]),
+        (b'{"a": 1}', b'{"b": 1}', [("body.a", "1", "(absent)"), ("body.b", "(absent)", "1")]),
+        (b'{"a": 1}', b'{"a": 1.0}', [("body", '{"a": 1}', '{"a": 1.0}')]),
+        (b'{"a": 1}', b'{ "a": 1}', [("body", '{"a": 1}', '{ "a": 1}')]),
+        (b"[1]", b"[2]", [("body", "[1]", "[2]")]),
+        (b"old", b"", [("body", "old", "")]),
+        (b"old", b"\xff", [("body", "b'old'", "b'\\xff'")]),
+        (b"\xef\xbb\xbfsame", b"same", [("body", "b'\\xef\\xbb\\xbfsame'", "b'same'")]),
+    ],
+    ids=range(8),
+)
+def test_what_changes_in_a_body_is_shown(before: bytes, after: bytes, shown: list[tuple[str, str, str]]) -> None:
+    assert changes(peeked(body=before), lambda message: message.with_changes(body=after)) == shown
+
+
+def test_what_changes_in_the_properties_is_shown() -> None:
+    before = peeked(application_properties={"same": 1, "old": "x", "changed": "1"})
+    after = {"same": 1, "changed": 1, "new": None}
+    assert changes(before, lambda message: message.with_changes(application_properties=after)) == [
+        ("property old", "x", "(absent)"),
+        ("property changed", "1", "1"),
+        ("property new", "(absent)", "None"),
+    ]
+
+
+def test_hostile_bodies_and_names_do_no_harm_in_a_preview() -> None:
+    deep = peeked(body=b"[" * 200_000)
+    (change,) = Plan(ORDERS, Resubmit(), (deep,), settle_all, lambda m: m.with_changes(body=b"x")).preview().changes
+    assert len(change.before) == 2_000
+    name = "\x1b[31m" + "n" * 10_000
+    hostile = peeked(application_properties={name: "\x1b[0m"}, body=b'{"\\u001b[2J": "\\u001b[0m"}')
+    text = str(
+        Plan(
+            ORDERS, Resubmit(), (hostile,), settle_all, lambda m: m.with_changes(body=b"{}", application_properties={})
+        ).preview()
+    )
+    assert text.replace("\n", "").isprintable()
+    assert len(text) < 500
+
+
+@pytest.mark.anyio
+async def test_applying_carries_the_plan_out() -> None:
+    done: list[int] = []
+    report = await plan_of(Complete(), 3).apply(Limits(max_in_flight=4), done.append)
+    assert (len(report), report.ok, done) == (3, True, [4])
+    assert len(await plan_of(Complete(), 3).apply()) == 3
+
+
+@pytest.mark.anyio
+async def test_a_plan_without_messages_asks_nothing_of_anybody() -> None:
+    done: list[int] = []
+    assert len(await plan_of(Complete(), 0).apply(Limits(), done.append)) == 0
+    assert done == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Limits(max_in_flight=0),
+        lambda: Limits(max_in_flight=-1),
+        lambda: Limits(rate=0),
+        lambda: Limits(rate=-0.5),
+    ],
+    ids=range(4),
+)
+def test_limits_that_cannot_be_are_refused(make: Callable[[], Limits]) -> None:
+    with pytest.raises(ConfigurationError, match="max_in_flight is 1 or more"):
+        make()
+
+
+def test_a_repr_holds_no_functions() -> None:
+    assert "function" not in repr(plan_of(Complete(), 1, lambda message: message))
+    assert repr(Preview("a sentence.", ())) == "Preview(sentence='a sentence.', messages=(), changes=())"
