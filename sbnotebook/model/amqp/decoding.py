@@ -29,6 +29,8 @@ from sbnotebook.model.amqp.types import (
     UShort,
 )
 
+__all__ = ["decode", "decode_exactly", "skip"]
+
 _MAX_DEPTH: Final = 64
 _MAX_EMPTY_ELEMENTS: Final = 64
 """Elements of no width (an array of nulls) that one array may claim, so that a few bytes cannot ask for gigabytes."""

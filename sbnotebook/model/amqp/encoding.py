@@ -30,6 +30,8 @@ from sbnotebook.model.amqp.types import (
     type_name,
 )
 
+__all__ = ["encode"]
+
 _UINT32: Final = struct.Struct(">I")
 _PAIR32: Final = struct.Struct(">II")
 
