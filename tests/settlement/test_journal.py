@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement.journal import Journal, ResubmitEntry, ResubmitState
+
+HOST = "shop.servicebus.windows.net"
+
+
+def entry(number: int = 1, namespace: str = HOST) -> ResubmitEntry:
+    return ResubmitEntry(namespace, "orders/$DeadLetterQueue", number, f"m{number}", "orders", f"m{number}~1")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "journal.sqlite"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    with closing(Journal(path)) as journal:
+        yield journal
+
+
+def test_what_was_intended_is_unfinished_in_its_order(journal: Journal) -> None:
+    entries = [entry(3), entry(1), replace(entry(2), message_id=None)]
+    ids = journal.intend(entries)
+    assert len(set(ids)) == 3
+    assert journal.unfinished(HOST) == entries
+
+
+@pytest.mark.parametrize("state", ResubmitState)
+def test_a_resubmit_is_finished_when_it_is_done_or_was_not_sent(journal: Journal, state: ResubmitState) -> None:
+    first, second, third = (entry(number) for number in (1, 2, 3))
+    ids = journal.intend([first, second, third])
+    journal.mark([ids[1]], state)
+    begun = state in (ResubmitState.INTENDED, ResubmitState.SENT)
+    assert journal.unfinished(HOST) == [first, *([replace(second, state=state)] if begun else []), third]
+
+
+def test_namespaces_are_apart(journal: Journal) -> None:
+    here, there = entry(1), entry(1, "other.servicebus.windows.net")
+    journal.intend([here, there])
+    assert journal.unfinished(HOST) == [here]
+    assert journal.unfinished(there.namespace) == [there]
+    assert journal.unfinished("x' OR '1'='1") == []
+
+
+def test_nothing_to_write_is_no_error(journal: Journal) -> None:
+    assert journal.intend([]) == []
+    journal.mark([], ResubmitState.DONE)
+    assert journal.unfinished(HOST) == []
+
+
+def test_hostile_texts_are_kept_as_they_are(journal: Journal) -> None:
+    hostile = replace(entry(), message_id="'); DROP TABLE resubmits; --\x00\x1b", clone_id="é🚚")
+    journal.intend([hostile])
+    assert journal.unfinished(HOST) == [hostile]
+
+
+def test_a_closed_journal_opens_again(journal: Journal) -> None:
+    ids = journal.intend([entry(1), entry(2)])
+    journal.close()
+    journal.close()
+    journal.mark(ids[:1], ResubmitState.DONE)
+    assert journal.unfinished(HOST) == [entry(2)]
+
+
+def test_two_journals_on_one_file_see_each_other(journal: Journal, path: Path) -> None:
+    with closing(Journal(path)) as other:
+        ids = journal.intend([entry(1)])
+        assert other.unfinished(HOST) == [entry(1)]
+        other.mark(ids, ResubmitState.DONE)
+        assert journal.unfinished(HOST) == []
+
+
+def test_a_failed_transaction_leaves_nothing(journal: Journal) -> None:
+    with pytest.raises(sqlite3.IntegrityError):
+        journal.intend([entry(1), replace(entry(2), clone_id=None)])  # pyright: ignore[reportArgumentType]
+    assert journal.unfinished(HOST) == []
+
+
+def test_a_journal_that_was_made_and_not_used_makes_no_file(path: Path) -> None:
+    Journal(path).close()
+    assert not path.parent.exists()
+
+
+def test_a_journal_is_in_the_users_data_directory() -> None:
+    assert Journal().path == platformdirs.user_data_path("sbnotebook") / "journal.sqlite"
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+@pytest.mark.parametrize("existing", [False, True], ids=["new file", "empty file"])
+def test_only_the_owner_can_read_it(tmp_path: Path, existing: bool) -> None:
+    path = tmp_path / "new" / "journal.sqlite"
+    if existing:
+        path.parent.mkdir(mode=0o700)
+        path.touch(mode=0o666)
+    with closing(Journal(path)) as journal:
+        journal.intend([entry()])
+        files = sorted(path.parent.iterdir())
+        assert [file.name for file in files] == ["journal.sqlite", "journal.sqlite-shm", "journal.sqlite-wal"]
+        assert {mode(file) for file in files} == {0o600}
+    assert mode(path.parent) == 0o700
+
+
+TEXT = "not a database at all, and longer than the head of one: " * 20
+# The version and the set-up of a database that is not a journal of ours.
+FOREIGN = {
+    "text": None,
+    "other database": (0, "CREATE TABLE photos (id INTEGER)"),
+    "other database of the same version": (1, "CREATE TABLE photos (id INTEGER)"),
+    "other database of another version": (2, "CREATE TABLE photos (id INTEGER)"),
+    "later version": (2, "CREATE TABLE resubmits (id INTEGER)"),
+}
+
+
+def make_foreign(path: Path, kind: str) -> None:
+    made = FOREIGN[kind]
+    if made is None:
+        path.write_text(TEXT)
+        return
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(f"{made[1]}; PRAGMA user_version = {made[0]};")
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_foreign_file_is_left_as_it_is(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "journal.sqlite"
+    make_foreign(path, kind)
+    path.chmod(0o644)
+    before = path.read_bytes(), path.stat()
+    for use in (lambda: Journal(path).unfinished(HOST), lambda: Journal(path).intend([entry()])):
+        with pytest.raises(ConfigurationError, match="is not a journal of this version of sbnotebook: move it away"):
+            use()
+    after = path.stat()
+    assert path.read_bytes() == before[0]
+    assert (after.st_mtime_ns, after.st_mode, after.st_ino) == (
+        before[1].st_mtime_ns, before[1].st_mode, before[1].st_ino
+    )  # fmt: skip
+    assert [file.name for file in tmp_path.iterdir()] == ["journal.sqlite"]
+
+
+def test_a_locked_file_is_not_called_foreign(journal: Journal, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+
+    def impatient(*args: str, check_same_thread: bool, **_: float) -> sqlite3.Connection:
+        return connect(*args, check_same_thread=check_same_thread, timeout=0)
+
+    path.parent.mkdir()
+    with closing(connect(path)) as other:
+        other.executescript("BEGIN EXCLUSIVE; CREATE TABLE t (id INTEGER);")
+        monkeypatch.setattr(sqlite3, "connect", impatient)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            journal.unfinished(HOST)
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_many_may_make_the_file_at_once(path: Path, attempt: int) -> None:
+    count = 8
+    barrier = threading.Barrier(count)
+
+    def use(number: int) -> None:
+        with closing(Journal(path)) as journal:
+            barrier.wait()
+            journal.intend([entry(number)])
+
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(use, range(count)))
+    with closing(Journal(path)) as journal:
+        assert {each.sequence_number for each in journal.unfinished(HOST)} == set(range(count)), attempt
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from sbnotebook.settlement.journal import Journal, ResubmitEntry, ResubmitState
+journal = Journal(Path(sys.argv[1]))
+ids = journal.intend([ResubmitEntry(sys.argv[2], "orders", number, None, "orders", "c") for number in range(3)])
+journal.mark(ids[:1], ResubmitState.DONE)
+journal.mark(ids[1:2], ResubmitState.SENT)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_written_survives_the_end_of_the_process(journal: Journal, path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path), HOST], check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    found = [(each.sequence_number, each.state) for each in journal.unfinished(HOST)]
+    assert found == [(1, ResubmitState.SENT), (2, ResubmitState.INTENDED)]
