@@ -68,15 +68,17 @@ def text_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: s
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(caption)) if caption else None, title_justify="left")
+    table = Table()
     for name in headers:
         table.add_column(Text(name), overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(_cell(value))) for value in row))
-    console = Console(width=140, color_system=None, force_terminal=False)
+    # Not for Jupyter, where capturing would still show an empty output.
+    console = Console(width=140, color_system=None, force_terminal=False, force_jupyter=False)
     with console.capture() as captured:
         console.print(table)
-    return captured.get().rstrip()
+    # Above the table and not its title, which would be broken at the table's width.
+    return f"{printable(caption)}\n{captured.get()}".strip()
 
 
 def messages_html(messages: Sequence[Message], where_from: str = "", max_rows: int = MAX_ROWS) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import Namespace
@@ -32,28 +32,26 @@ _FRAMES: Final = frozenset({"pandas", "pyarrow", "pyspark"})
 def register(shell: InteractiveShell, current: Current) -> None:
     """Have a shell complete the arguments of the magics."""
     matchers: list[Any] = shell.Completer.custom_matchers
-    matchers.append(Completer(shell, current))
+    matchers.append(Completer(shell, current).complete)
 
 
 class Completer:
     """Finds what can stand at the cursor, by the arguments that the magic declares.
-
-    One of IPython's matchers: https://ipython.readthedocs.io/en/stable/api/generated/IPython.core.completer.html
 
     Args:
         shell: whose magics and variables.
         current: whose entities.
     """
 
-    matcher_api_version = 2
-    matcher_identifier = "sbnotebook.magics"
-
     def __init__(self, shell: InteractiveShell, current: Current) -> None:
         self._shell = shell
         self._entities = _RememberedEntities(current)
 
-    def __call__(self, context: CompletionContext) -> SimpleMatcherResult:
+    @context_matcher(identifier="sbnotebook.magics")
+    def complete(self, context: CompletionContext) -> SimpleMatcherResult:
         """What can follow at the cursor; where there is something, nothing else is offered.
+
+        One of IPython's matchers, see the documentation of its module IPython.core.completer.
 
         Args:
             context: the text, and where the cursor is.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.magic import Magics, line_magic, magics_class
 
@@ -53,6 +53,27 @@ class Reading(Magics):
         if limit is not None and len(found) > limit:
             say(f"More messages follow: -n all looks at every one, --from {found[limit].sequence_number} goes on.")
         return found[:limit].where(given.where)
+
+    @line_magic
+    @command(ENTITY, INTO)
+    def sb_spark(self, given: Given) -> Any:
+        """Load the messages of an entity into Spark by peeking; nothing is locked or removed.
+
+        The Spark session is the one that there is, or else a new one on this machine. The frame peeks again each
+        time it is used, unless it is cached.
+
+        Example::
+
+            %sb_spark orders/$dlq --into letters
+            letters.groupBy("dead_letter_reason").count().show()
+        """
+        from sbnotebook.spark import session
+
+        namespace = self._current.namespace
+        reader = session().read.format("servicebus").option("entity", str(namespace.entity(given.entity).address))
+        if namespace.connection_string is None:
+            return reader.option("fullyQualifiedNamespace", namespace.host).load()
+        return reader.option("connectionString", namespace.connection_string).load()
 
 
 def _limit(given: Given) -> int | None:

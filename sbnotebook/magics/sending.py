@@ -158,6 +158,8 @@ class Sending(Magics):
         """Send the rows of a frame as messages.
 
         Columns named like message columns are these; of the others a JSON body is made where there is no body.
+        A Spark frame is collected first; large ones are better written by Spark itself, with
+        ``frame.write.format("servicebus")``.
 
         Example::
 
@@ -165,7 +167,10 @@ class Sending(Magics):
             %sb_push summary results --rate 200
         """
         entity = self._current.namespace.entity(given.entity)
-        return self._carry_out(SendPlan(entity, _variable(given, given.frame)), given)
+        frame = _variable(given, given.frame)
+        if type(frame).__module__.startswith("pyspark."):
+            frame = frame.toArrow()
+        return self._carry_out(SendPlan(entity, frame), given)
 
     def _carry_out(self, plan: Applicable, given: Given) -> Applicable | Report:
         return carry_out(plan, given, asks=not self._current.namespace.is_emulator)
@@ -181,7 +186,7 @@ def _what_to_send(given: Given) -> Any:
     if isinstance(given.what, Quoted) or not given.what.isidentifier():
         return _text_message(given.what, given)
     if given.subject or given.message_id or given.content_type:
-        raise ConfigurationError("--subject, --message-id and --content-type are for a text, not for a variable.")
+        raise ConfigurationError("--subject, --message-id and --content-type are for a text, not a variable.")
     return _variable(given, given.what)
 
 

@@ -1,0 +1,142 @@
+"""The magics in a real IPython shell and in a real kernel, against the real emulator."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from jupyter_client.manager import start_new_kernel
+from traitlets.config import Config
+
+from sbnotebook.emulator import RunningEmulator, running
+
+TIMEOUT = 30
+OUTPUTS = ("stream", "display_data", "execute_result", "error")
+
+
+@pytest.fixture(scope="session")
+def emulator() -> Iterator[RunningEmulator]:
+    with running() as server:
+        yield server
+
+
+@dataclass
+class Ran:
+    """What a cell printed, on which stream, and gave."""
+
+    out: str
+    err: str
+    value: Any
+
+
+class Shell:
+    """An IPython shell in this process."""
+
+    def __init__(self) -> None:
+        self.ipython: Any = InteractiveShell(config=Config(HistoryManager={"hist_file": ":memory:"}))
+        self.ipython.run_line_magic("load_ext", "sbnotebook")
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        return self.ipython.user_ns
+
+    def run(self, code: str) -> Ran:
+        captured: Any
+        with capture_output() as captured:
+            result = self.ipython.run_cell(code, store_history=True)
+        return Ran(captured.stdout, captured.stderr, result.result)
+
+    def close(self) -> None:
+        """End the connection, and do what a shell does when its process ends."""
+        self.run("%sb_connect env:NOT_SET")
+        atexit.unregister(self.ipython.atexit_operations)
+        self.ipython.atexit_operations()
+
+    def error(self, code: str) -> str:
+        """The one line that a cell ends with; a traceback has more."""
+        ran = self.run(code)
+        assert ran.err.startswith("UsageError: "), ran
+        return ran.err.removeprefix("UsageError: ").rstrip("\n")
+
+
+@pytest.fixture
+def unconnected() -> Iterator[Shell]:
+    shell = Shell()
+    yield shell
+    shell.close()
+
+
+@pytest.fixture(scope="module")
+def shell(emulator: RunningEmulator) -> Iterator[Shell]:
+    """A shell that is connected to the emulator; what it holds stays held from test to test."""
+    shell = Shell()
+    shell.variables["connection_string"] = emulator.connection_string
+    shell.run("%sb_connect {connection_string} --into namespace")
+    yield shell
+    shell.close()
+
+
+@dataclass
+class Executed:
+    """What a kernel answered to one cell, what stands below it then, and what it asked."""
+
+    reply: dict[str, Any]
+    outputs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    prompts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @property
+    def text(self) -> str:
+        streams = [output["text"] for output in self.outputs if "text" in output]
+        data = [output["data"].get("text/plain", "") for output in self.outputs if "data" in output]
+        return "\n".join(streams + data)
+
+    @property
+    def html(self) -> str:
+        return "\n".join(output["data"].get("text/html", "") for output in self.outputs if "data" in output)
+
+
+class Kernel:
+    """A kernel in its own process, as a notebook has one."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def run(self, code: str, answer: str | None = None) -> Executed:
+        """Run a cell; what it asks for is answered, and where there is no answer nobody can be asked."""
+        executed = Executed({})
+
+        def give_answer(message: dict[str, Any]) -> None:
+            executed.prompts.append(message["content"])
+            self.client.input(answer)
+
+        def note(message: dict[str, Any]) -> None:
+            if message["msg_type"] in OUTPUTS:
+                executed.outputs.append(message["content"])
+
+        reply = self.client.execute_interactive(
+            code, allow_stdin=answer is not None, stdin_hook=give_answer, output_hook=note, timeout=TIMEOUT
+        )
+        executed.reply = reply["content"]
+        return executed
+
+    def complete(self, code: str) -> list[str]:
+        """The whole line with each completion at its end."""
+        content = self.client.complete(code, len(code), reply=True, timeout=TIMEOUT)["content"]
+        return [code[: content["cursor_start"]] + match for match in content["matches"]]
+
+
+@pytest.fixture(scope="session")
+def kernel() -> Iterator[Kernel]:
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        kernel = Kernel(client)
+        assert kernel.run("%load_ext sbnotebook").reply["status"] == "ok"
+        yield kernel
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

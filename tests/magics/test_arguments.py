@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from IPython.core.error import UsageError
+
+from sbnotebook.magics.arguments import Quoted, expanded, split_words
+from tests.magics.conftest import Shell
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", []),
+        ("orders", ["orders"]),
+        ("  orders   -n 5 ", ["orders", "-n", "5"]),
+        ("""--where "subject = 'UA'" -n 5""", ["--where", "subject = 'UA'", "-n", "5"]),
+        ("""--where='delivery_count > 1'""", ["--where=delivery_count > 1"]),
+        ("""--where subject='UA'""", ["--where", "subject='UA'"]),
+        ("""--where "body_json->>'$.a' = 'b'" """, ["--where", "body_json->>'$.a' = 'b'"]),
+        ("""orders '{"a": 1}' """, ["orders", '{"a": 1}']),
+        ('""', [""]),
+    ],
+)
+def test_a_line_is_split_and_quotes_are_removed(line: str, words: list[str]) -> None:
+    assert split_words(line) == words
+
+
+def test_a_word_in_quotes_is_known_as_one() -> None:
+    plain, quoted = split_words("orders 'orders'")
+    assert (isinstance(plain, Quoted), isinstance(quoted, Quoted)) == (False, True)
+
+
+@pytest.mark.parametrize("line", ["--where \"subject = 'UA'", "orders 'x", '"'])
+def test_an_open_quotation_mark_is_refused(line: str) -> None:
+    with pytest.raises(UsageError, match="is not closed"):
+        split_words(line)
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\"'", exclude_categories=["Cs"]), max_size=12)))
+def test_whatever_stands_in_quotes_is_one_word(texts: list[str]) -> None:
+    assert split_words(" ".join(f'"{text}"' for text in texts)) == texts
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("{queue}", "orders"),
+        ("$queue/$dlq", "orders/$dlq"),
+        ("{queue}/$DeadLetterQueue", "orders/$DeadLetterQueue"),
+        ("{count + 1}", "3"),
+        ("subject = '{queue}'", "subject = 'orders'"),
+        ("body_json->>'$.queue' = 'x'", "body_json->>'$.queue' = 'x'"),
+        ('{"queue": 1}', '{"queue": 1}'),
+        ("$missing", "$missing"),
+        ("{1 / 0}", "{1 / 0}"),
+    ],
+)
+def test_variables_expand_and_addresses_stay(word: str, text: str) -> None:
+    assert expanded(word, {"queue": "orders", "count": 2, "dlq": "not this one"}) == text
+
+
+def test_the_value_of_a_variable_is_no_option() -> None:
+    with pytest.raises(UsageError, match="begins with a dash"):
+        expanded("{text}", {"text": "--yes"})
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("%sb_peek", "the following arguments are required: ENTITY"),
+        ("%sb_peek orders --nonsense", "unrecognized arguments: --nonsense"),
+        ("%sb_peek orders -n many", "argument -n/--count: 'many' is not a number of 1 or more"),
+        ("%sb_peek orders -n 0", "argument -n/--count: '0' is not a number of 1 or more"),
+        ("%sb_peek orders --into 1x", "argument -i/--into: '1x' is not a variable's name"),
+        ("%sb_peek orders --into class", "argument -i/--into: 'class' is not a variable's name"),
+        ("%sb_peek orders --where 'x", "The quotation mark before 'x' is not closed."),
+        ("%sb_peek orders", "There is no connection: run %sb_connect first."),
+        ("%sb_lock orders", "There is no connection: run %sb_connect first."),
+        ("%sb_complete", "No messages are held: run %sb_lock ENTITY -n 10 first."),
+    ],
+)
+def test_an_error_is_one_line(unconnected: Shell, line: str, sentence: str) -> None:
+    assert unconnected.error(line) == sentence
+
+
+def test_a_wrong_state_names_the_right_ones(unconnected: Shell) -> None:
+    assert "deferred" in unconnected.error("%sb_peek orders --state gone")
+
+
+def test_an_error_of_the_service_is_one_line_with_its_type(shell: Shell) -> None:
+    error = shell.error("%sb_peek no-such-queue")
+    assert error.startswith("MessagingEntityNotFoundError: ")
+    assert "no-such-queue" in error
+
+
+def test_an_address_that_is_none_is_one_line(shell: Shell) -> None:
+    assert "names no known sub-queue" in shell.error("%sb_peek orders/$nothing")
+
+
+def test_an_error_in_a_users_function_keeps_its_traceback(shell: Shell) -> None:
+    shell.run("namespace.create_queue('own-error')\n%sb_send own-error 'text'")
+    shell.run("def fix(message):\n    return message.no_such_attribute")
+    ran = shell.run("%sb_resubmit own-error --edit fix")
+    assert "AttributeError" in ran.out
+    assert "no_such_attribute" in ran.out
+
+
+def test_help_shows_the_arguments_and_an_example(unconnected: Shell) -> None:
+    ran = unconnected.run("%sb_peek?")
+    assert "--where EXPRESSION" in ran.out
+    assert "%sb_peek orders/$dlq" in ran.out
+
+
+def test_every_magic_has_an_example(unconnected: Shell) -> None:
+    manager = unconnected.ipython.magics_manager
+    magics = {name: magic for name, magic in manager.magics["line"].items() if name.startswith("sb_")}
+    assert len(magics) == 13
+    assert not [name for name, magic in magics.items() if f"    %{name}" not in magic.__doc__]
+
+
+def test_a_local_variable_of_a_function_expands(shell: Shell) -> None:
+    code = "def peek(queue):\n    get_ipython().run_line_magic('sb_peek', '{queue} --into found')\n"
+    shell.run("namespace.create_queue('local-name')")
+    shell.run(code + "peek('local-name')")
+    assert len(shell.variables["found"]) == 0

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from tests.magics.conftest import Kernel
+
+
+@pytest.fixture(scope="module")
+def ready(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
+    for queue in ("tab-orders", "tab-results"):
+        emulator.create_queue(queue)
+    kernel.run(f"%sb_connect {emulator.connection_string}")
+    kernel.run("import pandas\nframe = pandas.DataFrame({'a': [1]})\ndef fix(message): return message\ntext = 'x'")
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("%sb_peek tab-o", ["%sb_peek tab-orders", "%sb_peek tab-orders/$dlq"]),
+        ("%sb_peek tab-orders/$d", ["%sb_peek tab-orders/$dlq"]),
+        ("%sb_peek TAB-ORDERS/", ["%sb_peek tab-orders/$dlq"]),
+        ("x = %sb_peek tab-orders/", ["x = %sb_peek tab-orders/$dlq"]),
+        ("a = 1\n%sb_lock tab-orders/", ["a = 1\n%sb_lock tab-orders/$dlq"]),
+        ("%sb_send tab-o", ["%sb_send tab-orders"]),
+        ("%%sb_send tab-o", ["%%sb_send tab-orders"]),
+        ("%sb_resubmit tab-orders/$dlq --to tab-r", ["%sb_resubmit tab-orders/$dlq --to tab-results"]),
+        ("%sb_resubmit tab-orders --ed", ["%sb_resubmit tab-orders --edit"]),
+        ("%sb_resubmit tab-orders --dry-run --ma", [
+            "%sb_resubmit tab-orders --dry-run --max-resubmits",
+            "%sb_resubmit tab-orders --dry-run --max-in-flight",
+        ]),
+        ("%sb_resubmit tab-orders -e fi", ["%sb_resubmit tab-orders -e fix"]),
+        ("%sb_peek tab-orders --state d", ["%sb_peek tab-orders --state deferred"]),
+        ("%sb_push fr", ["%sb_push frame"]),
+        ("%sb_push frame tab-r", ["%sb_push frame tab-results"]),
+        ("%sb_send tab-orders te", ["%sb_send tab-orders text"]),
+        ("%sb_connect emu", ["%sb_connect emulator"]),
+    ],
+)  # fmt: skip
+def test_tab_completes(ready: Kernel, line: str, completed: list[str]) -> None:
+    assert ready.complete(line) == completed
+
+
+def test_options_are_offered_where_nothing_else_can_follow(ready: Kernel) -> None:
+    assert "%sb_complete --where" in ready.complete("%sb_complete ")
+    assert "%sb_peek tab-orders --into" in ready.complete("%sb_peek tab-orders ")
+
+
+def test_a_frame_is_wanted_where_frames_are_pushed(ready: Kernel) -> None:
+    assert ready.complete("%sb_push ") == ["%sb_push frame"]
+
+
+def test_other_lines_complete_as_ever(ready: Kernel) -> None:
+    assert "fix" in [line.strip() for line in ready.complete("fi")]

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from tests.magics.conftest import Kernel, Shell
+
+SECRET = "c2VjcmV0a2V5"
+CONNECTION_STRING = f"Endpoint=sb://my.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey={SECRET}="
+
+
+def test_it_says_what_one_is_connected_to(unconnected: Shell, emulator: RunningEmulator) -> None:
+    ran = unconnected.run(f"%sb_connect {emulator.connection_string}")
+    host = emulator.connection_string.split("//")[1].split(";")[0].rstrip("/")
+    assert ran.out == f"Connected to {host}, an emulator. Found by: a connection string.\n"
+    assert ran.value is None
+
+
+def test_without_a_target_the_environment_says_it(unconnected: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVICEBUS_CONNECTION_STRING", CONNECTION_STRING)
+    ran = unconnected.run("%sb_connect")
+    assert "my.servicebus.windows.net. Found by: the environment variable SERVICEBUS_CONNECTION_STRING." in ran.out
+    assert SECRET not in ran.out + repr(unconnected.variables)
+
+
+def test_into_gives_the_namespace(shell: Shell) -> None:
+    assert shell.variables["namespace"].is_emulator
+
+
+@pytest.mark.parametrize("magic", ["%sb_connect {}", "x = %sb_connect {} --prompt", "%sb_peek '{}'", "%sb_send a {}"])
+def test_a_connection_string_on_the_line_is_refused(unconnected: Shell, magic: str) -> None:
+    error = unconnected.error(magic.format(CONNECTION_STRING))
+    assert "would be kept in the notebook" in error
+    assert SECRET not in error
+
+
+def test_a_key_is_not_shown_in_an_error(unconnected: Shell) -> None:
+    assert SECRET not in unconnected.error(f"%sb_connect emulator SharedAccessKey={SECRET}")
+
+
+def test_a_variable_that_holds_one_is_fine(unconnected: Shell) -> None:
+    unconnected.variables["mine"] = CONNECTION_STRING
+    assert "my.servicebus.windows.net. Found by" in unconnected.run("%sb_connect $mine").out
+
+
+def test_a_failed_connect_leaves_no_connection(unconnected: Shell, emulator: RunningEmulator) -> None:
+    unconnected.run(f"%sb_connect {emulator.connection_string}")
+    assert "not set" in unconnected.error("%sb_connect env:NO_SUCH_VARIABLE")
+    assert unconnected.error("%sb_peek orders") == "There is no connection: run %sb_connect first."
+
+
+def test_a_target_and_prompt_exclude_each_other(unconnected: Shell) -> None:
+    assert unconnected.error("%sb_connect emulator --prompt") == "Give a target or --prompt, not both."
+
+
+def test_prompt_asks_without_echo(kernel: Kernel) -> None:
+    ran = kernel.run("%sb_connect --prompt", answer=CONNECTION_STRING)
+    assert [prompt["password"] for prompt in ran.prompts] == [True]
+    assert "Connected to my.servicebus.windows.net." in ran.text
+    assert SECRET not in ran.text
+
+
+def test_prompt_where_nobody_can_be_asked_says_what_else(kernel: Kernel) -> None:
+    assert "use env:VARIABLE or secret:SCOPE/KEY" in kernel.run("%sb_connect --prompt").text
+
+
+def test_entities_are_a_table(shell: Shell) -> None:
+    shell.run("namespace.create_queue('listed')\n%sb_send listed 'text'")
+    shown = shell.run("%sb_entities").value
+    (counts,) = [counts for counts in shown if str(counts.address) == "listed"]
+    assert (counts.kind, counts.active) == ("queue", 1)
+    assert "listed" in repr(shown)
+    assert "<td" in shown._repr_html_()

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sbnotebook.client import connect
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.magics.current import Current
+
+LOCK_AND_END = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell()
+shell.run_line_magic("load_ext", "sbnotebook")
+shell.run_line_magic("sb_connect", sys.argv[1])
+print(len(shell.run_line_magic("sb_lock", "left-behind -n 2").messages))
+"""
+
+
+def test_what_a_shell_holds_is_released_when_it_ends(emulator: RunningEmulator) -> None:
+    emulator.create_queue("left-behind")
+    with connect(emulator.connection_string) as namespace:
+        namespace.entity("left-behind").send(["a", "b"])
+        command = [sys.executable, "-c", LOCK_AND_END, emulator.connection_string]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert result.stdout.splitlines()[-1] == "2"
+        with namespace.entity("left-behind").lock(2, max_wait=1) as batch:
+            assert [message.delivery_count for message in batch.messages] == [0, 0]
+
+
+def test_nothing_is_there_before_it_is_made() -> None:
+    current = Current()
+    assert not current.is_connected
+    with pytest.raises(ConfigurationError, match="sb_connect"):
+        _ = current.namespace
+    with pytest.raises(ConfigurationError, match="sb_lock"):
+        _ = current.batch
+    assert current.release() == 0
+    current.close()

@@ -1,0 +1,62 @@
+"""Plans are shown and confirmed, in a real kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from tests.magics.conftest import Kernel
+
+SOMEWHERE = (
+    "import os; os.environ['SERVICEBUS_CONNECTION_STRING'] = "
+    "'Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=n;SharedAccessKey=a2V5'\n%sb_connect"
+)
+
+
+@pytest.fixture
+def connected(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
+    """A kernel on the emulator, where nothing is asked."""
+    kernel.run(f"%sb_connect {emulator.connection_string} --into namespace")
+    return kernel
+
+
+@pytest.fixture
+def outside(kernel: Kernel) -> Kernel:
+    """A kernel on a namespace that is no emulator; nobody answers there."""
+    assert "Connected to 127.0.0.1:1. Found by" in kernel.run(SOMEWHERE).text
+    return kernel
+
+
+def test_the_plan_is_shown_before_the_report(connected: Kernel) -> None:
+    connected.run("namespace.create_queue('plans')")
+    ran = connected.run("%sb_send plans '<b>text</b>'")
+    plan, report = [output["data"]["text/html"] for output in ran.outputs if "data" in output]
+    assert "Plan: send 1 message to plans." in plan
+    assert "&lt;b&gt;text&lt;/b&gt;" in plan
+    assert report == "<p>send: 1 settled</p>"
+    assert ran.prompts == []
+
+
+def test_outside_the_emulator_it_asks_and_no_means_no(outside: Kernel) -> None:
+    ran = outside.run("%sb_send orders 'text'", answer="n")
+    assert [prompt["prompt"] for prompt in ran.prompts] == ["Carry the plan out? [y/N] "]
+    assert "Nothing was done: the plan was not confirmed." in ran.text
+
+
+def test_where_nobody_can_be_asked_nothing_is_done(outside: Kernel) -> None:
+    ran = outside.run("%sb_send orders 'text'")
+    assert "Nobody can be asked here, so nothing was done: check the plan and add --yes." in ran.text
+    assert ran.reply["status"] == "error"
+
+
+def test_a_dry_run_does_not_ask(outside: Kernel) -> None:
+    ran = outside.run("%sb_send orders 'text' --dry-run", answer="y")
+    assert ran.prompts == []
+    assert "Plan: send 1 message to orders." in ran.text
+
+
+@pytest.mark.parametrize(("line", "answer"), [("%sb_send orders 'text'", "y"), ("%sb_send orders 'text' --yes", None)])
+def test_confirmed_it_is_done_and_what_failed_is_said(outside: Kernel, line: str, answer: str | None) -> None:
+    ran = outside.run(line, answer=answer)
+    assert "Nothing was done" not in ran.text
+    assert "Connection" in ran.text, "it was tried, and nobody answers there"

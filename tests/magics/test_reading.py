@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from sbnotebook.client import Messages
+from tests.magics.conftest import Kernel, Shell
+
+
+def send(shell: Shell, queue: str, *texts: str) -> None:
+    shell.run(f"namespace.create_queue('{queue}')")
+    shell.variables["texts"] = list(texts)
+    assert shell.run(f"%sb_send {queue} texts").value.ok
+
+
+def test_peek_gives_messages(shell: Shell) -> None:
+    send(shell, "plain", "a", "b", "c")
+    found = shell.run("%sb_peek plain").value
+    assert isinstance(found, Messages)
+    assert [message.body for message in found] == [b"a", b"b", b"c"]
+
+
+def test_an_assignment_and_into_bind_the_same(shell: Shell) -> None:
+    send(shell, "bound", "a")
+    assert shell.run("x = %sb_peek bound").value is None
+    assert shell.run("%sb_peek bound --into y").value is None
+    assert list(shell.variables["x"]) == list(shell.variables["y"])
+
+
+def test_more_messages_are_announced_and_can_be_had(shell: Shell) -> None:
+    send(shell, "long", *"abcde")
+    first = shell.run("%sb_peek long -n 2")
+    assert first.out.startswith("More messages follow: -n all looks at every one, --from 3 goes on.\n")
+    assert [m.sequence_number for m in first.value] == [1, 2]
+    assert [m.sequence_number for m in shell.run("%sb_peek long -n 2 --from 3").value] == [3, 4]
+    rest = shell.run("%sb_peek long -n all --from 2")
+    assert len(rest.value) == 4
+    assert "More messages follow" not in rest.out
+    exactly = shell.run("%sb_peek long -n 5")
+    assert "More messages follow" not in exactly.out
+
+
+def test_a_queue_of_many_shows_a_page_and_says_how_many(shell: Shell) -> None:
+    send(shell, "many", *(f"text {number}" for number in range(1_200)))
+    ran = shell.run("%sb_peek many")
+    assert "--from 1001 goes on" in ran.out
+    assert "many: 1,000 messages, the first 50 shown" in ran.value._repr_html_()
+    assert ran.value._repr_html_().count("<tr>") == 51
+    assert len(shell.run("%sb_peek many -n all").value) == 1_200
+
+
+def test_where_looks_at_all_unless_told(shell: Shell) -> None:
+    send(shell, "searched", *(f"text {number}" for number in range(1_100)))
+    found = shell.run("""%sb_peek searched --where "body_text = 'text 1099'" """)
+    assert [message.sequence_number for message in found.value] == [1_100]
+    assert len(shell.run("""%sb_peek searched -n 10 -w "body_text = 'text 1099'" """).value) == 0
+
+
+def test_a_wrong_expression_names_the_column(shell: Shell) -> None:
+    send(shell, "asked", "a")
+    assert '"no_such_column" not found' in shell.error('%sb_peek asked --where "no_such_column = 1"')
+
+
+def test_variables_expand(shell: Shell) -> None:
+    send(shell, "expanded", "a", "b")
+    shell.variables.update(queue="expanded", wanted="body_text = 'b'", dlq="not this")
+    assert [m.body for m in shell.run("%sb_peek {queue} --where {wanted}").value] == [b"b"]
+    assert len(shell.run("%sb_peek $queue/$dlq").value) == 0
+
+
+def test_state_is_respected(shell: Shell) -> None:
+    send(shell, "states", "a", "b")
+    shell.run("%sb_lock states -n 1\n%sb_defer")
+    assert [m.body for m in shell.run("%sb_peek states --state deferred").value] == [b"a"]
+    assert [m.body for m in shell.run("%sb_peek states -s active").value] == [b"b"]
+
+
+def test_a_kernel_shows_an_escaped_table_and_text(kernel: Kernel, shell: Shell) -> None:
+    send(shell, "hostile", "<script>alert(1)</script>", "\x1b[31mred")
+    kernel.run("%sb_connect " + shell.variables["connection_string"])
+    ran = kernel.run("%sb_peek hostile")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in ran.html
+    assert "<script" not in ran.html
+    assert "\x1b" not in ran.html + ran.text

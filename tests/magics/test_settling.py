@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sbnotebook.client import Plan
+from sbnotebook.emulator import RunningEmulator
+from tests.magics.conftest import Shell
+
+
+@pytest.fixture
+def queue(shell: Shell, request: pytest.FixtureRequest) -> str:
+    name = re.sub(r"\W+", "-", request.node.name).strip("-")
+    shell.run(f"namespace.create_queue('{name}')")
+    shell.variables["rows"] = [{"subject": subject, "body": subject * 3} for subject in "abcd"]
+    assert shell.run(f"%sb_send {name} rows").value.settled == 4
+    return name
+
+
+def test_lock_holds_and_shows(shell: Shell, queue: str) -> None:
+    batch = shell.run(f"%sb_lock {queue} -n 3").value
+    assert [message.subject for message in batch.messages] == ["a", "b", "c"]
+    assert f"Locked in {queue}: 3 messages" in repr(batch)
+
+
+def test_complete_shows_the_plan_and_gives_the_report(shell: Shell, queue: str, emulator: RunningEmulator) -> None:
+    shell.run(f"%sb_lock {queue} -n 3 --into batch")
+    ran = shell.run("""%sb_complete --where "subject in ('a', 'b')" """)
+    assert f"Plan: complete 2 messages of {queue}." in ran.out
+    assert ran.value.ok
+    assert ran.value.settled == 2
+    assert [message.subject for message in shell.variables["batch"].messages] == ["c"]
+    assert emulator.counts(queue).active == 2
+
+
+def test_a_dry_run_does_nothing(shell: Shell, queue: str, emulator: RunningEmulator) -> None:
+    shell.run(f"%sb_lock {queue} -n 4")
+    ran = shell.run("%sb_complete --dry-run")
+    assert isinstance(ran.value, Plan)
+    assert emulator.counts(queue).active == 4
+    assert ran.value.apply().settled == 4
+    assert emulator.counts(queue).active == 0
+
+
+def test_deadletter_gives_reason_and_description(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 1")
+    shell.run("""%sb_deadletter --reason Invalid --description "it's <b>bad</b>" """)
+    (letter,) = shell.run(f"%sb_peek {queue}/$dlq").value
+    assert (letter.dead_letter_reason, letter.dead_letter_error_description) == ("Invalid", "it's <b>bad</b>")
+
+
+def test_defer_sets_aside(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 1\n%sb_defer")
+    assert [m.state.value for m in shell.run(f"%sb_peek {queue} -n 1").value] == ["deferred"]
+
+
+@pytest.mark.parametrize(("magic", "delivery_count"), [("%sb_abandon", 1), ("%sb_release", 0)])
+def test_abandon_counts_a_delivery_and_release_does_not(
+    shell: Shell, queue: str, magic: str, delivery_count: int
+) -> None:
+    shell.run(f"%sb_lock {queue} -n 1")
+    assert shell.run(magic).value.settled == 1
+    assert shell.run(f"%sb_peek {queue} -n 1").value[0].delivery_count == delivery_count
+
+
+def test_locking_again_releases_what_was_held(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 2")
+    ran = shell.run(f"%sb_lock {queue} -n 1")
+    assert ran.out.startswith("Released 2 of the messages that were held before.\n")
+    assert [(m.subject, m.delivery_count) for m in ran.value.messages] == [("a", 0)]
+
+
+def test_connecting_again_releases_what_was_held(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 2")
+    shell.run("%sb_connect {connection_string}")
+    assert [m.delivery_count for m in shell.run(f"%sb_lock {queue} -n 2").value.messages] == [0, 0]
+
+
+def test_what_was_not_settled_is_seen(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 1 --into batch\nplan = %sb_complete --dry-run")
+    shell.run("%sb_release")
+    ran = shell.run("plan.apply()")
+    assert "complete: 1 already settled" in ran.out
+    assert "Not settled: 1 of 1" in ran.out
+
+
+def test_nothing_to_do_is_no_error(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 1\n%sb_complete")
+    ran = shell.run("%sb_complete")
+    assert "Plan: complete 0 messages" in ran.out
+    assert ran.out.endswith("no messages\n")
+
+
+def test_a_wrong_decision_is_one_line(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 1\n%sb_deadletter --reason Invalid")
+    shell.run(f"%sb_lock {queue}/$dlq -n 1")
+    assert "dead-letter" in shell.error("%sb_deadletter --reason Again")
+
+
+def test_into_binds_the_report_and_still_shows_the_plan(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 2")
+    ran = shell.run("%sb_complete --into report")
+    assert ran.value is None
+    assert "Plan: complete 2 messages" in ran.out
+    assert shell.variables["report"].settled == 2
