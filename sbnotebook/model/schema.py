@@ -212,7 +212,8 @@ def _time(row: Mapping[str, Any], name: str) -> datetime | None:
         return None
     if not isinstance(value, datetime):
         raise _misfit(name, "timestamps", value)
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
+    # Made anew, because pandas has a class of its own for moments.
+    return datetime.combine(value.date(), value.time(), value.tzinfo or UTC)
 
 
 def _choice(row: Mapping[str, Any], name: str, default: _E) -> _E:

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbnotebook.client.frames import arrow_schema, messages_from, peeked_messages, to_arrow, to_pandas
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import BodyType, EntityAddress, Message, PeekedMessage
+from sbnotebook.model.amqp import Long, ULong
+from sbnotebook.model.schema import COLUMNS, peeked_from_row
+from sbnotebook.testing.comparison import differences, same_value
+from sbnotebook.testing.strategies import PRIMITIVES, messages
+from sbnotebook.testing.strategies import peeked_messages as any_peeked
+
+SET_BY_THE_SERVICE = [name for name in PeekedMessage.__dataclass_fields__ if name not in Message.__dataclass_fields__]
+
+
+def through_parquet(table: pa.Table) -> pa.Table:
+    parquet: Any = pyarrow.parquet
+    file = io.BytesIO()
+    parquet.write_table(table, file)
+    return parquet.read_table(io.BytesIO(file.getvalue()))
+
+
+def through_ipc(table: pa.Table) -> pa.Table:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def frame_and_back(table: pa.Table) -> Any:
+    return to_pandas(peeked_messages(table))
+
+
+WAYS: dict[str, Callable[[pa.Table], Any]] = {
+    "arrow": lambda table: table,
+    "record batch": lambda table: table.combine_chunks().to_batches()[0],
+    "ipc": through_ipc,
+    "parquet": through_parquet,
+    "pandas": frame_and_back,
+    "rows": lambda table: table.to_pylist(),
+    "records": lambda table: frame_and_back(table).to_dict("records"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=40)
+@given(sent=st.lists(any_peeked(), min_size=1, max_size=3))
+def test_messages_come_back_to_be_sent(way: str, sent: list[PeekedMessage]) -> None:
+    found = list(messages_from(WAYS[way](to_arrow(sent))))
+    assert [differences(*pair) for pair in zip(found, sent, strict=True)] == [{}] * len(sent)
+    assert {type(message) for message in found} == {Message}
+
+
+@pytest.mark.parametrize("way", ["arrow", "ipc", "parquet"])
+@settings(max_examples=40)
+@given(sent=st.lists(any_peeked(), max_size=3))
+def test_peeked_messages_come_back_with_what_the_service_set(way: str, sent: list[PeekedMessage]) -> None:
+    found = peeked_messages(WAYS[way](to_arrow(sent)))
+    assert [differences(*pair) for pair in zip(found, sent, strict=True)] == [{}] * len(sent)
+    for name in SET_BY_THE_SERVICE:
+        assert [getattr(message, name) for message in found] == [getattr(message, name) for message in sent]
+
+
+@settings(max_examples=40)
+@given(st.lists(any_peeked(), min_size=1, max_size=3))
+def test_records_of_a_frame_hold_what_the_service_set(sent: list[PeekedMessage]) -> None:
+    rows: list[Any] = to_pandas(sent).to_dict("records")
+    found = [peeked_from_row(row) for row in rows]
+    assert [differences(*pair) for pair in zip(found, sent, strict=True)] == [{}] * len(sent)
+    for name in SET_BY_THE_SERVICE:
+        assert [getattr(message, name) for message in found] == [getattr(message, name) for message in sent]
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+@given(data=st.data())
+def test_a_property_of_every_type_comes_back_through_pandas(name: str, data: st.DataObject) -> None:
+    value = data.draw(PRIMITIVES[name])
+    (found,) = messages_from(to_pandas([Message(application_properties={"p": value})]))
+    assert same_value(found.application_properties["p"], value)
+
+
+@given(st.lists(messages(), max_size=3))
+def test_messages_themselves_are_sent_as_they_are(sent: list[Message]) -> None:
+    for given_messages in (sent, tuple(sent), iter(sent)):
+        assert all(found is message for found, message in zip(messages_from(given_messages), sent, strict=True))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(body=b"\xff" * 262_144),
+        Message(body=b""),
+        Message.of_value("é" * 131_072),
+        Message.of_sequence([1] * 10_000, []),
+        Message(application_properties={"p" * 60_000: "v" * 60_000, "": ""}),
+        Message(subject="\x00\x1b🚚", message_id=""),
+        Message(time_to_live=timedelta.max // timedelta(milliseconds=1) * timedelta(milliseconds=1)),
+        Message(application_properties={"ResubmitCount": ULong(2**64 - 1)}),
+        Message(scheduled_enqueue_time=datetime.max.replace(tzinfo=UTC)),
+        Message(scheduled_enqueue_time=datetime.min.replace(tzinfo=UTC)),
+    ],
+    ids=range(10),
+)
+def test_what_is_large_empty_or_odd_comes_back(message: Message) -> None:
+    for data in (to_arrow([message]), to_pandas([message])):
+        (found,) = messages_from(data)
+        assert differences(found, message) == {}
+
+
+def test_all_columns_have_their_types() -> None:
+    assert arrow_schema().names == [column.name for column in COLUMNS]
+    assert to_arrow([]).schema == to_arrow([Message()]).schema == arrow_schema()
+    frame = to_pandas([PeekedMessage(entity=EntityAddress("orders"), sequence_number=2**53 + 1), Message()])
+    assert frame["sequence_number"].tolist() == [2**53 + 1, pd.NA]
+    assert str(frame["enqueued_time"].dtype) == "datetime64[us, UTC]"
+    assert to_pandas([]).columns.tolist() == arrow_schema().names
+
+
+def test_a_changed_frame_is_sent_as_changed() -> None:
+    frame = to_pandas([Message(body=b"a", subject="x", application_properties={"n": Long(1)}), Message(body=b"b")])
+    frame["subject"] = ["fixed", None]
+    frame = frame[frame["subject"].notna()].assign(time_to_live_ms=60_000)
+    (found,) = messages_from(frame)
+    expected = Message(
+        body=b"a", subject="fixed", time_to_live=timedelta(minutes=1), application_properties={"n": Long(1)}
+    )
+    assert differences(found, expected) == {}
+
+
+# ------------------------------------------------------------------ what users have
+
+
+def test_texts_and_bytes_are_bodies() -> None:
+    assert list(messages_from("é")) == [Message(body="é".encode())]
+    assert list(messages_from(b"a")) == [Message(body=b"a")]
+    assert list(messages_from(["a", b"b", Message(body=b"c")])) == [
+        Message(body=b"a"),
+        Message(body=b"b"),
+        Message(body=b"c"),
+    ]
+    assert list(messages_from(pd.Series(["a", "b"]))) == [Message(body=b"a"), Message(body=b"b")]
+
+
+def test_a_row_is_a_message() -> None:
+    (found,) = messages_from({"body_text": "é", "subject": "s", "carrier": "UA"})
+    assert found == Message(body="é".encode(), subject="s")
+    (found,) = messages_from({"message_id": "m"})
+    assert found == Message(message_id="m")
+    assert list(messages_from([])) == list(messages_from({}))[:0]
+
+
+CONTENT = {"carrier": "UA", "flights": 3, "é": None, "late": 2.5, "at": datetime(2024, 1, 1, tzinfo=UTC)}
+JSON = '{"carrier": "UA", "flights": 3, "é": null, "late": 2.5, "at": "2024-01-01T00:00:00+00:00"}'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [[CONTENT], pd.DataFrame([CONTENT]), pa.Table.from_pylist([CONTENT]), pa.RecordBatch.from_pylist([CONTENT])],
+    ids=["rows", "pandas", "arrow", "batch"],
+)
+def test_rows_without_a_body_become_json(data: Any) -> None:
+    (found,) = messages_from(data)
+    assert found == Message(body=JSON.encode(), content_type="application/json")
+
+
+def test_message_columns_beside_the_content_are_taken_as_such() -> None:
+    frame = pd.DataFrame({"carrier": ["UA", "AA"], "subject": ["x", None], "content_type": ["a/b", "a/b"]})
+    assert list(messages_from(frame)) == [
+        Message(body=b'{"carrier": "UA"}', subject="x", content_type="a/b"),
+        Message(body=b'{"carrier": "AA"}', content_type="a/b"),
+    ]
+
+
+def test_values_that_json_does_not_have_are_texts() -> None:
+    row = {"id": UUID(int=1), "price": Decimal("1.50"), "raw": b"\xff", "day": date(2024, 1, 2), "at": time(3, 4)}
+    (found,) = messages_from([row])
+    assert json.loads(found.body) == {
+        "id": str(UUID(int=1)),
+        "price": "1.50",
+        "raw": "/w==",
+        "day": "2024-01-02",
+        "at": "03:04:00",
+    }
+
+
+def test_what_is_missing_in_a_frame_is_null() -> None:
+    frame = pd.DataFrame({"n": [1.0, math.nan], "t": [pd.Timestamp("2024-01-01"), pd.NaT], "s": ["x", None]})
+    assert [json.loads(found.body) for found in messages_from(frame)] == [
+        {"n": 1.0, "t": "2024-01-01T00:00:00", "s": "x"},
+        {"n": None, "t": None, "s": None},
+    ]
+
+
+class Unsendable:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (5, "cannot be made of int"),
+        (None, "cannot be made of NoneType"),
+        (Unsendable(), "cannot be made of Unsendable: give messages, texts, bytes, rows, a pandas frame or an Arrow"),
+        ([5], "A message cannot be made of int"),
+        ([None], "A message cannot be made of NoneType"),
+        ([{"n": math.inf}], "cannot be sent as JSON"),
+        ([{"n": math.nan}], "cannot be sent as JSON"),
+        (pd.DataFrame({"n": [math.inf]}), "cannot be sent as JSON"),
+        (pd.DataFrame({"subject": [5]}), "The column 'subject' cannot be sent"),
+        (pd.DataFrame({"mixed": ["a", 5]}), "The column 'mixed' cannot be sent"),
+        (pd.DataFrame({"time_to_live_ms": ["soon"]}), "The column 'time_to_live_ms' cannot be sent"),
+        (pd.DataFrame({"application_properties": [{"a": 1}]}), "The column 'application_properties' cannot be sent"),
+        ([{"body": 5}], "The column body holds bytes or text"),
+        ([{"body": "x", "body_type": "json"}], "body_type holds data or value or sequence"),
+    ],
+    ids=range(14),
+)
+def test_what_cannot_be_sent_is_refused_with_a_reason(data: Any, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        list(messages_from(data))
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    row: dict[str, Any] = {"carrier": "UA"}
+    row["self"] = row
+    with pytest.raises(ConfigurationError, match="cannot be sent as JSON"):
+        list(messages_from([row]))
+
+
+def test_an_iterator_is_pulled_as_messages_are_needed() -> None:
+    pulled: list[int] = []
+
+    def source() -> Iterator[str]:
+        for number in range(10):
+            pulled.append(number)
+            yield str(number)
+
+    found = messages_from(source())
+    assert pulled == []
+    assert [next(found).body, next(found).body] == [b"0", b"1"]
+    assert pulled == [0, 1]
+
+
+def test_a_body_type_travels_with_its_bytes() -> None:
+    (found,) = messages_from(to_pandas([Message.of_value({"a": [ULong(1)]})]))
+    assert found.body_type is BodyType.VALUE
+    assert same_value(found.body_value, {"a": [ULong(1)]})
