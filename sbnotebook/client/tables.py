@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sbnotebook.model import Message, Report
+from sbnotebook.model import Message, MessageState, Report
 from sbnotebook.settlement.plan import Change, Preview
 
 __all__ = [
@@ -31,7 +31,12 @@ _MAX_CELL: Final = 120
 _MAX_FAILURES: Final = 20
 _CONTEXT: Final = 24
 """Characters shown around what an edit changes in a long value."""
-_CSS: Final = "text-align:left;vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;max-width:32em"
+_SHORT: Final = 28
+"""Characters that stay on their line; a time is one of them."""
+_SHORT_CSS: Final = "text-align:left;vertical-align:top;white-space:pre"
+_LONG_CSS: Final = (
+    "text-align:left;vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;min-width:12em;max-width:32em"
+)
 _COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
@@ -142,10 +147,14 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def _used(columns: Sequence[str], items: Sequence[object]) -> tuple[list[str], list[list[Any]]]:
-    """The columns in which at least one item has a value, and the items as rows of these."""
+    """The columns in which at least one item has something to say, and the items as rows of these."""
     values = [[getattr(item, name, None) for name in columns] for item in items]
-    used = [index for index in range(len(columns)) if any(row[index] not in (None, "") for row in values)]
+    used = [index for index in range(len(columns)) if any(_says_something(row[index]) for row in values)]
     return [columns[index] for index in used], [[row[index] for index in used] for row in values]
+
+
+def _says_something(value: Any) -> bool:
+    return value not in (None, "", 0) and value is not MessageState.ACTIVE
 
 
 def _changes(changes: Sequence[Change]) -> tuple[list[str], list[list[Any]]]:
@@ -186,7 +195,8 @@ def _caption(messages: Sequence[Message], where_from: str, max_rows: int) -> str
 
 
 def _html_cell(value: Any) -> str:
-    return f'<td style="{_CSS}">{html.escape(printable(_cell(value), keep=_LINES_AND_TABS))}</td>'
+    text = printable(_cell(value), keep=_LINES_AND_TABS)
+    return f'<td style="{_SHORT_CSS if len(text) <= _SHORT else _LONG_CSS}">{html.escape(text)}</td>'
 
 
 def _cell(value: Any) -> str:
