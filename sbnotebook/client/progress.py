@@ -22,7 +22,7 @@ def bar(what: str, total: int | None, *, shown: bool = True) -> Generator[Progre
         total: how many messages there are, None when that is not known.
         shown: False for no bar at all.
     """
-    # Where output goes to a file, a bar would only fill it with lines; a notebook's kernel draws one without a terminal.
+    # In a file a bar would only be many lines; a notebook's kernel draws one although it has no terminal.
     if not shown or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         yield None
         return

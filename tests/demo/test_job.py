@@ -67,7 +67,16 @@ def test_a_killed_emulator_loses_no_flight_that_was_confirmed(tmp_path: Path) ->
 
 
 def test_the_demo_accounts_for_every_message(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from sbnotebook.cli import main; main()", "demo", "--messages", "1500", "--data-dir", str(tmp_path / "d")]
+    command = [
+        sys.executable,
+        "-c",
+        "from sbnotebook.cli import main; main()",
+        "demo",
+        "--messages",
+        "1500",
+        "--data-dir",
+        str(tmp_path / "d"),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stdout[-3_000:] + ended.stderr[-3_000:]
     assert "Nothing is lost and nothing is doubled." in ended.stdout
