@@ -12,6 +12,7 @@ __all__ = ["duration"]
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_LONGEST: Final = 60
 
 
 def duration(text: str | float | timedelta) -> timedelta:
@@ -33,7 +34,7 @@ def duration(text: str | float | timedelta) -> timedelta:
 
 
 def _parse(text: str) -> timedelta:
-    parts = _PART.findall(text)
+    parts = _PART.findall(text) if len(text) <= _LONGEST else []
     if not parts or _PART.sub("", text).strip():
         raise ValueError(text)
     return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sbnotebook.client.durations import duration
+from sbnotebook.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("5m", timedelta(minutes=5)),
+        ("1h30m", timedelta(minutes=90)),
+        ("2d", timedelta(days=2)),
+        ("250ms", timedelta(milliseconds=250)),
+        ("1.5h", timedelta(minutes=90)),
+        (" 1 H 30 M ", timedelta(minutes=90)),
+        ("0s", timedelta(0)),
+        ("1m1m", timedelta(minutes=2)),
+    ],
+)
+def test_durations_are_read_as_users_write_them(text: str, expected: timedelta) -> None:
+    assert duration(text) == expected
+
+
+def test_a_number_is_seconds() -> None:
+    assert duration(90) == duration(90.0) == timedelta(seconds=90)
+
+
+def test_a_duration_stays_one() -> None:
+    delay = timedelta(hours=1)
+    assert duration(delay) is delay
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "5",
+        "m",
+        "5 minutes",
+        "5m later",
+        "-5m",
+        "1h, 30m",
+        "5mm",
+        ".5m",
+        "5..5m",
+        "1e3s",
+        "9" * 400 + "d",
+        "soon",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not a duration: write 90s, 5m, 1h30m or 2d"):
+        duration(text)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300], ids=str)
+def test_a_number_beyond_all_time_is_refused(number: float) -> None:
+    with pytest.raises(ConfigurationError, match="is not a duration"):
+        duration(number)
+
+
+@given(st.text() | st.text(alphabet="0123456789.smhd ", max_size=12))
+@example("9" * 100_000)
+@example("1s" * 100_000)
+def test_any_text_is_a_duration_or_refused(text: str) -> None:
+    try:
+        found = duration(text)
+    except ConfigurationError as error:
+        found = error
+    assert isinstance(found, timedelta) or len(str(found)) < 250
+
+
+@given(st.integers(0, 10**9), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
+def test_parts_are_added_up(days: int, hours: int, minutes: int, seconds: int) -> None:
+    expected = timedelta(days=days % 10**6, hours=hours, minutes=minutes, seconds=seconds)
+    assert duration(f"{days % 10**6}d{hours}h{minutes}m{seconds}s") == expected
