@@ -28,6 +28,7 @@ __all__ = [
 
 MAX_ROWS: Final = 50
 _MAX_CELL: Final = 120
+_TEXT_WIDTH: Final = 140
 _MAX_FAILURES: Final = 20
 _CONTEXT: Final = 24
 """Characters shown around what an edit changes in a long value."""
@@ -67,23 +68,47 @@ def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: s
     return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def text_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> str:
-    """Rows as a text table without control characters."""
+def text_table(
+    headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "", *, one_line: bool = False
+) -> str:
+    """Rows as a text table without control characters.
+
+    Args:
+        headers: the columns' names.
+        rows: the cells.
+        caption: stands above the table.
+        one_line: cut long cells, so that each row is one line.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    cells = [list(headers), *([printable(_cell(value)) for value in row] for row in rows)]
+    first, *others = _cut_to_one_line(cells) if one_line else cells
     table = Table()
-    for name in headers:
+    for name in first:
         table.add_column(Text(name), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(_cell(value))) for value in row))
+    for row in others:
+        table.add_row(*map(Text, row))
     # Not for Jupyter, where capturing would still show an empty output.
-    console = Console(width=140, color_system=None, force_terminal=False, force_jupyter=False)
+    console = Console(width=_TEXT_WIDTH, color_system=None, force_terminal=False, force_jupyter=False)
     with console.capture() as captured:
         console.print(table)
     # Above the table and not its title, which would be broken at the table's width.
     return f"{printable(caption)}\n{captured.get()}".strip()
+
+
+def _cut_to_one_line(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Rows in which the long columns share what the short ones leave of the line."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    long = [width > _SHORT for width in widths]
+    taken = sum(0 if is_long else width for width, is_long in zip(widths, long, strict=True))
+    room = (_TEXT_WIDTH - 1 - taken - 3 * len(widths)) // max(1, sum(long))
+    limits = [max(room, _SHORT // 2) if is_long else width for width, is_long in zip(widths, long, strict=True)]
+    return [
+        [cell if len(cell) <= limit else f"{cell[: limit - 1]}…" for cell, limit in zip(row, limits, strict=True)]
+        for row in rows
+    ]
 
 
 def messages_html(messages: Sequence[Message], where_from: str = "", max_rows: int = MAX_ROWS) -> str:
@@ -95,7 +120,7 @@ def messages_html(messages: Sequence[Message], where_from: str = "", max_rows: i
 def messages_text(messages: Sequence[Message], where_from: str = "", max_rows: int = 20) -> str:
     """Messages as a text table of the columns that say something, the first rows only."""
     headers, rows = _used(_COLUMNS, messages[:max_rows])
-    return text_table(headers, rows, _caption(messages, where_from, max_rows))
+    return text_table(headers, rows, _caption(messages, where_from, max_rows), one_line=True)
 
 
 def preview_html(preview: Preview) -> str:
@@ -112,7 +137,7 @@ def preview_text(preview: Preview) -> str:
     """What a plan would do, as text: the sentence, the first messages, and what an edit changes in them."""
     parts = [f"Plan: {printable(preview.sentence)}"]
     if preview.messages:
-        parts.append(text_table(*_used(_COLUMNS, preview.messages), "The first messages"))
+        parts.append(text_table(*_used(_COLUMNS, preview.messages), "The first messages", one_line=True))
     if preview.changes:
         parts.append(text_table(*_changes(preview.changes), "What the edit changes in them"))
     return "\n".join(parts)
@@ -202,5 +227,9 @@ def _html_cell(value: Any) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    text = value.isoformat(sep=" ", timespec="seconds") if isinstance(value, datetime) else str(value)
+    text = (
+        value.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+        if isinstance(value, datetime)
+        else str(value)
+    )
     return text if len(text) <= _MAX_CELL else f"{text[:_MAX_CELL]}… ({len(text):,} characters)"
