@@ -1,0 +1,16 @@
+"""Lets Spark find ``format("servicebus")`` by itself.
+
+Spark imports every module named ``pyspark_*`` at the first look-up of a data source, whosever it is, and registers
+the ``DefaultSource`` in it. So this must be quick, and must not fail.
+
+Source: PySpark documentation, "Python Data Source API"; ``pyspark.sql.worker.lookup_data_sources``.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+__all__ = ["DefaultSource"]
+
+with suppress(ImportError):  # whoever looks for another source must not fail for this one
+    from sbnotebook.spark.source import ServiceBusDataSource as DefaultSource

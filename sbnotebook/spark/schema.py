@@ -1,0 +1,83 @@
+"""The message columns as Spark sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.schema import COLUMNS, Column, ColumnType
+
+if TYPE_CHECKING:
+    from sbnotebook.model import PeekedMessage
+
+__all__ = ["MessageBatches", "message_schema"]
+
+_TYPES: Final[dict[ColumnType, DataType]] = {
+    ColumnType.STRING: StringType(),
+    ColumnType.INT: IntegerType(),
+    ColumnType.LONG: LongType(),
+    ColumnType.TIMESTAMP: TimestampType(),
+    ColumnType.BINARY: BinaryType(),
+    ColumnType.STRING_MAP: MapType(StringType(), StringType()),
+}
+_COLUMNS: Final = {column.name: column for column in COLUMNS}
+_SHOWN: Final = 80
+
+
+def message_schema() -> StructType:
+    """All message columns, in their order; each can be null.
+
+    Example:
+        >>> message_schema()["sequence_number"].dataType.simpleString()
+        'bigint'
+    """
+    return StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
+
+
+class MessageBatches:
+    """Makes Arrow batches of messages, with the columns that are asked for.
+
+    Args:
+        schema: all message columns, or those of them that the user wants.
+
+    Raises:
+        ConfigurationError: there is no such column, or it has another type.
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        self._columns = [_column(field) for field in schema.fields]
+        # Spark compares what it is given with this very schema.
+        self._schema: Any = to_arrow_schema(schema, timezone="UTC")
+
+    def of(self, messages: Sequence[PeekedMessage]) -> pa.RecordBatch:
+        """The messages as one batch."""
+        arrays: list[Any] = [
+            pa.array([column.read(message) for message in messages], type=field.type)
+            for column, field in zip(self._columns, self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _column(field: StructField) -> Column:
+    column = _COLUMNS.get(field.name)
+    if column is None:
+        raise ConfigurationError(f"There is no message column {field.name[:_SHOWN]!r}: {', '.join(_COLUMNS)}.")
+    if field.dataType != _TYPES[column.type] or not field.nullable:
+        kind = _TYPES[column.type].simpleString()
+        raise ConfigurationError(f"The message column {field.name} is a {kind} that can be null.")
+    return column

@@ -1,0 +1,66 @@
+"""Errors without secrets: Spark shows the text of an error to the user and keeps it in its event log."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Final
+
+from sbnotebook.errors import SbNotebookError
+from sbnotebook.settlement.connection import scrub
+
+__all__ = ["in_words", "scrubbed", "secrets_of"]
+
+_MAX_TEXT: Final = 1000
+_SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})
+
+
+def secrets_of(target: str) -> tuple[str, ...]:
+    """What must not be shown of a target: the connection string and the keys in it, the longest first.
+
+    Example:
+        >>> secrets_of("Endpoint=sb://n/;SharedAccessKeyName=k;SharedAccessKey=abc=")[-1]
+        'abc'
+        >>> secrets_of("emulator")
+        ()
+    """
+    parts = [part.partition("=") for part in target.split(";")]
+    # Without the padding, which is cut off easily; what is left of it says nothing.
+    keys = [value.strip().rstrip("=") for name, _, value in parts if name.strip().lower() in _SECRET_PARTS]
+    found = [target, *keys] if "=" in target else keys
+    return tuple(sorted((text for text in found if text), key=len, reverse=True))
+
+
+@contextmanager
+def scrubbed(secrets: Iterable[str] = ()) -> Generator[None]:
+    """Let errors out of the block without secrets and without the errors that caused them.
+
+    An error of sbnotebook's own stays what it is, any other is named in the text.
+
+    Args:
+        secrets: texts that are taken out wherever they stand; what looks like a key is, too.
+
+    Raises:
+        SbNotebookError: in the place of any error of another kind.
+    """
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 (whatever it is, it ends in Spark's event log)
+        raise _clean(error, secrets) from None
+
+
+def in_words(error: BaseException) -> str:
+    """The text of an error, with the name of its kind where it is not one of sbnotebook's own."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(error, SbNotebookError):
+        return str(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:_MAX_TEXT]}"  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _clean(error: Exception, secrets: Iterable[str]) -> SbNotebookError:
+    text = in_words(error)
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    text = scrub(text)
+    return error if isinstance(error, SbNotebookError) and text == str(error) else SbNotebookError(text)

@@ -1,0 +1,107 @@
+"""One local Spark session and one emulator for all tests of this folder."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.settlement import Connection
+from sbnotebook.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SECRET = "c3VwZXJzZWNyZXQta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="
+
+
+@pytest.fixture(scope="session")
+def shared_emulator() -> Iterator[RunningEmulator]:
+    with running() as emulator:
+        yield emulator
+
+
+@pytest.fixture(scope="session")
+def secret() -> str:
+    """The key in the connection string: the emulator takes any."""
+    return SECRET
+
+
+@pytest.fixture(scope="session")
+def connection_string(shared_emulator: RunningEmulator) -> str:
+    own = shared_emulator.connection_string
+    parts = ["SharedAccessKey=" + SECRET if part.startswith("SharedAccessKey=") else part for part in own.split(";")]
+    return ";".join(parts)
+
+
+@pytest.fixture(scope="session")
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path, connection_string: str) -> Iterator[SparkSession]:
+    """The session that sbnotebook makes; Java's environment and event log are fixed when it starts."""
+    settings = {
+        "spark.driver.memory": "600m",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": event_log.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
+        environment.setenv("SBNOTEBOOK_TESTS_TARGET", connection_string)
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+            environment.setenv(name, os.environ.get(name, ""))  # session sets them; they are put back
+        spark = session(said.append)
+    assert len(said) == 1
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture(scope="session")
+def namespace(connection_string: str) -> Iterator[Namespace]:
+    with Namespace(Target(Connection(connection_string), "a test")) as namespace:
+        yield namespace
+
+
+@pytest.fixture
+def queue(namespace: Namespace) -> str:
+    """A new queue's name."""
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    namespace.create_queue(name)
+    return name
+
+
+@pytest.fixture
+def read(spark: SparkSession, connection_string: str) -> Callable[..., DataFrame]:
+    """Makes a frame of an entity, with options."""
+
+    def read(entity: str, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = spark.read.format("servicebus").option("connectionString", connection_string)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.options(entity=entity, **options).load()
+
+    return read
+
+
+@pytest.fixture
+def write(connection_string: str) -> Callable[..., None]:
+    """Sends a frame to an entity, with options."""
+
+    def write(frame: DataFrame, entity: str, *, mode: str = "append", **options: Any) -> None:
+        writer = frame.write.format("servicebus").option("connectionString", connection_string)
+        writer.options(entity=entity, **options).mode(mode).save()
+
+    return write

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
+from sbnotebook.model import EntityAddress, MessageState
+from sbnotebook.spark.options import NamespaceTarget, ReadOptions, WriteOptions
+
+KEY = "bXkta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="
+CONNECTION_STRING = f"Endpoint=sb://name.servicebus.windows.net/;SharedAccessKeyName=reader;SharedAccessKey={KEY}"
+GIVEN = {"entity": "orders", "connectionString": CONNECTION_STRING}
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    options = ReadOptions.parse(GIVEN)
+    assert options == ReadOptions(entity=EntityAddress("orders"), namespace=NamespaceTarget(CONNECTION_STRING))
+    assert (options.from_sequence_number, options.to_sequence_number, options.partitions) == (1, None, 1)
+    assert WriteOptions.parse(GIVEN).max_in_flight == 10
+
+
+def test_all_options_are_read_in_any_spelling() -> None:
+    reading = {"FROMSEQUENCENUMBER": "5", "tosequencenumber": "90", "Partitions": " 4 ", "state": "Deferred"}
+    assert ReadOptions.parse({**GIVEN, **reading}) == ReadOptions(
+        entity=EntityAddress("orders"),
+        namespace=NamespaceTarget(CONNECTION_STRING),
+        from_sequence_number=5,
+        to_sequence_number=90,
+        partitions=4,
+        state=MessageState.DEFERRED,
+    )
+    writing = WriteOptions.parse({**GIVEN, "maxInFlight": "3", "batchSize": "1", "rate": "2.5"})
+    assert (writing.max_in_flight, writing.batch_size, writing.rate) == (3, 1, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"entity": ""}, r"The entity is missing"),
+        ({"maxMesages": "1"}, r"There is no option 'maxmesages' here; there are entity, .*maxMessages"),
+        ({"maxInFlight": "1"}, r"There is no option 'maxinflight'"),
+        ({"maxMessages": "ten"}, r"maxMessages is a whole number, 1 or more, not 'ten'"),
+        ({"maxMessages": "0"}, r"maxMessages is a whole number"),
+        ({"maxMessages": "9" * 5000}, r"maxMessages is a whole number"),
+        ({"partitions": "1001"}, r"partitions is a whole number, 1 or at most 1,000, not '1001'"),
+        ({"fromSequenceNumber": "-1"}, r"fromSequenceNumber is a whole number"),
+        ({"fromSequenceNumber": "9223372036854775808"}, r"fromSequenceNumber is a whole number"),
+        ({"fromSequenceNumber": "9", "toSequenceNumber": "8"}, r"toSequenceNumber is not before"),
+        ({"maxMessages": "5", "partitions": "2"}, r"maxMessages holds for one partition only"),
+        ({"state": "gone"}, r"state is active or deferred or scheduled, not 'gone'"),
+        ({"target": "emulator"}, r"Give exactly one of the options connectionString, secret.connectionString"),
+        ({"connectionString": ""}, r"Give exactly one of the options"),
+        ({"connectionString": "name.servicebus.windows.net"}, r"connectionString holds a whole connection string"),
+        ({"connectionString": "Endpoint=sb://name"}, r"The connection string must hold"),
+    ],
+)
+def test_a_wrong_option_of_a_read_is_refused_in_a_sentence(wrong: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as refusal:
+        ReadOptions.parse({**GIVEN, **wrong})
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"entity": "orders/$dlq"}, r"Messages cannot be sent to orders/\$dlq"),
+        ({"entity": "events/subscriptions/audit"}, r"Messages cannot be sent to events/subscriptions/audit"),
+        ({"partitions": "2"}, r"There is no option 'partitions'"),
+        ({"rate": "0"}, r"rate is a number of messages a second above 0, not '0'"),
+        ({"rate": "nan"}, r"rate is a number"),
+        ({"rate": "fast"}, r"rate is a number .* not 'fast'"),
+        ({"maxInFlight": "0"}, r"maxInFlight is a whole number"),
+    ],
+)
+def test_a_wrong_option_of_a_write_is_refused_in_a_sentence(wrong: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        WriteOptions.parse({**GIVEN, **wrong})
+
+
+@pytest.mark.parametrize("name", ["connectionString", "secret.connectionString", "target"])
+def test_a_connection_string_may_come_under_these_names(name: str) -> None:
+    connection = ReadOptions.parse({"entity": "orders", name: CONNECTION_STRING}).namespace.connection()
+    assert (connection.host, connection.connection_string) == ("name.servicebus.windows.net", CONNECTION_STRING)
+
+
+def test_a_host_name_goes_with_a_credential() -> None:
+    given = {"entity": "orders", "fullyQualifiedNamespace": "name.servicebus.windows.net"}
+    connection = ReadOptions.parse(given).namespace.connection()
+    assert connection.host == "name.servicebus.windows.net"
+    assert connection.credential is not None
+    with pytest.raises(ConfigurationError, match="fullyQualifiedNamespace a host name"):
+        ReadOptions.parse({"entity": "orders", "fullyQualifiedNamespace": CONNECTION_STRING})
+
+
+def test_a_variable_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"entity": "orders", "target": "env:TARGET_OF_A_TEST"}
+    monkeypatch.delenv("TARGET_OF_A_TEST", raising=False)
+    with pytest.raises(ConfigurationError, match="TARGET_OF_A_TEST: set it before the Spark session starts"):
+        ReadOptions.parse(given)
+    monkeypatch.setenv("TARGET_OF_A_TEST", CONNECTION_STRING)
+    assert ReadOptions.parse(given).namespace == NamespaceTarget(CONNECTION_STRING)
+    monkeypatch.setenv("TARGET_OF_A_TEST", "env:TARGET_OF_A_TEST")
+    with pytest.raises(ConfigurationError, match="TARGET_OF_A_TEST"):
+        ReadOptions.parse(given)
+
+
+def test_they_can_be_pickled_and_show_no_secret() -> None:
+    for options in (ReadOptions.parse(GIVEN), WriteOptions.parse(GIVEN)):
+        assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 (as Spark does it)
+        assert KEY not in repr(options)
+
+
+def test_a_connection_string_in_the_wrong_place_is_not_repeated() -> None:
+    for name in ("entity", "maxMessages", "state"):
+        with pytest.raises(ConfigurationError) as refusal:
+            ReadOptions.parse({**GIVEN, name: CONNECTION_STRING})
+        assert KEY[:8] not in str(refusal.value)
+    with pytest.raises(InvalidEntityAddressError):  # where nothing was taken out, the error stays what it is
+        ReadOptions.parse({**GIVEN, "entity": "orders/$nothing"})

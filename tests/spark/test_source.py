@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+Read = Callable[..., DataFrame]
+Write = Callable[..., None]
+
+
+def run(code: str) -> str:
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_spark_finds_it_by_itself(spark: SparkSession, connection_string: str, queue: str) -> None:
+    fresh = spark.newSession()  # where nothing was registered by hand
+    reader = fresh.read.format("servicebus").options(entity=queue)
+    assert reader.option("secret.connectionString", connection_string).load().count() == 0
+
+
+def test_looking_for_another_source_is_not_slowed_down() -> None:
+    code = """
+import sys, pyspark.sql.datasource
+before = set(sys.modules)
+import pyspark_servicebus
+print(pyspark_servicebus.DefaultSource.name(), *{name.partition(".")[0] for name in set(sys.modules) - before})
+"""
+    name, *loaded = run(code).split()
+    assert name == "servicebus"
+    assert not {"azure", "aiohttp", "anyio", "duckdb", "pandas", "pyarrow", "IPython"} & set(loaded)
+
+
+def test_looking_for_another_source_does_not_fail_where_ours_cannot_be_loaded() -> None:
+    hidden = "import sys; sys.modules['sbnotebook'] = None; import pyspark_servicebus"
+    assert run(f"{hidden}; print(hasattr(pyspark_servicebus, 'DefaultSource'))") == "False"
+
+
+def test_no_secret_is_in_a_plan_an_error_or_the_event_log(
+    read: Read,
+    write: Write,
+    spark: SparkSession,
+    connection_string: str,
+    queue: str,
+    secret: str,
+    event_log: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    rows = spark.range(3)
+    write(rows, queue)
+    read(queue).explain(extended=True)
+
+    wrong = secret.rstrip("=")  # the key where the service's errors repeat it
+    attempts = {
+        "options": lambda: read(connection_string),
+        "number": lambda: read(queue, maxMessages=connection_string),
+        "planner": lambda: read(wrong, partitions=2).count(),
+        "reader": lambda: read(wrong).count(),
+        "writer's options": lambda: write(rows, connection_string),
+        "writer": lambda: write(rows, wrong),
+    }
+    texts: dict[str, str] = {}
+    for name, attempt in attempts.items():
+        with pytest.raises(PySparkException) as failure:
+            attempt()
+        error: BaseException | None = failure.value
+        while error is not None:
+            texts[name] = texts.get(name, "") + repr(error) + str(error)
+            error = error.__cause__ or error.__context__
+    spark.sparkContext.parallelize([0]).count()  # what the event log holds is written by now
+
+    logged = "".join(path.read_text() for path in event_log.rglob("*") if path.is_file())
+    shown = capfd.readouterr().out + "".join(texts.values())
+    assert "MessagingEntityNotFoundError" in texts["reader"]
+    assert "MessagingEntityNotFoundError" in texts["planner"]
+    assert "MessagingEntityNotFoundError" in logged, "the log is the one that failures are written to"
+    assert wrong not in shown
+    assert wrong not in logged
