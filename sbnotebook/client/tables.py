@@ -36,7 +36,7 @@ _SHORT: Final = 28
 """Characters that stay on their line; a time is one of them."""
 _SHORT_CSS: Final = "text-align:left;vertical-align:top;white-space:pre"
 _LONG_CSS: Final = (
-    "text-align:left;vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;min-width:12em;max-width:32em"
+    "text-align:left;vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;min-width:26em;max-width:32em"
 )
 _COLUMNS: Final = (
     "sequence_number",
