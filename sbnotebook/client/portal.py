@@ -73,17 +73,28 @@ def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
         args: its arguments.
     """
     ended = threading.Event()
+    scope: anyio.CancelScope | None = None
 
     async def until_the_end() -> T:
+        nonlocal scope
         try:
-            return await function(*args)
+            with anyio.CancelScope() as scope:
+                return await function(*args)
+            raise RuntimeError("It was interrupted.")
         finally:
             ended.set()
 
-    future = portal().start_task_soon(until_the_end)
+    def stop() -> None:
+        # The loop takes its work in turn: what did not begin before this never will.
+        if scope is None:
+            ended.set()
+        else:
+            scope.cancel()
+
+    way_in = portal()
     try:
-        return future.result()
+        return way_in.start_task_soon(until_the_end).result()
     except KeyboardInterrupt:
-        future.cancel()
+        way_in.call(stop)
         ended.wait(_CLEAN_UP)
         raise

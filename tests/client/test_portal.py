@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from sbnotebook.client.portal import portal, run
@@ -37,4 +41,55 @@ def test_the_child_of_a_fork_has_a_loop_of_its_own() -> None:
         os._exit(0 if run(thread_name) == "sbnotebook" else 1)
     _, status = os.waitpid(child, 0)
     assert status == 0
+    assert run(thread_name) == "sbnotebook"
+
+
+def test_it_works_inside_of_a_running_loop() -> None:
+    # A notebook's kernel has a loop that runs in the thread that runs the cells.
+    async def cell() -> str:
+        return run(thread_name)
+
+    assert asyncio.run(cell()) == "sbnotebook"
+
+
+def test_many_threads_share_the_one_loop() -> None:
+    async def loop() -> int:
+        return id(asyncio.get_running_loop())
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(run, [loop] * 50))
+    assert len(set(found)) == 1
+
+
+def test_arguments_are_passed_on() -> None:
+    async def add(one: int, other: int) -> int:
+        return one + other
+
+    assert run(add, 2, 3) == 5
+
+
+def test_the_background_loop_cannot_wait_for_itself() -> None:
+    async def nested() -> None:
+        run(thread_name)
+
+    with pytest.raises(RuntimeError, match="event loop thread"):
+        run(nested)
+
+
+def test_an_interrupt_cancels_the_work_and_waits_for_its_end() -> None:
+    seen: list[str] = []
+
+    async def work() -> None:
+        seen.append("began")
+        os.kill(os.getpid(), signal.SIGINT)  # as the notebook's stop button does
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.lowlevel.checkpoint()
+                seen.append("gave back what it held")
+
+    with pytest.raises(KeyboardInterrupt):
+        run(work)
+    assert seen == ["began", "gave back what it held"]
     assert run(thread_name) == "sbnotebook"

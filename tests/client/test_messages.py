@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.client.frames import messages_from, peeked_messages
+from sbnotebook.client.messages import Messages
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.testing.comparison import differences
+from sbnotebook.testing.strategies import peeked_messages as any_peeked
+
+ORDERS = EntityAddress("orders")
+
+
+def peeked(number: int, **fields: Any) -> PeekedMessage:
+    return PeekedMessage(entity=ORDERS, sequence_number=number, **fields)
+
+
+THREE = Messages([peeked(1, subject="a"), peeked(2, subject="b"), peeked(3, subject="a")], where_from="orders")
+
+
+@given(st.lists(any_peeked(), max_size=4), st.slices(4))
+def test_messages_are_a_sequence(held: list[PeekedMessage], part: slice) -> None:
+    messages = Messages(held)
+    assert len(messages) == len(held)
+    assert all(found is message for found, message in zip(messages, held, strict=True))
+    assert isinstance(messages[part], Messages)
+    assert list(messages[part]) == held[part]
+    assert all(message in messages for message in held)
+
+
+def test_one_message_is_taken_by_its_place() -> None:
+    assert (THREE[0].sequence_number, THREE[-1].sequence_number) == (1, 3)
+    with pytest.raises(IndexError):
+        _ = THREE[3]
+
+
+def test_messages_are_chosen_by_an_expression() -> None:
+    chosen = THREE.where("subject = 'a'")
+    assert [message.sequence_number for message in chosen] == [1, 3]
+    assert "orders: 2 messages" in repr(chosen)
+    assert len(THREE.where(None)) == 3
+    with pytest.raises(ConfigurationError, match="subjet"):
+        THREE.where("subjet = 'a'")
+
+
+def test_messages_are_grouped_by_their_cause() -> None:
+    dead = [
+        peeked(
+            number, application_properties={"DeadLetterReason": "R", "DeadLetterErrorDescription": f"Order {number}"}
+        )
+        for number in range(3)
+    ]
+    (group,) = Messages(dead).groups()
+    assert (group.reason, group.cause, group.sequence_numbers) == ("R", "Order <n>", (0, 1, 2))
+
+
+def test_messages_become_frames_and_come_back() -> None:
+    assert [differences(*pair) for pair in zip(peeked_messages(THREE.to_arrow()), THREE, strict=True)] == [{}] * 3
+    assert [differences(*pair) for pair in zip(messages_from(THREE.to_pandas()), THREE, strict=True)] == [{}] * 3
+    assert [differences(*pair) for pair in zip(messages_from(THREE), THREE, strict=True)] == [{}] * 3
+
+
+def test_messages_are_shown_as_a_table_and_as_text() -> None:
+    html = THREE._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert html.startswith("<table>")
+    assert "orders: 3 messages" in html
+    assert repr(THREE).startswith("orders: 3 messages")
+    assert repr(Messages()) == "0 messages"
+
+
+def test_hostile_messages_do_no_harm_when_they_are_shown() -> None:
+    hostile = Messages([peeked(1, subject="<script>\x1b[2J", body=b"<" * 262_144)], where_from="<b>orders</b>")
+    html = hostile._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert "<script>" not in html
+    assert "<b>" not in html
+    assert len(html) + len(repr(hostile)) < 10_000
+    assert repr(hostile).replace("\n", "").isprintable()

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sbnotebook.client.frames import to_arrow
+from sbnotebook.client.query import matching, where
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress, Message, MessageState, PeekedMessage
+from sbnotebook.model.amqp import Long
+from sbnotebook.testing.strategies import peeked_messages
+
+ORDERS = EntityAddress("orders")
+
+
+def peeked(number: int, body: bytes = b"", **fields: Any) -> PeekedMessage:
+    return PeekedMessage(entity=ORDERS, sequence_number=number, body=body, **fields)
+
+
+MESSAGES = (
+    peeked(10, b'{"carrier": "UA", "late": 5, "stops": [{"at": "EWR"}]}', subject="a", delivery_count=3),
+    peeked(20, b'{"carrier": "AA", "late": null}', subject="b", application_properties={"n": Long(7), "reason": "x"}),
+    peeked(30, b"no json", enqueued_time=datetime(2024, 1, 2, tzinfo=UTC)),
+    peeked(40, b"\xff\xfe", subject="", state=MessageState.DEFERRED),
+    peeked(50, b'"UA"', application_properties={"DeadLetterReason": "Invalid"}),
+)
+
+
+def numbers(expression: str) -> list[int]:
+    return [message.sequence_number for message in where(MESSAGES, expression)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("true", [10, 20, 30, 40, 50]),
+        ("false", []),
+        ("subject = 'a'", [10]),
+        ("SUBJECT = 'a' OR subject = 'b'", [10, 20]),
+        ("subject in ('b', 'c')", [20]),
+        ("sequence_number between 20 and 40", [20, 30, 40]),
+        ("delivery_count > 2 and body_type = 'data'", [10]),
+        ("state = 'deferred'", [40]),
+        ("dead_letter_reason = 'Invalid'", [50]),
+        ("enqueued_time >= '2024-01-01' and enqueued_time < timestamptz '2024-01-03 00:00:00+00'", [30]),
+        ("body_text like '%json%'", [30]),
+        ("octet_length(body) = 2", [40]),
+        ("application_properties['n'] = '7'", [20]),
+        ("application_property_types['n'] = 'long'", [20]),
+        ("\"to\" is null and entity = 'orders' and subject = 'a'", [10]),
+    ],
+)
+def test_expressions_over_the_columns(expression: str, expected: list[int]) -> None:
+    assert numbers(expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("body_json->>'$.carrier' = 'UA'", [10]),
+        ("body_json->>'carrier' = 'AA'", [20]),
+        ("(body_json->>'$.late')::int > 3", [10]),
+        ("body_json->>'$.stops[0].at' = 'EWR'", [10]),
+        ("json_type(body_json, '$.late') = 'NULL'", [20]),
+        ("json_exists(body_json, '$.late')", [10, 20]),
+        ("body_json is not null", [10, 20, 50]),
+        ("body_json is null", [30, 40]),
+        ("body_json->>'$' = 'UA'", [50]),
+        ("body_json->>'$.missing' = 'x'", []),
+    ],
+)
+def test_expressions_over_json_bodies(expression: str, expected: list[int]) -> None:
+    assert numbers(expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("subject = 'a'", [10]),
+        ("not subject = 'a'", [20, 40]),
+        ("subject <> 'a'", [20, 40]),
+        ("subject is null", [30, 50]),
+        ("subject is distinct from 'a'", [20, 30, 40, 50]),
+        ("subject = null", []),
+        ("null", []),
+        ("subject = 'a' or null", [10]),
+        ("application_properties['missing'] = 'x'", []),
+        ("application_properties['missing'] is null", [10, 20, 30, 40, 50]),
+    ],
+)
+def test_a_missing_value_is_neither_true_nor_false(expression: str, expected: list[int]) -> None:
+    assert numbers(expression) == expected
+
+
+def test_messages_are_given_back_themselves_in_their_order() -> None:
+    shuffled = [MESSAGES[3], MESSAGES[0], MESSAGES[4], MESSAGES[0]]
+    found = where(shuffled, "sequence_number < 50")
+    assert [id(message) for message in found] == [id(shuffled[index]) for index in (0, 1, 3)]
+    assert where(MESSAGES, None) == list(MESSAGES)
+    assert where((), "subject = 'a'") == []
+    assert where([Message(subject="x")], "subject = 'x' and sequence_number is null") == [Message(subject="x")]
+
+
+def test_positions_are_ascending_over_many_rows() -> None:
+    table = to_arrow(Message(message_id=str(number)) for number in range(30_000))
+    assert matching(table, "message_id::int % 3 = 0") == list(range(0, 30_000, 3))
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("", "without selection list"),
+        ("subjet = 'a'", r'"subjet" not found.*"subject"'),
+        ("subject = ", "syntax error"),
+        ("subject = 'a", "unterminated"),
+        ("nosuch(subject)", "nosuch does not exist"),
+        ("subject::int = 1", "Could not convert string"),
+        ("count(*) > 1", "aggregates"),
+        ("true, true", "single expression"),
+        ("*", "STAR"),
+        ("?", "prepared"),
+        ("a" * 100_000, "Referenced column"),
+        ("\ud800", "surrogate"),
+    ],
+    ids=range(12),
+)
+def test_a_wrong_expression_is_refused_with_the_place(expression: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why) as refused:
+        numbers(expression)
+    assert str(refused.value).startswith("The expression ")
+    assert len(str(refused.value)) < 1_500
+
+
+INJECTIONS = [
+    "true; DROP TABLE messages",
+    "true; SELECT 1",
+    "true) --",
+    "1=1) UNION SELECT 1 --",
+    "true LIMIT 1",
+    "true ORDER BY 1",
+    "true; ATTACH 'FILE' AS other",
+    "true; COPY (SELECT 1) TO 'FILE'",
+    "true; SET enable_external_access = true",
+    "true; INSTALL httpfs; LOAD httpfs",
+    "(COPY (SELECT 1) TO 'FILE') = 1",
+    "(SELECT count(*) FROM query('COPY (SELECT 1) TO ''FILE''')) > 0",
+    "(WITH x AS (INSERT INTO t VALUES (1) RETURNING 1) SELECT 1) = 1",
+]
+READS = [
+    "(SELECT count(*) FROM read_text('FILE')) > 0",
+    "(SELECT count(*) FROM read_csv('FILE')) > 0",
+    "(SELECT count(*) FROM read_csv_auto('FILE')) > 0",
+    "(SELECT count(*) FROM read_blob('FILE')) > 0",
+    "(SELECT count(*) FROM read_json('FILE')) > 0",
+    "(SELECT count(*) FROM read_parquet('FILE')) > 0",
+    "(SELECT count(*) FROM sniff_csv('FILE')) > 0",
+    "(SELECT count(*) FROM glob('FILE*')) > 0",
+    "(SELECT count(*) FROM 'FILE') > 0",
+    "(SELECT count(*) FROM parquet_metadata('FILE')) > 0",
+    "(SELECT count(*) FROM read_csv('https://127.0.0.1:9/x')) > 0",
+    "(SELECT count(*) FROM query('SELECT * FROM read_text(''FILE'')')) > 0",
+    "(SELECT count(*) FROM query_table('FILE')) > 0",
+    "EXISTS (FROM sqlite_scan('FILE', 't'))",
+    "getenv('HOME') <> ''",
+    "set_config('enable_external_access', 'true') IS NULL",
+]
+
+
+@pytest.mark.parametrize("expression", [*INJECTIONS, *READS])
+def test_an_expression_reaches_nothing_outside(expression: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\nhunter2\n")
+    with pytest.raises(ConfigurationError) as refused:
+        where(MESSAGES, expression.replace("FILE", str(secret)))
+    assert "hunter2" not in str(refused.value)
+    assert secret.read_text() == "a\nhunter2\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+
+
+def test_the_same_expressions_do_reach_a_file_without_our_settings(tmp_path: Path) -> None:
+    # So that the test above would fail if the settings were lost.
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\nhunter2\n")
+    for read in (READS[0], READS[1], READS[3], READS[7]):
+        with duckdb.connect(":memory:") as database:
+            assert database.execute(f"SELECT {read.replace('FILE', str(secret))}").fetchall() == [(True,)]
+
+
+def test_pythons_variables_are_not_seen() -> None:
+    hidden = to_arrow(MESSAGES)
+    with pytest.raises(ConfigurationError, match="hidden does not exist"):
+        where(MESSAGES, "(SELECT count(*) FROM hidden) > 0")
+    assert len(hidden) == len(MESSAGES)
+
+
+def test_what_an_error_quotes_of_a_message_does_nothing_in_a_terminal() -> None:
+    with pytest.raises(ConfigurationError, match=r"Could not convert string '·\[31m·") as refused:
+        where([Message(subject="\x1b[31m\x07" + "x" * 100_000)], "subject::int = 1")
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 1_000
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=40) | st.text(alphabet="()'\"=*;-/ subject1\x00", max_size=20))
+@example("\x00")
+@example("'\\'")
+def test_any_expression_selects_or_is_refused(expression: str) -> None:
+    try:
+        found = where(MESSAGES, expression)
+    except ConfigurationError:
+        return
+    assert all(message in MESSAGES for message in found)
+
+
+@settings(max_examples=30)
+@given(st.lists(peeked_messages(), max_size=4))
+def test_any_message_can_be_asked(messages: list[PeekedMessage]) -> None:
+    expression = "body_json is null or body_json->>'$.a' is null or body_text is not null"
+    assert where(messages, expression) == messages

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import ENVIRONMENT_VARIABLES, resolve
+from sbnotebook.emulator.process import default_data_dir, stop
+from sbnotebook.errors import ConfigurationError
+
+HOST = "shop.servicebus.windows.net"
+KEY = "c2VjcmV0IGtleSB0aGF0IG5vYm9keSBtdXN0IHNlZQ=="
+TEXT = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=root;SharedAccessKey={KEY}"
+
+
+class Credential:
+    async def get_token(self, *_: str, **__: Any) -> Any:
+        raise AssertionError("nothing is asked of it here")
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    for variable in ENVIRONMENT_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_a_connection_string_is_a_target() -> None:
+    target = resolve(f"  {TEXT}\n")
+    assert (target.connection.host, target.connection.connection_string) == (HOST, TEXT)
+    assert target.found_by == "a connection string"
+
+
+def test_a_host_with_a_credential_is_a_target() -> None:
+    credential = Credential()
+    target = resolve(HOST, credential)
+    assert target.connection.host_and_credential() == (HOST, credential)
+    assert target.found_by == "a credential"
+
+
+def test_a_host_alone_has_azures_default_credential() -> None:
+    _, credential = resolve(HOST.upper()).connection.host_and_credential()
+    assert type(credential).__name__ == "DefaultAzureCredential"
+
+
+@pytest.mark.parametrize("value", [TEXT, f" {TEXT} "])
+def test_a_variable_is_a_target(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("MY_BUS", value)
+    target = resolve("env:MY_BUS")
+    assert (target.connection.host, target.found_by) == (HOST, "the environment variable MY_BUS")
+
+
+def test_a_variable_may_hold_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_BUS", HOST)
+    credential = Credential()
+    assert resolve("env:MY_BUS", credential).connection.host_and_credential() == (HOST, credential)
+
+
+@pytest.mark.parametrize(("first", "second"), [(TEXT, "nonsense!"), ("", TEXT)], ids=["first", "second"])
+def test_without_a_target_the_first_variable_that_is_set_is_taken(
+    monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    for variable, value in zip(ENVIRONMENT_VARIABLES, (first, second), strict=True):
+        monkeypatch.setenv(variable, value)
+    target = resolve()
+    assert target.connection.host == HOST
+    assert target.found_by == f"the environment variable {ENVIRONMENT_VARIABLES[0 if first else 1]}"
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("", "The target is emulator, NAMESPACE.servicebus.windows.net"),
+        ("shop", "The target is emulator"),
+        ("https://shop.servicebus.windows.net/", "The target is emulator"),
+        ("shop.servicebus.windows.net/orders", "The target is emulator"),
+        ("env:", "written env:VARIABLE"),
+        ("env:NOT_SET_ANYWHERE", "The environment variable NOT_SET_ANYWHERE is not set"),
+        ("env:MY_LOOP", "The environment variable MY_LOOP names another variable"),
+        ("env:MY_BLANK", "The environment variable MY_BLANK is not set"),
+        ("secret:", "written secret:SCOPE/KEY"),
+        ("secret:scope", "written secret:SCOPE/KEY"),
+        ("secret:/key", "written secret:SCOPE/KEY"),
+        ("secret:scope/key", "There is no dbutils here"),
+        ("Endpoint=sb://shop/", "must hold Endpoint=sb://"),
+    ],
+)
+def test_what_is_no_target_is_refused_with_what_to_write(
+    monkeypatch: pytest.MonkeyPatch, target: str, why: str
+) -> None:
+    monkeypatch.setenv("MY_LOOP", "env:MY_LOOP")
+    monkeypatch.setenv("MY_BLANK", "  ")
+    with pytest.raises(ConfigurationError, match=why):
+        resolve(target)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        KEY,
+        f"env:{KEY}",
+        f"env:SharedAccessKey={KEY}",
+        f"SharedAccessKeyName=root;SharedAccessKey={KEY}",
+        f"env:{TEXT}",
+        f"Endpoint=sb://shop/ SharedAccessKey={KEY}",
+        f"secret:{KEY}",
+        f"emulator;SharedAccessKey={KEY}",
+    ],
+    ids=range(8),
+)
+def test_a_secret_in_the_wrong_place_is_not_shown(target: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        resolve(target)
+    assert KEY[:10] not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_a_secret_in_a_variable_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_BUS", f"SharedAccessKey={KEY}")
+    with pytest.raises(ConfigurationError) as refused:
+        resolve("env:MY_BUS")
+    assert KEY[:10] not in str(refused.value)
+
+
+@given(st.text().filter(lambda text: text.strip().lower() != "emulator"))
+def test_any_text_is_a_target_or_refused_without_being_shown(text: str) -> None:
+    try:
+        found = resolve(text, Credential())
+    except ConfigurationError as error:
+        shown = str(error)
+    else:
+        shown = found.connection.host or ""
+    assert shown
+    assert shown.isprintable()
+
+
+def test_no_secret_is_in_a_repr() -> None:
+    target = resolve(TEXT)
+    with Namespace(target) as namespace:
+        things: list[object] = [target, target.connection, namespace, namespace.entity("orders"), [target]]
+        for thing in things:
+            assert KEY not in f"{thing!r} {thing}"
+        assert repr(namespace) == f"<Namespace {HOST}, found by a connection string>"
+
+
+# ------------------------------------------------------------------ Databricks
+
+
+class Secrets:
+    """What Databricks puts into a notebook as ``dbutils.secrets``."""
+
+    def get(self, scope: str, key: str) -> str:
+        return {("mine", "bus"): TEXT}[scope, key]
+
+
+class DbUtils:
+    secrets = Secrets()
+
+
+@pytest.fixture
+def shell() -> Iterator[Any]:
+    shell: Any = InteractiveShell.instance(config=Config({"HistoryManager": {"hist_file": ":memory:"}}))
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+def test_a_databricks_secret_is_a_target(shell: Any) -> None:
+    with pytest.raises(ConfigurationError, match="There is no dbutils here"):
+        resolve("secret:mine/bus")
+    shell.user_ns["dbutils"] = DbUtils()
+    target = resolve("secret:mine/bus")
+    assert (target.connection.host, target.found_by) == (HOST, "a Databricks secret")
+
+
+# ------------------------------------------------------------------ the emulator
+
+
+@pytest.fixture
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    yield default_data_dir()
+    stop()
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_the_emulator_is_a_target_and_what_is_left_when_nothing_is_set(own_data: Path) -> None:
+    target = resolve(" Emulator ")
+    assert target.connection.is_emulator
+    assert target.found_by == "the emulator on this machine"
+    assert own_data.is_dir()
+    default = resolve()
+    assert default.connection.connection_string == target.connection.connection_string
+    assert default.found_by.startswith("the emulator on this machine, because SBNOTEBOOK_CONNECTION and ")
