@@ -7,12 +7,16 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
+from pyspark.sql.types import StructType
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.frames import arrow_schema, peeked_messages, to_arrow
 from sbnotebook.emulator import stop
 from sbnotebook.model import Message
 from sbnotebook.model.amqp import Timestamp, ULong
+from sbnotebook.spark.options import ReadOptions
+from sbnotebook.spark.peek_reader import PeekReader
+from sbnotebook.spark.schema import message_schema
 
 Read = Callable[..., DataFrame]
 
@@ -54,27 +58,6 @@ def test_ranges_are_peeked_in_parallel_and_nothing_is_read_twice(read: Read, nam
     consume(namespace, queue, 1000)
     fill(namespace, queue, 1)
     assert frame.count() == 201, "ranges cover what went and what came since they were planned"
-    consume(namespace, queue, 201)
-    assert frame.count() == 0
-
-
-def test_an_empty_entity_is_an_empty_frame(read: Read, queue: str) -> None:
-    assert read(f"{queue}/$dlq").collect() == []
-
-
-def test_a_range_a_limit_and_a_state_are_kept_to(read: Read, namespace: Namespace, queue: str) -> None:
-    fill(namespace, queue, 10)
-    with namespace.entity(queue).lock(2) as batch:
-        batch.defer()
-    numbers = [message.sequence_number for message in namespace.entity(queue).peek()]
-    chosen = {
-        (3, 6): read(queue, fromSequenceNumber=numbers[3], toSequenceNumber=numbers[6]),
-        (5, 6): read(queue, maxMessages=2, fromSequenceNumber=numbers[5]),
-        (0, 1): read(queue, state="deferred"),
-    }
-    found = {key: sorted(row.sequence_number for row in frame.collect()) for key, frame in chosen.items()}
-    assert found == {(first, last): numbers[first : last + 1] for first, last in chosen}
-    assert read(queue, fromSequenceNumber=numbers[-1] + 1, partitions=2).collect() == []
 
 
 def test_other_columns_are_refused(read: Read, queue: str) -> None:
@@ -87,20 +70,6 @@ def test_a_wrong_option_is_refused_at_load(read: Read, queue: str) -> None:
         read(queue, maxMesages=1)
 
 
-def test_an_entity_that_is_not_there_is_named(read: Read) -> None:
-    with pytest.raises(PythonException, match="MessagingEntityNotFoundError: The messaging entity 'nowhere'"):
-        read("nowhere").collect()
-    with pytest.raises(AnalysisException, match="MessagingEntityNotFoundError: The messaging entity 'nowhere'"):
-        read("nowhere", partitions=2).collect()
-
-
-def test_a_variable_names_the_namespace(spark: SparkSession, namespace: Namespace, queue: str) -> None:
-    fill(namespace, queue, 3)
-    assert (
-        spark.read.format("servicebus").options(entity=queue, target="env:SBNOTEBOOK_TESTS_TARGET").load().count() == 3
-    )
-
-
 def test_the_emulator_is_started_on_demand(spark: SparkSession) -> None:
     reader = spark.read.format("servicebus").options(entity="nowhere", target="emulator")
     try:
@@ -108,3 +77,33 @@ def test_the_emulator_is_started_on_demand(spark: SparkSession) -> None:
             reader.load().collect()
     finally:
         assert stop(), "it was running"
+
+
+# ---------------------------------------------------------------- the reader, in this process
+
+
+def numbers(queue: str, connection_string: str, **options: object) -> list[int]:
+    given = {"entity": queue, "connectionString": connection_string, **{name: str(o) for name, o in options.items()}}
+    reader = PeekReader(ReadOptions.parse(given), StructType([message_schema()["sequence_number"]]))
+    rows = [row for partition in reader.partitions() for batch in reader.read(partition) for row in batch.to_pylist()]
+    return [row["sequence_number"] for row in rows]
+
+
+def test_a_range_a_limit_and_a_state_are_kept_to(namespace: Namespace, queue: str, connection_string: str) -> None:
+    fill(namespace, queue, 10)
+    with namespace.entity(queue).lock(2) as batch:
+        batch.defer()
+    all_of_them = [message.sequence_number for message in namespace.entity(queue).peek()]
+
+    def read(**options: object) -> list[int]:
+        return numbers(queue, connection_string, **options)
+
+    first = all_of_them[3]
+    assert read(fromSequenceNumber=first, toSequenceNumber=all_of_them[6]) == all_of_them[3:7]
+    assert read(fromSequenceNumber=first, maxMessages=2) == all_of_them[3:5]
+    assert read(partitions=2, state="deferred") == all_of_them[:2]
+    assert read(fromSequenceNumber=all_of_them[-1] + 1) == []
+
+
+def test_an_empty_entity_has_no_rows(connection_string: str, queue: str) -> None:
+    assert numbers(f"{queue}/$dlq", connection_string, partitions=8) == []

@@ -19,10 +19,10 @@ def run(code: str) -> str:
     return result.stdout.strip()
 
 
-def test_spark_finds_it_by_itself(spark: SparkSession, connection_string: str, queue: str) -> None:
+def test_spark_finds_it_by_itself_and_its_target_in_the_environment(spark: SparkSession, queue: str) -> None:
     fresh = spark.newSession()  # where nothing was registered by hand
-    reader = fresh.read.format("servicebus").options(entity=queue)
-    assert reader.option("secret.connectionString", connection_string).load().count() == 0
+    reader = fresh.read.format("servicebus").options(entity=queue, target="env:SBNOTEBOOK_TESTS_TARGET")
+    assert reader.load().count() == 0
 
 
 def test_looking_for_another_source_is_not_slowed_down() -> None:
