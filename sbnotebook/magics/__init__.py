@@ -6,6 +6,7 @@ Each magic parses its line, makes a plan, shows it, and carries it out; everythi
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from sbnotebook.magics import completion, display, history
@@ -36,3 +37,6 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     display.register(ipython)
     completion.register(ipython, current)
     history.keep_secrets_out(ipython)
+    # Failures are errors and reports. What the SDK logs about them besides would stand below the cell, as Python prints
+    # what has no handler; whoever sets logging up still gets it.
+    logging.getLogger("azure").addHandler(logging.NullHandler())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.magics.conftest import Shell
+from tests.magics.conftest import Kernel, Shell
 
 
 def test_loading_twice_keeps_the_connection(shell: Shell) -> None:
@@ -15,6 +15,11 @@ def test_loading_twice_keeps_the_connection(shell: Shell) -> None:
 def test_two_shells_have_each_their_own_connection(shell: Shell, unconnected: Shell) -> None:
     assert unconnected.error("%sb_entities") == "There is no connection: run %sb_connect first."
     assert shell.run("%sb_entities").err == ""
+
+
+def test_what_the_sdk_logs_is_in_no_cell(kernel: Kernel) -> None:
+    assert "control" in kernel.run("import logging; logging.getLogger('other').error('control')").text
+    assert kernel.run("logging.getLogger('azure.servicebus').error('noise')").text == ""
 
 
 def test_the_magics_load_without_pyspark_and_plotly() -> None:
