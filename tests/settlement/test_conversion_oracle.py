@@ -84,6 +84,7 @@ def test_fields_that_the_sdk_writes_are_read(
     ttl = None if seconds is None else timedelta(seconds=seconds)
     message = ServiceBusMessage(body, scheduled_enqueue_time_utc=scheduled, time_to_live=ttl, **named)
     found = peeked_from_payload(sent_by_sdk(message), ORDERS)
+    named.setdefault("message_id", message.message_id)  # it makes one up for a message with a schedule
     for name in (*FIELDS, "session_id", "partition_key"):
         assert getattr(found, name) == named.get(name)
     assert (found.body, found.body_type) == (body, BodyType.DATA)
@@ -121,6 +122,16 @@ def test_properties_that_the_sdk_writes_are_read_with_their_types(name: str, dat
 def test_properties_as_users_of_the_sdk_write_them_are_read_with_their_types(value: Any, expected: AmqpValue) -> None:
     found = peeked_from_payload(sent_by_sdk(ServiceBusMessage(b"", application_properties={"p": value})), ORDERS)
     assert same_value(found.application_properties["p"], expected)
+
+
+def test_a_content_type_that_the_sdk_writes_against_the_specification_is_read() -> None:
+    found = peeked_from_payload(sent_by_sdk(ServiceBusMessage(b"", content_type="téxt/plain")), ORDERS)
+    assert found.content_type == "téxt/plain"
+    symbol: dict[Any, Any] = {"p": typed("symbol", "é")}
+    payload = sent_by_sdk(ServiceBusMessage(b"", application_properties=symbol))
+    found = peeked_from_payload(payload, ORDERS)
+    assert same_value(found.application_properties["p"], Symbol("é"))
+    assert encode(Symbol("é")) in payload
 
 
 def test_a_decimal_of_the_sdk_is_sent_on_as_it_was() -> None:

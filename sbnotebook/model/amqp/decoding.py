@@ -271,7 +271,7 @@ for _code, _layout, _make in _FIXED:
     _fixed(_code, _layout, _make)
 _sized((0xA0, 0xB0), lambda raw: raw)
 _sized((0xA1, 0xB1), lambda raw: raw.decode())
-_sized((0xA3, 0xB3), lambda raw: Symbol(raw.decode("ascii")))
+_sized((0xA3, 0xB3), lambda raw: Symbol(raw.decode()))
 _DECODERS.update({
     0x00: _described,
     0x45: lambda _data, offset, _depth: ([], offset),

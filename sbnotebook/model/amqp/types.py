@@ -93,7 +93,7 @@ class Char(str):
 
 
 class Symbol(str):
-    """A name from a constrained domain, ASCII."""
+    """A name from a constrained domain: ASCII, but others write UTF-8, which is read and sent on as it was."""
 
     __slots__ = ()
 
