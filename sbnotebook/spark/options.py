@@ -2,8 +2,8 @@
 
 =======================  ==========================================================================================
 entity                   ``orders``, ``orders/$dlq``, ``events/subscriptions/audit``; to write, a queue or a topic
-connectionString         one of these four says which namespace; Spark's user interface hides the value of an option
-secret.connectionString  the same, under a name that Spark also hides where SQL's ``OPTIONS (…)`` would show it
+connectionString         one of these four says which namespace; by ``.option(…)`` only: SQL's ``OPTIONS`` show it
+secret.connectionString  the same under a name that Spark hides, in SQL's ``OPTIONS``, too
 fullyQualifiedNamespace  ``NAME.servicebus.windows.net``, with the DefaultAzureCredential of the driver and workers
 target                   ``emulator``, or ``env:VARIABLE``, which is read on the driver
 fromSequenceNumber       to read: where to begin, included; 1 by default

@@ -75,10 +75,10 @@ def test_a_frame_without_a_body_is_sent_as_json(
 def test_many_rows_of_many_partitions_are_each_sent_once(
     write: Write, spark: SparkSession, namespace: Namespace, queue: str
 ) -> None:
-    frame = spark.range(0, 3000, numPartitions=3).select(f.format_string("m%d", "id").alias("message_id"))
+    frame = spark.range(0, 2000, numPartitions=2).select(f.format_string("m%d", "id").alias("message_id"))
     write(frame.withColumn("body_text", f.lit("x")), queue, maxInFlight=2, batchSize=100)
     found = [message.message_id for message in namespace.entity(queue).peek()]
-    assert sorted(map(str, found)) == sorted(f"m{n}" for n in range(3000))
+    assert sorted(map(str, found)) == sorted(f"m{n}" for n in range(2000))
 
 
 def test_only_append_is_possible(write: Write, spark: SparkSession, queue: str) -> None:

@@ -55,6 +55,9 @@ def test_no_secret_is_in_a_plan_an_error_or_the_event_log(
     rows = spark.range(3)
     write(rows, queue)
     read(queue).explain(extended=True)
+    view = f"OPTIONS (entity '{queue}', secret.connectionString '{connection_string}')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW in_sql USING servicebus {view}")
+    assert spark.sql("SELECT * FROM in_sql").count() == 3
 
     wrong = secret.rstrip("=")  # the key where the service's errors repeat it
     attempts = {
