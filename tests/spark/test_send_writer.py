@@ -86,8 +86,6 @@ def test_only_append_is_possible(write: Write, spark: SparkSession, queue: str) 
         write(spark.range(1), queue, mode="overwrite")
     with pytest.raises(AnalysisException, match='use either the "Append"'):
         write(spark.range(1), queue, mode="error")
-    with pytest.raises(AnalysisException, match=r"Messages cannot be sent to .*/\$dlq"):
-        write(spark.range(1), f"{queue}/$dlq")
 
 
 def test_a_failure_fails_the_job_with_counts(
