@@ -26,9 +26,12 @@ def demo(
     from sbnotebook.client.targets import Target
     from sbnotebook.demo.job import DemoJob
     from sbnotebook.emulator.process import ensure_running, stop
+    from sbnotebook.errors import ConfigurationError
     from sbnotebook.settlement import Connection, Journal
 
     console = Console()
+    if data_dir is not None and data_dir.exists() and any(data_dir.iterdir()):
+        raise ConfigurationError(f"{data_dir} is not empty: choose a new folder for the demo's data.")
     with tempfile.TemporaryDirectory(prefix="sbnotebook-demo-") as scratch:
         home = data_dir or Path(scratch) / "emulator"
         target = Target(Connection(ensure_running(home)), "the demo's own emulator")

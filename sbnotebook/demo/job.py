@@ -73,6 +73,7 @@ class DemoJob:
         queue = self.namespace.entity(FLIGHTS)
         report = queue.send(flight_messages(flights), max_in_flight=IN_FLIGHT)
         self._report(report)
+        self.books.expected = len(flights)
         self.books.sent = [outcome.message_id or "" for outcome in report if outcome.ok]
         self.books.note_stored(queue.peek())
         self.console.print(f"The queue holds {len(self.books.stored):,} messages; the first ones:")

@@ -16,6 +16,7 @@ class Reconciliation:
     """What went in, and where each of it ended.
 
     Args:
+        expected: how many messages were to be sent.
         sent: message ids whose sending was confirmed.
         stored: message id by sequence number, as the queue held them before anything was consumed.
         completed: sequence numbers whose completion was confirmed.
@@ -26,6 +27,7 @@ class Reconciliation:
         left_over: messages that still stand in the queue at the end.
     """
 
+    expected: int = 0
     sent: list[str] = field(default_factory=list[str])
     stored: dict[int, str] = field(default_factory=dict[int, str])
     stored_count: int = 0
@@ -61,6 +63,8 @@ class Reconciliation:
             - self._resubmitted_ids(),
         }
         problems = [f"{len(which):,} {what}" for what, which in found.items() if which]
+        if len(self.sent) != self.expected:
+            problems.append(f"{self.expected - len(self.sent):,} messages whose sending was not confirmed")
         if self.left_over:
             problems.append(f"{self.left_over:,} messages left in the queue")
         if self.stored_count != len(self.stored):

@@ -62,12 +62,14 @@ class Resubmit:
         to: where the clone is sent; None for the entity that the message stands in, or its topic.
         delay: how long until the clone becomes active, None for at once.
         max_resubmits: a message that was resubmitted this often is left where it is, None for no limit.
+        resend_unknown: send again what an earlier resubmit, which was cut off, may have sent already.
     """
 
     verb: ClassVar[str] = "resubmit"
     to: EntityAddress | None = None
     delay: timedelta | None = None
     max_resubmits: int | None = None
+    resend_unknown: bool = False
 
     def __post_init__(self) -> None:
         if self.to is not None and (self.to.sub_queue is not None or self.to.subscription is not None):

@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS resubmits (
     message_id TEXT,
     destination TEXT NOT NULL,
     clone_id TEXT NOT NULL,
+    enqueued_time TEXT NOT NULL,
     state TEXT NOT NULL,
     changed TEXT NOT NULL
 );
@@ -64,6 +65,7 @@ class ResubmitEntry:
         message_id: the original's.
         destination: where the clone goes.
         clone_id: the clone's message id, derived from the original's.
+        enqueued_time: the original's, which tells it from one with the same number in a queue that was made anew.
         state: how far it came.
     """
 
@@ -73,7 +75,13 @@ class ResubmitEntry:
     message_id: str | None
     destination: str
     clone_id: str
+    enqueued_time: str = ""
     state: ResubmitState = ResubmitState.INTENDED
+
+    @property
+    def key(self) -> tuple[str, int, str, str]:
+        """What makes it the same resubmit when it is tried again."""
+        return (self.source.casefold(), self.sequence_number, self.clone_id, self.enqueued_time)
 
 
 class Journal:
@@ -98,8 +106,8 @@ class Journal:
             for e in entries:
                 cursor = database.execute(
                     "INSERT INTO resubmits (namespace, source, sequence_number, message_id, destination, clone_id,"
-                    " state, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    (e.namespace, e.source, e.sequence_number, e.message_id, e.destination, e.clone_id, e.state, now),
+                    " enqueued_time, state, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (*_columns(e), e.state, now),
                 )
                 ids.append(cursor.lastrowid or 0)
         return ids
@@ -114,13 +122,28 @@ class Journal:
 
     def unfinished(self, namespace: str) -> list[ResubmitEntry]:
         """Resubmits of a namespace that were begun and not ended, oldest first."""
+        return [entry for _, entry in self._unfinished(namespace)]
+
+    def find_unfinished(
+        self, entries: Sequence[ResubmitEntry]
+    ) -> dict[tuple[str, int, str, str], tuple[int, ResubmitEntry]]:
+        """Of some resubmits those that were begun before and not ended: their ids and entries, by key."""
+        wanted = {entry.key for entry in entries}
+        found: dict[tuple[str, int, str, str], tuple[int, ResubmitEntry]] = {}
+        for namespace in {entry.namespace for entry in entries}:
+            for number, entry in self._unfinished(namespace):
+                if entry.key in wanted:
+                    found[entry.key] = (number, entry)
+        return found
+
+    def _unfinished(self, namespace: str) -> list[tuple[int, ResubmitEntry]]:
         with self._transaction() as database:
             rows = database.execute(
-                "SELECT namespace, source, sequence_number, message_id, destination, clone_id, state FROM resubmits"
-                " WHERE namespace = ? AND state IN (?, ?) ORDER BY id",
+                "SELECT id, namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, state"
+                " FROM resubmits WHERE namespace = ? AND state IN (?, ?) ORDER BY id",
                 (namespace, ResubmitState.INTENDED, ResubmitState.SENT),
             ).fetchall()
-        return [ResubmitEntry(*row[:-1], state=ResubmitState(row[-1])) for row in rows]
+        return [(row[0], ResubmitEntry(*row[1:-1], state=ResubmitState(row[-1]))) for row in rows]
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
@@ -151,6 +174,10 @@ class Journal:
             database.close()
             raise ConfigurationError(f"{self.path} is not a journal of this version of sbnotebook: move it away.")
         return database
+
+
+def _columns(e: ResubmitEntry) -> tuple[object, ...]:
+    return (e.namespace, e.source, e.sequence_number, e.message_id, e.destination, e.clone_id, e.enqueued_time)
 
 
 def _prepare(database: sqlite3.Connection) -> bool:

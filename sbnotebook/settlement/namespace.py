@@ -10,6 +10,7 @@ from typing import Self
 
 import anyio
 
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Decision,
     EntityAddress,
@@ -25,8 +26,9 @@ from sbnotebook.settlement import administration
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR, LockedBatch
+from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.peek import Peeker
-from sbnotebook.settlement.plan import Edit, Limits, Plan
+from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
 from sbnotebook.settlement.process import Policy, Processor, process
 from sbnotebook.settlement.renewal import Clock
 from sbnotebook.settlement.resubmit import Resubmitter
@@ -216,13 +218,33 @@ class AsyncEntity:
         destination = (decision.to if decision else None) or self.address.sends_to
         decision = replace(decision or Resubmit(), to=destination)
 
+        chosen = tuple(messages)
+        strangers = [message for message in chosen if message.entity != self.address]
+        if strangers:
+            raise DecisionError(
+                f"{len(strangers)} of the messages do not stand in {self.address} "
+                f"(the first stands in {strangers[0].entity}): resubmit them from where they stand."
+            )
+        refuse_coroutine_function(edit, "An edit")
+
+        async def ids_there(ids: set[str]) -> set[str]:
+            found: set[str] = set()
+            async for page in self.namespace.entity(destination).pages():
+                found |= {message.message_id for message in page if message.message_id} & ids
+            return found
+
         async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
             resubmitter = Resubmitter(
-                self.namespace.host, self.namespace.journal, decision, self.batch(), self.namespace.pool(destination)
+                self.namespace.host,
+                self.namespace.journal,
+                decision,
+                self.batch(),
+                self.namespace.pool(destination),
+                ids_there,
             )
             return await resubmitter.run(plan, limits, progress)
 
-        return Plan(self.address, decision, tuple(messages), carry_out, edit)
+        return Plan(self.address, decision, chosen, carry_out, edit)
 
     async def send(
         self,
@@ -239,7 +261,7 @@ class AsyncEntity:
             messages,
             max_in_flight=max_in_flight,
             batch_size=batch_size,
-            rate=rate,
+            pace=Pace(Limits(max_in_flight, rate).rate),
             progress=progress,
         )
         return Report(outcomes)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, Message, ReceivedMessage, Report, Resubmit
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 
-__all__ = ["Change", "Edit", "Limits", "Plan", "Preview"]
+__all__ = ["Change", "Edit", "Limits", "Plan", "Preview", "edited_by", "refuse_coroutine_function"]
 
 Edit = Callable[[ReceivedMessage], Message]
 """Gives the message that is sent in place of the one it is given; ``message.with_changes(…)`` makes one."""
@@ -130,7 +131,7 @@ class Plan:
 
 def _details(decision: Decision) -> str:
     match decision:
-        case Resubmit(to, delay, max_resubmits):
+        case Resubmit(to, delay, max_resubmits, _):
             parts = [f" to {to}" if to else ""]
             parts.append(f", {delay} later" if delay else "")
             parts.append(f", at most {max_resubmits} times each" if max_resubmits else "")
@@ -143,8 +144,36 @@ def _details(decision: Decision) -> str:
             return ""
 
 
+def refuse_coroutine_function(function: object, what: str) -> None:
+    """Refuse an ``async def`` where an ordinary function is called: nobody would wait for it.
+
+    Raises:
+        DecisionError: it is one.
+    """
+    if inspect.iscoroutinefunction(function):
+        raise DecisionError(f"{what} is an ordinary function here, not an async one.")
+
+
+def edited_by(edit: Edit, message: ReceivedMessage) -> Message:
+    """What an edit makes of a message.
+
+    Raises:
+        DecisionError: it is not a message.
+    """
+    edited: Any = edit(message)
+    if not isinstance(edited, Message):
+        raise DecisionError(
+            f"The edit gave {type(edited).__name__} for message #{message.sequence_number}: "
+            "it must return the message to send, such as message.with_changes(…)."
+        )
+    return edited
+
+
 def _changes(message: ReceivedMessage, edit: Edit) -> list[Change]:
-    edited = edit(message)
+    try:
+        edited = edited_by(edit, message)
+    except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; a preview shows it)
+        return [Change(message.sequence_number, "the edit", "", f"fails: {type(error).__name__}: {error}")]
     names = [name for name in Message.__dataclass_fields__ if name not in ("body", "application_properties")]
     pairs = [(name, getattr(message, name), getattr(edited, name)) for name in names]
     pairs += _body_pairs(message, edited)

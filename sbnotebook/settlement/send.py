@@ -9,15 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.to_thread
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError, ServiceBusServerBusyError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus
+from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.conversion import payload_of
 from sbnotebook.settlement.failures import outcome_of_error
+from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 
 if TYPE_CHECKING:
@@ -34,6 +36,20 @@ _ITEM_BYTES: Final = 8
 _MAX_BATCH_COUNT: Final = 1000
 _MAX_BUFFERED: Final = 5000
 _BUSY_ATTEMPTS: Final = 6
+_ANSWER_WITHIN: Final = 60.0
+"""Seconds to wait for a confirmation; then nobody knows whether the messages arrived."""
+_CLOSE_WITHIN: Final = 5.0
+_CONTENT_CONDITIONS: Final = frozenset(
+    {
+        "amqp:decode-error",
+        "amqp:invalid-field",
+        "amqp:not-allowed",
+        "amqp:precondition-failed",
+        "com.microsoft:argument-error",
+        "com.microsoft:argument-out-of-range",
+    }
+)
+"""What a transfer is rejected with for its content (AMQP 1.0 section 2.8.15, and Service Bus's own)."""
 
 
 class SenderPool:
@@ -52,10 +68,17 @@ class SenderPool:
         """The entity's limit for one batch in bytes, known once a sender was open."""
 
     async def warm(self, count: int) -> None:
-        """Open senders at once, so that the first sends do not wait for connections."""
-        async with anyio.create_task_group() as tasks:
-            for _ in range(count - len(self._idle)):
-                tasks.start_soon(self._open_one)
+        """Open senders at once, so that the first sends do not wait for connections.
+
+        Raises:
+            azure.servicebus.exceptions.ServiceBusError: the entity cannot be sent to.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(count - len(self._idle)):
+                    tasks.start_soon(self._open_one)
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None  # they all failed for the same reason
 
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[ServiceBusSender]:
@@ -63,8 +86,15 @@ class SenderPool:
         sender = await self._take()
         try:
             yield sender
-        finally:
-            self._idle.append((sender, time.monotonic()))
+        except ServiceBusError:
+            self._keep(sender)  # the SDK has closed and reopens the link by itself where that is needed
+            raise
+        except BaseException:
+            # Cut off in the middle: what it waits for may still come, and must not be taken for something else.
+            with anyio.move_on_after(_CLOSE_WITHIN, shield=True):
+                await sender.close()
+            raise
+        self._keep(sender)
 
     async def close(self) -> None:
         """Close all idle senders."""
@@ -89,7 +119,10 @@ class SenderPool:
         return sender
 
     async def _open_one(self) -> None:
-        self._idle.append((await self._open(), time.monotonic()))
+        self._keep(await self._open())
+
+    def _keep(self, sender: ServiceBusSender) -> None:
+        self._idle.append((sender, time.monotonic()))
 
 
 @dataclass(slots=True)
@@ -125,18 +158,18 @@ async def send_many(
     *,
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
     batch_size: int | None = None,
-    rate: float | None = None,
+    pace: Pace | None = None,
     progress: Progress | None = None,
 ) -> list[Outcome]:
     """Send messages and wait for the confirmation of each.
 
     Args:
         pool: senders to the entity.
-        messages: pulled one by one as there is room, not read ahead.
+        messages: pulled in a thread, one by one as there is room, not read ahead.
         max_in_flight: transfers that wait for their confirmation at once.
         batch_size: messages in one transfer at most; None packs as many as the entity's size limit allows, 1
             sends each on its own.
-        rate: messages a second at most, None for no limit.
+        pace: how many a second at most, None for no limit.
         progress: told of every message that is finished.
 
     Returns:
@@ -145,38 +178,53 @@ async def send_many(
 
     Raises:
         ConfigurationError: a limit that cannot be.
+        Exception: what the iterable itself raises; what was pulled before is sent first, and a note on the exception
+            says how that ended.
     """
-    if max_in_flight < 1 or (batch_size is not None and batch_size < 1) or (rate is not None and rate <= 0):
-        raise ConfigurationError("max_in_flight and batch_size are 1 or more, and rate is above 0.")
-    run = _Run(pool, batch_size or _MAX_BATCH_COUNT, rate, progress)
+    if max_in_flight < 1 or (batch_size is not None and batch_size < 1):
+        raise ConfigurationError("max_in_flight and batch_size are 1 or more.")
+    run = _Run(pool, batch_size or _MAX_BATCH_COUNT, pace or Pace(None), progress)
     async with pool.slot():
         pass  # opens the first sender: the packer has to know the entity's limit
+    failure: Exception | None = None
     to_workers, from_packer = anyio.create_memory_object_stream[_Pack](0)
     async with anyio.create_task_group() as tasks:
         for _ in range(max_in_flight):
             tasks.start_soon(run.work, from_packer.clone())
         from_packer.close()
         async with to_workers:
-            await run.feed(messages, to_workers)
-    return [run.outcomes[index] for index in range(len(run.outcomes))]
+            failure = await run.feed(messages, to_workers)
+    outcomes = [run.outcomes[index] for index in range(len(run.outcomes))]
+    if failure is not None:
+        failure.add_note(f"The messages before it: {Report(outcomes)}.")
+        raise failure
+    return outcomes
 
 
 class _Run:
     """The state of one call of :func:`send_many`."""
 
-    def __init__(self, pool: SenderPool, batch_size: int, rate: float | None, progress: Progress | None) -> None:
+    def __init__(self, pool: SenderPool, batch_size: int, pace: Pace, progress: Progress | None) -> None:
         self.outcomes: dict[int, Outcome] = {}
         self._pool = pool
-        self._batch_size = batch_size
-        self._seconds_each = 1.0 / rate if rate else 0.0
-        self._next_at = 0.0
+        self._pace = pace
+        # With a rate no transfer holds more than a second's messages, so that a short send is spread, too.
+        self._batch_size = min(batch_size, pace.at_once or batch_size)
         self._progress = progress
         self._order: dict[str, anyio.Lock] = {}
 
-    async def feed(self, messages: Iterable[Message], to_workers: MemoryObjectSendStream[_Pack]) -> None:
-        for pack in self._packs(messages):
-            if self._seconds_each:
-                await self._wait_for_the_rate(len(pack.items))
+    async def feed(self, messages: Iterable[Message], to_workers: MemoryObjectSendStream[_Pack]) -> Exception | None:
+        """Pull the messages, pack them and hand them over; the exception with which the iterable ended, if any."""
+        packs = self._packs(messages)
+        while True:
+            try:
+                # In a thread: the user's code behind the iterable must not hold up what keeps locks alive.
+                pack = await anyio.to_thread.run_sync(next, packs, None, abandon_on_cancel=True)
+            except Exception as error:  # noqa: BLE001 (the user's own; it is raised when everything is settled)
+                return error
+            if pack is None:
+                return None
+            await self._pace.wait(len(pack.items))
             await to_workers.send(pack)
 
     async def work(self, packs: MemoryObjectReceiveStream[_Pack]) -> None:
@@ -185,13 +233,29 @@ class _Run:
                 # Messages of one session keep their order: one transfer of a key at a time, first come first.
                 async with self._turn(pack.key):
                     await self._deliver(pack)
+                self._forget_turn(pack.key)
+
+    def _forget_turn(self, key: str | None) -> None:
+        turn = self._order.get(key) if key is not None else None
+        if key is not None and turn is not None and not turn.locked():
+            del self._order[key]
 
     def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
         return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())
 
     def _packs(self, messages: Iterable[Message]) -> Iterator[_Pack]:
-        limit = self._pool.max_batch_bytes or 0
+        failure: Exception | None = None
         open_packs: dict[str | None, _Pack] = {}
+        try:
+            yield from self._full_packs(messages, open_packs)
+        except Exception as error:  # noqa: BLE001 (the user's iterable; what it gave before is sent first)
+            failure = error
+        yield from open_packs.values()
+        if failure is not None:
+            raise failure
+
+    def _full_packs(self, messages: Iterable[Message], open_packs: dict[str | None, _Pack]) -> Iterator[_Pack]:
+        limit = self._pool.max_batch_bytes or 0
         buffered = 0
         for index, message in enumerate(messages):
             item = self._encode(index, message, limit)
@@ -204,13 +268,12 @@ class _Run:
                 yield open_packs.pop(key)
             open_packs.setdefault(key, _Pack(key)).add(item)
             buffered += 1
-            full = open_packs[key] if len(open_packs[key].items) >= self._batch_size else None
-            if full is None and buffered > _MAX_BUFFERED:  # many sessions: the fullest goes first
-                full = max(open_packs.values(), key=lambda pack: len(pack.items))
-            if full is not None:
-                buffered -= len(full.items)
-                yield open_packs.pop(full.key)
-        yield from open_packs.values()
+            if len(open_packs[key].items) >= self._batch_size:
+                buffered -= len(open_packs[key].items)
+                yield open_packs.pop(key)
+            elif buffered > _MAX_BUFFERED:  # many sessions with a few messages each
+                yield from [open_packs.pop(each) for each in list(open_packs)]
+                buffered = 0
 
     def _encode(self, index: int, message: Message, limit: int) -> _Item | None:
         try:
@@ -236,7 +299,8 @@ class _Run:
                     with attempt:
                         batch = await _batch_of(pack, sender)
                         may_have_arrived = True
-                        await sender.send_messages(batch)
+                        with anyio.fail_after(_ANSWER_WITHIN):
+                            await sender.send_messages(batch)
         except Exception as error:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
             if len(pack.items) > 1 and _can_split(error):
                 for half in pack.halves():
@@ -281,15 +345,11 @@ class _Run:
         if self._progress is not None:
             self._progress(1)
 
-    async def _wait_for_the_rate(self, count: int) -> None:
-        now = anyio.current_time()
-        await anyio.sleep(max(0.0, self._next_at - now))
-        self._next_at = max(now, self._next_at) + count * self._seconds_each
-
 
 def _can_split(error: Exception) -> bool:
     # Refused for what is in it, not for where it goes or who sends it: alone, most of its messages may be taken.
-    return isinstance(error, MessageSizeExceededError) or type(error) is ServiceBusError
+    condition, _ = sdk_internals.condition_of(error)
+    return isinstance(error, MessageSizeExceededError) or condition in _CONTENT_CONDITIONS
 
 
 def _while_the_service_is_busy() -> AsyncRetrying:

@@ -7,6 +7,7 @@ from sbnotebook.demo.reconciliation import Reconciliation
 
 def balanced() -> Reconciliation:
     return Reconciliation(
+        expected=3,
         sent=["a", "b", "c"],
         stored={1: "a", 2: "b", 3: "c"},
         stored_count=3,
@@ -26,6 +27,7 @@ def test_balanced_books_have_no_problems() -> None:
     [
         ({"sent": ["a", "b", "c", "d"]}, "did not hold"),
         ({"sent": ["a", "b"]}, "nobody sent"),
+        ({"expected": 4}, "not confirmed"),
         ({"stored": {1: "a", 2: "b", 3: "b"}, "sent": ["a", "b"]}, "held twice"),
         ({"completed": []}, "ended nowhere"),
         ({"completed": [1, 2]}, "ended twice"),

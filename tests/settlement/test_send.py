@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from sbnotebook.errors import ConfigurationError
@@ -79,14 +82,16 @@ async def test_sending_where_nothing_is_fails_with_the_services_own_exception(na
 
 
 async def test_a_rate_spreads_the_messages_over_time(namespace: AsyncNamespace) -> None:
-    import anyio
-
     await namespace.create_queue("slow")
     await namespace.entity("slow").send([Message(body=b"warm")])
     started = anyio.current_time()
     await namespace.entity("slow").send([Message(body=b"x")] * 11, max_in_flight=5, batch_size=1, rate=20)
     # The first goes at once, the eleventh ten twentieths of a second later.
     assert anyio.current_time() - started >= 0.5
+    started = anyio.current_time()
+    await namespace.entity("slow").send([Message(body=b"x")] * 15, rate=10)
+    # A second's messages travel together, the rest a second later.
+    assert anyio.current_time() - started >= 1.0
 
 
 async def test_limits_that_cannot_be_and_places_that_take_nothing_are_refused(namespace: AsyncNamespace) -> None:
@@ -104,3 +109,43 @@ async def test_pools_keep_their_senders_warm(namespace: AsyncNamespace) -> None:
         assert len({id(first), id(second), id(third)}) == 3
     async with pool.slot() as again:
         assert again in (first, second, third)
+
+
+async def test_an_iterable_that_fails_raises_its_own_error_when_the_rest_is_settled(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("failing")
+    queue = namespace.entity("failing")
+
+    def messages() -> Iterator[Message]:
+        for number in range(30):
+            yield Message(body=b"%d" % number)
+        raise KeyError("the 31st")
+
+    with pytest.raises(KeyError, match="the 31st") as caught:
+        await queue.send(messages(), batch_size=7)
+    assert caught.value.__notes__ == ["The messages before it: send: 30 settled."]
+    assert len(await queue.peek()) == 30
+
+
+async def test_a_slow_iterable_does_not_hold_up_the_loop(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("steady")
+    ticks = threading.Event()
+
+    def messages() -> Iterator[Message]:
+        assert ticks.wait(30), "the loop stood still while the iterable worked"
+        yield Message(body=b"x")
+
+    async def tick() -> None:
+        await anyio.lowlevel.checkpoint()
+        ticks.set()
+
+    async with anyio.create_task_group() as tasks:
+        await namespace.entity("steady").send([Message(body=b"warm")])
+        tasks.start_soon(tick)
+        assert (await namespace.entity("steady").send(messages())).ok
+
+
+async def test_many_sessions_with_one_message_each_are_all_sent(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("sessions")
+    queue = namespace.entity("sessions")
+    report = await queue.send((Message(body=b"x", session_id=f"s{n}") for n in range(300)), max_in_flight=4)
+    assert report.settled == 300
