@@ -7,9 +7,9 @@ end of the process, however sudden (SQLite documentation, "Write-Ahead Logging")
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -30,9 +30,10 @@ from sbnotebook.emulator.entities import (
 )
 from sbnotebook.errors import EmulatorError
 
-__all__ = ["FILE_NAME", "Store"]
+__all__ = ["FILE_NAME", "Store", "is_in_use"]
 
 FILE_NAME: Final = "emulator.sqlite3"
+_LOCK_FILE: Final = "emulator.lock"
 _APPLICATION_ID: Final = 0x53426E62
 """Says in the file's header whose it is (SQLite documentation, "PRAGMA application_id")."""
 _SCHEMA_VERSION: Final = 1
@@ -74,13 +75,12 @@ class Store:
         directory: made if it is missing, readable by its owner only.
 
     Raises:
-        EmulatorError: the file is not one of the emulator's, is damaged, or is in use. It is left as
-            it was.
+        EmulatorError: the directory cannot be used, or the file is not one of the emulator's, is
+            damaged, or is in use. It is left as it was.
     """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._queue_ids: dict[str, int] = {}
         self._writers: dict[type[Change], Callable[[list[Any]], None]] = {
             QueueCreated: self._write_created_queues,
@@ -92,8 +92,9 @@ class Store:
             MessageRemoved: self._write_removed,
         }
         try:
-            self._database = self._open()
-        except sqlite3.DatabaseError as error:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._open()
+        except (sqlite3.DatabaseError, OSError) as error:
             raise self._explain(error) from error
 
     def load(self, registry: Registry) -> None:
@@ -131,23 +132,26 @@ class Store:
                 self._writers[kind](list(group))
 
     def close(self) -> None:
-        """Close the file."""
-        self._database.close()
+        """Close the file, and let the next emulator have it."""
+        self._exit.close()
 
-    def _open(self) -> sqlite3.Connection:
-        if self.path.exists():
-            self._check()
-        else:
-            self._create()
-        database = _connect(self.path)
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = NORMAL")
-        database.execute("PRAGMA foreign_keys = ON")
-        # Beginning to write takes the lock, which is held from then on.
-        database.execute("BEGIN IMMEDIATE")
-        database.execute("COMMIT")
-        return database
+    def _open(self) -> None:
+        with ExitStack() as stack:
+            # Before anything else is looked at: of two emulators that start at once, one waits here.
+            stack.enter_context(closing(_take_lock(self.path.parent, _BUSY_TIMEOUT)))
+            if self.path.exists():
+                self._check()
+            else:
+                self._create()
+            self._database = stack.enter_context(closing(_connect(self.path, _BUSY_TIMEOUT)))
+            self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.execute("PRAGMA foreign_keys = ON")
+            # Beginning to write keeps SQLite's other tools out from now on.
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.execute("COMMIT")
+            self._exit = stack.pop_all()
 
     def _check(self) -> None:
         # From the file itself, because SQLite may change what it opens (documentation, "Database File Format", 1.3).
@@ -163,17 +167,22 @@ class Store:
             )
 
     def _create(self) -> None:
+        # What a removed file has left beside it would be replayed into the new one.
+        for ending in ("-wal", "-shm", "-journal"):
+            self.path.with_name(FILE_NAME + ending).unlink(missing_ok=True)
         # Under another name first, so that a file of the right name is always a whole one.
-        draft = self.path.with_suffix(f".{os.getpid()}.new")
+        draft = self.path.with_suffix(".new")
+        draft.unlink(missing_ok=True)
         draft.touch(mode=0o600)
-        database = _connect(draft)
-        database.executescript(_SCHEMA)
-        database.close()
+        with closing(_connect(draft, _BUSY_TIMEOUT)) as database:
+            database.executescript(_SCHEMA)
         draft.replace(self.path)
 
     def _explain(self, error: Exception) -> EmulatorError:
         if "locked" in str(error):
             return EmulatorError(f"Another emulator uses {self.path}: stop it, or choose another data directory.")
+        if isinstance(error, OSError) or not self.path.exists():
+            return EmulatorError(f"The data directory {self.path.parent} cannot be used ({error}): choose another.")
         return EmulatorError(f"{self.path} cannot be read ({error}): choose another data directory, or remove it.")
 
     def _messages(self, queue_id: int) -> Iterator[tuple[BrokeredMessage, bool]]:
@@ -255,5 +264,29 @@ class Store:
         return self._queue_ids[change.queue], change.message.sequence_number
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=_BUSY_TIMEOUT, isolation_level=None)
+def is_in_use(directory: Path) -> bool:
+    """Whether an emulator has the store of this data directory open."""
+    try:
+        _take_lock(directory, timeout=0).close()
+    except sqlite3.OperationalError as error:
+        return "locked" in str(error)
+    return False
+
+
+def _take_lock(directory: Path, timeout: float) -> sqlite3.Connection:
+    """Have a data directory alone until the result is closed, or the process ends.
+
+    The lock is on a file that is never replaced. The database's own would be gone with a database that
+    somebody removes, and POSIX drops it when this process closes the file once (fcntl, "F_SETLK").
+    """
+    lock = _connect(directory / _LOCK_FILE, timeout)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error:
+        lock.close()
+        raise
+    return lock
+
+
+def _connect(path: Path, timeout: float) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=timeout, isolation_level=None)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.emulator.entities import BrokeredMessage, Queue, QueueOptions, Registry, SentMessage
-from sbnotebook.emulator.store import FILE_NAME, Store
+from sbnotebook.emulator.store import FILE_NAME, Store, is_in_use
 from sbnotebook.errors import EmulatorError
 
 LATER = 10**15
@@ -142,6 +145,68 @@ def test_a_second_emulator_is_kept_out(tmp_path: Path, monkeypatch: pytest.Monke
         Store(tmp_path)
     store.close()
     Store(tmp_path).close()
+
+
+OPENED_IN_ANOTHER_PROCESS = (
+    "import sys; from pathlib import Path; import sbnotebook.emulator.store as store;"
+    "store._BUSY_TIMEOUT = 0.1; store.Store(Path(sys.argv[1]))"
+)
+
+
+def test_another_process_is_kept_out_after_one_in_this_process_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.emulator.store._BUSY_TIMEOUT", 0.1)
+    store = Store(tmp_path)
+    with pytest.raises(EmulatorError, match="Another emulator uses"):
+        Store(tmp_path)  # on the way it must not close the file, which would end the lock of the first
+    command = [sys.executable, "-c", OPENED_IN_ANOTHER_PROCESS, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "Another emulator uses" in done.stderr
+    store.close()
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
+
+
+def test_of_two_that_find_nothing_one_owns_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbnotebook.emulator.store._BUSY_TIMEOUT", 0.1)
+
+    class LateStore(Store):
+        def _create(self) -> None:
+            with pytest.raises(EmulatorError, match="Another emulator uses"):
+                Store(tmp_path)  # a second one, after the first has seen that there is no file
+            super()._create()
+
+    LateStore(tmp_path).close()
+
+
+def test_what_a_removed_file_left_behind_does_not_come_back(tmp_path: Path) -> None:
+    store, registry = reopened(tmp_path)
+    registry.create_queue("old")
+    store.apply(registry.take_changes())
+    left = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name.endswith("-wal")}
+    assert left  # as after a kill
+    store.close()
+    (tmp_path / FILE_NAME).unlink()
+    for name, content in left.items():
+        (tmp_path / name).write_bytes(content)
+    store, registry = reopened(tmp_path)
+    assert registry.queues == []
+    store.close()
+
+
+def test_it_is_in_use_while_it_is_open(tmp_path: Path) -> None:
+    assert not is_in_use(tmp_path / "missing")
+    with closing(Store(tmp_path)):
+        assert is_in_use(tmp_path)
+    assert not is_in_use(tmp_path)
+
+
+def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "taken" / "emulator.lock").mkdir(parents=True)
+    for directory in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "taken"):
+        with pytest.raises(EmulatorError, match="cannot be used"):
+            Store(directory)
 
 
 def test_the_data_is_the_owners_only(tmp_path: Path) -> None:
