@@ -240,6 +240,7 @@ class Entity:
         delay: str | timedelta | None = None,
         edit: Edit | None = None,
         max_resubmits: int | None = None,
+        resend_unknown: bool = False,
     ) -> Plan:
         """A plan to send clones of messages that stand here, and to complete the originals.
 
@@ -249,6 +250,7 @@ class Entity:
             delay: how long until the clones become active, such as ``"5m"``.
             edit: a function that gives the message to send for each message.
             max_resubmits: messages that were resubmitted this often are skipped.
+            resend_unknown: send again what an earlier run, which was cut off, may have sent already.
 
         Raises:
             DecisionError: the messages cannot go there.
@@ -257,6 +259,7 @@ class Entity:
             to=EntityAddress.parse(to) if to is not None else None,
             delay=duration(delay) if delay is not None else None,
             max_resubmits=max_resubmits,
+            resend_unknown=resend_unknown,
         )
         return Plan(self._entity.plan_resubmit(messages, decision, edit=edit))
 

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SendPlan", "Sending"]
 
+_TRIED: Final = 5
+"""Messages on which an edit is tried before the plan is shown."""
+
 _SHOWN: Final = 5
 
 
@@ -119,6 +122,9 @@ class Sending(Magics):
         argument("--delay", metavar="DURATION", help="how much later, such as 90s, 5m or 1h30m"),
         argument("-e", "--edit", metavar="FUNCTION", help="gives for each message the message that is sent"),
         argument("--max-resubmits", metavar="N", type=int, help="skip messages that were resubmitted this often"),
+        argument(
+            "--resend-unknown", action="store_true", help="send again what a run that was cut off may have sent already"
+        ),
         MAX_IN_FLIGHT,
         RATE,
         DRY_RUN,
@@ -138,10 +144,18 @@ class Sending(Magics):
         entity = self._current.namespace.entity(given.entity)
         looked_at = given.count if given.where is None else None
         messages = entity.peek(looked_at, where=given.where, state="active")[: given.count]
+        edit = _edit(given)
+        if edit is not None:
+            for message in messages[:_TRIED]:
+                edit(message)  # one that fails does so before anything is shown or done
         plan = entity.resubmit(
-            messages, to=given.to, delay=given.delay, edit=_edit(given), max_resubmits=given.max_resubmits
+            messages,
+            to=given.to,
+            delay=given.delay,
+            edit=edit,
+            max_resubmits=given.max_resubmits,
+            resend_unknown=given.resend_unknown,
         )
-        plan.preview()  # an edit that fails does so before anything is shown or done
         return self._carry_out(plan, given)
 
     @line_magic

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 from tests.magics.conftest import Kernel, Shell
 
@@ -29,3 +32,16 @@ def test_the_magics_load_without_pyspark_and_plotly() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.strip() == "set()"
+
+
+def test_every_magic_stands_in_the_reference_with_its_options(unconnected: Shell) -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "magics.md"
+    rows = {row.split("`")[1].split()[0]: row for row in page.read_text().splitlines() if row.startswith("| `%")}
+    everywhere = {"--into", "--dry-run", "--yes"}  # the page names these once for all
+    line_magics: dict[str, Any] = unconnected.ipython.magics_manager.magics["line"]
+    magics = {name: magic for name, magic in line_magics.items() if name.startswith("sb_")}
+    assert rows.keys() == {f"%{name}" for name in magics}
+    for name, magic in magics.items():
+        options = set(re.findall(r"^  (?:-\w.*, )?(--[a-z-]+)", magic.__doc__, re.MULTILINE))
+        assert "--into" in options
+        assert [option for option in options - everywhere if f"`{option}`" not in rows[f"%{name}"]] == [], name
