@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -55,7 +54,7 @@ class Broker:
     """
 
     def __init__(
-        self, registry: Registry, clock: Clock, store: Store | None, on_failure: Callable[[sqlite3.Error], None]
+        self, registry: Registry, clock: Clock, store: Store | None, on_failure: Callable[[Exception], None]
     ) -> None:
         self.registry = registry
         self.clock = clock
@@ -119,10 +118,8 @@ class Broker:
     def _take_turn(self) -> None:
         if self._is_stopped:
             return
-        try:
-            self.dispatcher.dispatch(self.moment())
-        finally:
-            self._turn_is_due = False
+        is_behind = self._deliver()
+        self._turn_is_due = False
         if not self._keep():
             return
         touched, self._touched = self._touched, set()
@@ -131,18 +128,28 @@ class Broker:
         if self._turn_ended is not None:
             self._turn_ended.set_result(None)
             self._turn_ended = None
-        if self.dispatcher.is_behind:
+        if is_behind:
             self.schedule_turn()
         self._set_alarm()
+
+    def _deliver(self) -> bool:
+        """Deliver to the receivers that wait; whether there is more than one turn allows."""
+        try:
+            self.dispatcher.dispatch(self.moment())
+        except Exception:
+            # What was taken in must be kept and confirmed all the same; the next turn delivers.
+            _LOGGER.exception("Messages were not delivered.")
+            return False
+        return self.dispatcher.is_behind
 
     def _keep(self) -> bool:
         changes = self.registry.take_changes()
         try:
             if self._store is not None:
                 self._store.apply(changes)
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the changes are not kept
             # Memory is ahead of the file now. Nothing was confirmed: drop everybody and end.
-            _LOGGER.critical("The store failed, the emulator ends: %s", error)
+            _LOGGER.critical("The store failed, the emulator ends: %r", error)
             self._is_stopped = True
             for peer in list(self.peers):
                 peer.abort()

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from sbnotebook.emulator import ManualClock
-from sbnotebook.emulator.entities import Receivable, Registry, SentMessage
+from sbnotebook.emulator.entities import Change, Receivable, Registry, SentMessage
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.store import Store
 
@@ -57,10 +57,19 @@ async def test_nobody_hears_of_what_is_not_kept(tmp_path: Path) -> None:
     store.close()
 
 
+class ShortOfMemoryStore(Store):
+    """A store that fails in another way than the database does."""
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        if changes:
+            raise MemoryError
+
+
 @pytest.mark.anyio
-async def test_when_the_store_fails_everybody_is_dropped_without_a_word(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    failures: list[sqlite3.Error] = []
+@pytest.mark.parametrize("kind", [Store, ShortOfMemoryStore])
+async def test_when_the_store_fails_everybody_is_dropped_without_a_word(tmp_path: Path, kind: type[Store]) -> None:
+    store = kind(tmp_path)
+    failures: list[Exception] = []
     registry = Registry()
     broker = Broker(registry, ManualClock(), store, failures.append)
     queue = registry.create_queue("orders")
@@ -74,6 +83,39 @@ async def test_when_the_store_fails_everybody_is_dropped_without_a_word(tmp_path
     assert client.is_aborted
     assert not client.kept
     assert len(failures) == 1
+
+
+@dataclass(eq=False)
+class BrokenReceiver:
+    """A receiver that the emulator fails to send to."""
+
+    entity: Receivable
+    can_take: bool = True
+    is_draining: bool = False
+
+    def deliver(self, now: int) -> int:
+        raise RuntimeError(f"a fault of the emulator at {now}")
+
+    def end_drain(self) -> None:
+        pass
+
+
+@pytest.mark.anyio
+async def test_what_came_in_is_kept_though_nothing_can_be_delivered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(tmp_path)
+    broker = Broker(Registry(), ManualClock(), store, lambda _: None)
+    queue = broker.registry.create_queue("orders")
+    broker.dispatcher.wait(BrokenReceiver(queue))
+    client = Client(store.path)
+    queue.send(SentMessage(b"hello", None), 0)
+    broker.touch(client)
+    await broker.kept()
+    store.close()
+    assert len(client.kept) == 1
+    assert client.kept[0] >= 1
+    assert [record.message for record in caplog.records] == ["Messages were not delivered."]
 
 
 @pytest.mark.anyio
