@@ -85,6 +85,7 @@ def read_sent(payload: bytes) -> SentMessage:
     """
     scheduled_time: int | None = None
     sections = split(payload)
+    _expect(bool(sections), "it is empty")
     for section in sections:
         if section.code in (HEADER, PROPERTIES):
             _expect(payload[section.value_start] in _LISTS, "header and properties must be lists")

@@ -23,6 +23,7 @@ from sbnotebook.emulator.amqp import (
 from sbnotebook.emulator.entities import Queue, Receivable, SentMessage, read_sent, render
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.sections import DATA, section_value, split
 
 if TYPE_CHECKING:
@@ -180,7 +181,15 @@ def _messages(event: TransferReceived) -> list[SentMessage]:
     if event.message_format != _BATCH_FORMAT:
         return [read_sent(event.payload)]
     bodies = [section_value(event.payload, section) for section in split(event.payload) if section.code == DATA]
-    return [read_sent(body) for body in bodies if isinstance(body, bytes)]
+    if not bodies:
+        raise AmqpDecodeError("The batch cannot be read: it has no data section, so it holds no message.")
+    return [_read_batched(body) for body in bodies]
+
+
+def _read_batched(body: AmqpValue) -> SentMessage:
+    if not isinstance(body, bytes):
+        raise AmqpDecodeError("The batch cannot be read: a data section must hold the bytes of a message.")
+    return read_sent(body)
 
 
 def _text(value: object) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp import Accepted, Modified, Rejected, Released
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Detach, Disposition, Flow, Transfer
@@ -34,6 +36,28 @@ def test_of_a_batch_all_messages_are_taken_or_none(connect: Connect, emulator: R
     assert emulator.counts("orders").active == 0
     assert client.transfer(data(MESSAGE) * 3, 1, message_format=BATCH).state == Accepted()
     assert emulator.counts("orders").active == 3
+
+
+@pytest.mark.parametrize(
+    ("payload", "message_format"),
+    [
+        (data(MESSAGE) + b"\x00\x53\x75" + encode("no bytes"), BATCH),
+        (b"\x00\x53\x77" + encode("no data section"), BATCH),
+        (data(b""), BATCH),
+        (b"", BATCH),
+        (b"", 0),
+    ],
+)
+def test_what_holds_no_message_is_not_accepted(
+    connect: Connect, emulator: RunningEmulator, payload: bytes, message_format: int
+) -> None:
+    client = connect()
+    client.sender("orders")
+    answer = client.transfer(payload, message_format=message_format)
+    assert isinstance(answer.state, Rejected)
+    assert answer.state.error is not None
+    assert answer.state.error.condition == "amqp:decode-error"
+    assert emulator.counts("orders").active == 0
 
 
 def test_credit_is_topped_up(connect: Connect) -> None:
