@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import DeadLetter, LockedMessage, Message, OutcomeStatus, Release, Resubmit
+from sbnotebook.model import DeadLetter, LockedMessage, Message, OutcomeStatus, Release, Report, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Policy, RejectMessage
 from sbnotebook.testing.clock import HandClock
 
@@ -64,6 +64,7 @@ async def test_locks_are_renewed_while_the_function_works(namespace_by_hand: Asy
         await clock.turn(150)  # a lock lasts a minute
         turned.set()
 
+    report = Report()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(turn)
         report = await queue.process(work, max_messages=3, max_wait=5)
