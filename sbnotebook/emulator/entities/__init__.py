@@ -13,7 +13,7 @@ from sbnotebook.emulator.entities.changes import (
     QueueDeleted,
     QueueUpdated,
 )
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage, read_sent
+from sbnotebook.emulator.entities.message import MAX_MESSAGE_SIZE, BrokeredMessage, MessageState, SentMessage, read_sent
 from sbnotebook.emulator.entities.options import QueueOptions
 from sbnotebook.emulator.entities.queue import Counts, Queue
 from sbnotebook.emulator.entities.receivable import Receivable
@@ -21,6 +21,7 @@ from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.entities.rendering import render
 
 __all__ = [
+    "MAX_MESSAGE_SIZE",
     "BrokeredMessage",
     "Change",
     "Counts",

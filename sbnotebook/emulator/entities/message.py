@@ -19,8 +19,21 @@ from sbnotebook.model.sections import (
     split,
 )
 
-__all__ = ["SCHEDULED_TIME", "BrokeredMessage", "MessageState", "SentMessage", "map_items", "read_sent"]
+__all__ = [
+    "MAX_MESSAGE_SIZE",
+    "SCHEDULED_TIME",
+    "BrokeredMessage",
+    "MessageState",
+    "SentMessage",
+    "map_items",
+    "read_sent",
+]
 
+MAX_MESSAGE_SIZE: Final = 1_048_576
+"""Bytes of one message or one batch: that of a Premium namespace without large messages.
+
+Source: Service Bus documentation, "Service Bus quotas".
+"""
 SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 """Message annotation: when a sent message becomes active."""
 

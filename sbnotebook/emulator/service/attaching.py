@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sbnotebook.emulator.amqp import Coordinator, Error, ReceivingLink, SendingLink
-from sbnotebook.emulator.entities import Queue, Receivable
+from sbnotebook.emulator.entities import MAX_MESSAGE_SIZE, Queue, Receivable
 from sbnotebook.emulator.service.cbs import CbsNode
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.links import LinkHandler, ReceiverLink, SenderLink
@@ -15,13 +15,11 @@ from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
-__all__ = ["MAX_MESSAGE_SIZE", "LinkHandler", "attach"]
+__all__ = ["LinkHandler", "attach"]
 
-MAX_MESSAGE_SIZE: Final = 1_048_576
-"""Bytes of one message or one batch: that of a Premium namespace without large messages.
-
-Source: Service Bus documentation, "Service Bus quotas".
-"""
+_MAX_REQUEST_SIZE: Final = 16 * MAX_MESSAGE_SIZE
+"""Bytes of one request. Much more than a request needs that can be carried out: azure-servicebus never forgets that
+the link rejected a request, while it raises what a reply says once. So the reply says that a message is too large."""
 
 _AnyLink = ReceivingLink | SendingLink
 _CBS: Final = "$cbs"
@@ -71,7 +69,7 @@ def _node(peer: AmqpPeer, path: str) -> Node | None:
 
 
 def _attach_to_node(peer: AmqpPeer, link: _AnyLink, node: Node) -> LinkHandler:
-    link.accept(max_message_size=MAX_MESSAGE_SIZE)
+    link.accept(max_message_size=_MAX_REQUEST_SIZE)
     return RequestLink(peer, link, node) if isinstance(link, ReceivingLink) else ReplyLink(peer, link, node)
 
 

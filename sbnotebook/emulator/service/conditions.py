@@ -23,6 +23,7 @@ class Condition(Enum):
     INTERNAL_ERROR = ("amqp:internal-error", 500)
     MESSAGE_LOCK_LOST = ("com.microsoft:message-lock-lost", 410)
     MESSAGE_NOT_FOUND = ("com.microsoft:message-not-found", 404)
+    MESSAGE_SIZE_EXCEEDED = ("amqp:link:message-size-exceeded", 413)
     NOT_ALLOWED = ("amqp:not-allowed", 400)
     NOT_FOUND = ("amqp:not-found", 404)
     NOT_IMPLEMENTED = ("amqp:not-implemented", 501)

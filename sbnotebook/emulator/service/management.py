@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 from uuid import UUID
 
-from sbnotebook.emulator.entities import BrokeredMessage, Queue, Receivable, read_sent, render
+from sbnotebook.emulator.entities import MAX_MESSAGE_SIZE, BrokeredMessage, Queue, Receivable, read_sent, render
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import Condition, explain
 from sbnotebook.emulator.service.requests import Reply, Request
@@ -134,7 +134,12 @@ class ManagementNode:
 
     def _schedule_message(self, body: dict[str, Any], now: int) -> Reply:
         queue = self._queue()
-        messages = [read_sent(message["message"]) for message in body["messages"]]
+        payloads: list[bytes] = [message["message"] for message in body["messages"]]
+        size = sum(len(payload) for payload in payloads)
+        if size > MAX_MESSAGE_SIZE:
+            text = f"The messages have {size} bytes, the limit is {MAX_MESSAGE_SIZE}."
+            raise _RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
+        messages = [read_sent(payload) for payload in payloads]
         numbers = [Long(queue.send(message, now).sequence_number) for message in messages]
         return _done({"sequence-numbers": Array(numbers, Long)})
 

@@ -13,7 +13,7 @@ from azure.servicebus import (
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
 )
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, MessageSizeExceededError
 
 from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.clock import SystemClock
@@ -138,6 +138,16 @@ def test_scheduled_messages_come_when_it_is_time(client: ServiceBusClient, clock
             sender.cancel_scheduled_messages(numbers)
         clock.advance(10)
         assert len(receiver.peek_messages(10, sequence_number=1)) == 2
+
+
+@pytest.mark.parametrize("sizes", [[1_050_000], [3_000_000], [600_000, 600_000]])
+def test_too_much_to_schedule_is_refused_and_the_sender_goes_on(
+    client: ServiceBusClient, clock: ManualClock, sizes: list[int]
+) -> None:
+    with client.get_queue_sender("orders") as sender:
+        with pytest.raises(MessageSizeExceededError, match="1048576"):
+            sender.schedule_messages([ServiceBusMessage(b"x" * size) for size in sizes], in_seconds(clock, 10))
+        assert sender.schedule_messages(ServiceBusMessage("small"), in_seconds(clock, 10)) == [1]
 
 
 def test_the_arguments_are_checked(node: ManagementNode) -> None:
