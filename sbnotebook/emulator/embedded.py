@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sbnotebook.emulator.entities import Counts, Queue, QueueOptions
 from sbnotebook.errors import EmulatorError
@@ -23,6 +23,14 @@ __all__ = ["RunningEmulator", "running"]
 _T = TypeVar("_T")
 
 
+class _Ending:
+    """How the emulator ended, and a lock: what is given to its loop before that is run or cancelled."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.outcome: Future[None] = Future()
+
+
 class RunningEmulator:
     """An emulator that runs in another thread.
 
@@ -31,11 +39,12 @@ class RunningEmulator:
         http_url: address of the HTTP side.
     """
 
-    def __init__(self, server: EmulatorServer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: EmulatorServer, loop: asyncio.AbstractEventLoop, ending: _Ending) -> None:
         self.connection_string = server.connection_string
         self.http_url = server.http_url
         self._server = server
         self._loop = loop
+        self._ending = ending
 
     @property
     def faults(self) -> Faults:
@@ -46,7 +55,7 @@ class RunningEmulator:
         """How many messages a queue holds now.
 
         Raises:
-            EmulatorError: there is no such queue.
+            EmulatorError: there is no such queue, or the emulator has ended.
         """
         return self._call(lambda: self._queue(queue).counts)
 
@@ -55,7 +64,7 @@ class RunningEmulator:
 
         Raises:
             InvalidEntityAddressError: it cannot have this name.
-            EmulatorError: there is an entity of this name.
+            EmulatorError: there is an entity of this name, or the emulator has ended.
         """
         broker = self._server.broker
         self._change(lambda: broker.registry.create_queue(name, options, now=broker.clock.now()))
@@ -64,13 +73,15 @@ class RunningEmulator:
         """Remove a queue with all its messages.
 
         Raises:
-            EmulatorError: there is no such queue.
+            EmulatorError: there is no such queue, or the emulator has ended.
         """
         self._change(lambda: self._server.broker.delete_queue(self._queue(name)))
 
     def stop(self) -> None:
         """Let it end; ``running`` waits for that."""
-        self._loop.call_soon_threadsafe(self._server.request_stop)
+        with self._ending.lock:
+            if not self._ending.outcome.done():
+                self._loop.call_soon_threadsafe(self._server.request_stop)
 
     def _queue(self, name: str) -> Queue:
         self._server.broker.moment()
@@ -80,14 +91,27 @@ class RunningEmulator:
         return queue
 
     def _change(self, function: Callable[[], object]) -> None:
-        self._call(function)
-        asyncio.run_coroutine_threadsafe(self._server.broker.kept(), self._loop).result()
+        async def change() -> None:
+            function()
+            await self._server.broker.kept()
+
+        self._run(change)
 
     def _call(self, function: Callable[[], _T]) -> _T:
         async def call() -> _T:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+        return self._run(call)
+
+    def _run(self, function: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        with self._ending.lock:
+            if self._ending.outcome.done():
+                raise EmulatorError("The emulator has ended.")
+            answer = asyncio.run_coroutine_threadsafe(function(), self._loop)
+        try:
+            return answer.result()
+        except CancelledError:
+            raise EmulatorError("The emulator has ended.") from None
 
 
 @contextmanager
@@ -107,7 +131,7 @@ def running(
         port: for AMQP and HTTP; 0 picks a free one.
 
     Raises:
-        EmulatorError: it cannot start.
+        EmulatorError: it cannot start; or, at the end of the block, messages could not be kept.
         ConfigurationError: a queue cannot be had.
 
     Example:
@@ -118,21 +142,28 @@ def running(
     from sbnotebook.emulator.server import EmulatorServer
 
     started: Future[RunningEmulator] = Future()
+    ending = _Ending()
 
     async def serve() -> None:
-        server = EmulatorServer(port=port, data_dir=data_dir, queues=queues, clock=clock)
         try:
-            await server.start()
-        except BaseException as error:  # noqa: BLE001 - the starter raises it
-            started.set_exception(error)
-            return
-        try:
-            started.set_result(RunningEmulator(server, asyncio.get_running_loop()))
-            await server.serve()
-        finally:
-            await server.stop()
+            async with EmulatorServer(port=port, data_dir=data_dir, queues=queues, clock=clock) as server:
+                started.set_result(RunningEmulator(server, asyncio.get_running_loop(), ending))
+                await server.serve()
+        except BaseException as error:
+            with ending.lock:
+                ending.outcome.set_exception(error)
+            raise
+        with ending.lock:
+            ending.outcome.set_result(None)
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),), name="sbnotebook-emulator", daemon=True)
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:  # noqa: BLE001 - the block raises it
+            if not started.done():
+                started.set_exception(error)
+
+    thread = threading.Thread(target=run, name="sbnotebook-emulator", daemon=True)
     thread.start()
     emulator = started.result()
     try:
@@ -140,3 +171,4 @@ def running(
     finally:
         emulator.stop()
         thread.join()
+        ending.outcome.result()

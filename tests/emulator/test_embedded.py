@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -37,6 +41,50 @@ def test_a_start_that_fails_is_raised(tmp_path: Path) -> None:
         port = int(emulator.http_url.rsplit(":", 1)[1])
         with pytest.raises(EmulatorError, match=f"port {port}"), running(port=port):
             pass
+
+
+def test_it_can_be_ended_in_the_block() -> None:
+    with running(queues=["orders"]) as emulator:
+        emulator.stop()
+        with suppress(EmulatorError):
+            while True:
+                emulator.counts("orders")
+        with pytest.raises(EmulatorError, match="The emulator has ended"):
+            emulator.create_queue("bills")
+        emulator.stop()
+
+
+def test_queues_that_make_no_sense_are_raised() -> None:
+    with pytest.raises(TypeError), running(queues=cast("list[str]", [[]])):
+        pass
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from sbnotebook.emulator import running
+from sbnotebook.errors import EmulatorError
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+try:
+    with running(data_dir=Path(sys.argv[1])) as emulator:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        try:
+            emulator.create_queue("orders")
+        except EmulatorError as error:
+            print(error)
+except EmulatorError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit for the size of files")
+def test_what_could_not_be_kept_is_said_at_the_end_of_the_block(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    inside, at_the_end = done.stdout.splitlines()
+    assert inside == "The emulator has ended."
+    assert "its data could not be kept" in at_the_end
 
 
 def test_queues_come_and_go() -> None:
