@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -27,6 +26,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 _Factory = Callable[[], asyncio.Protocol]
 _HTTP_INITIALS: Final = frozenset(b"CDGHOPT")
 """First letters of the methods of HTTP; AMQP begins with an A, and TLS with a control character."""
+_BACKLOG: Final = 1024
+"""Connections that may wait to be accepted: a cluster's workers all connect at once."""
+_SILENCE: Final = 30.0
+"""Seconds that a client may take to its first byte."""
 
 
 class EmulatorServer:
@@ -74,7 +77,7 @@ class EmulatorServer:
         self._exit = AsyncExitStack()
         self._listeners: list[asyncio.Server] = []
         self._stopping = asyncio.Event()
-        self._failure: sqlite3.Error | None = None
+        self._failure: Exception | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -174,29 +177,37 @@ class EmulatorServer:
             return _Sniffer(lambda: AmqpPeer(self._broker), http)
 
         try:
-            return await asyncio.get_running_loop().create_server(sniff, self._host, port)
-        except OSError as error:
+            return await asyncio.get_running_loop().create_server(sniff, self._host, port, backlog=_BACKLOG)
+        except (OSError, OverflowError, UnicodeError) as error:
             raise EmulatorStartError(f"The emulator cannot listen on {self._host}, port {port}: {error}.") from None
 
-    def _on_store_failure(self, error: sqlite3.Error) -> None:
+    def _on_store_failure(self, error: Exception) -> None:
         self._failure = error
         self._stopping.set()
 
 
 class _Sniffer(asyncio.Protocol):
-    """Hands a connection to the protocol that its first byte shows."""
+    """Hands a connection to the protocol that its first byte shows; ends one that stays silent."""
 
     def __init__(self, amqp: _Factory, http: _Factory) -> None:
         self._amqp = amqp
         self._http = http
         self._transport: asyncio.Transport | None = None
+        self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._end = asyncio.get_running_loop().call_later(_SILENCE, self._transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if self._end is not None:
+            self._end.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None:
+        if self._transport is None or self._end is None:
             return
+        self._end.cancel()
         if data.startswith(b"A"):
             protocol = self._amqp()
         elif data[0] in _HTTP_INITIALS:

@@ -85,6 +85,38 @@ async def test_a_port_that_is_taken_is_said_and_nothing_stays_open(tmp_path: Pat
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 65536), ("127.0.0.1", -1), ("a" * 64, 0), ("no host", 0)])
+async def test_an_address_that_there_is_not_is_said(host: str, port: int) -> None:
+    with pytest.raises(EmulatorStartError, match=f"cannot listen on {host}, port {port}"):
+        await EmulatorServer(host=host, port=port).start()
+
+
+@pytest.mark.anyio
+async def test_a_connection_that_stays_silent_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbnotebook.emulator.server._SILENCE", 0.2)
+    async with (
+        EmulatorServer() as server,
+        aiohttp.ClientSession(server.http_url) as http,
+        http.get("/lease") as lease,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        assert await lease.content.readline() == b"held\n"
+        with pytest.raises(TimeoutError):  # one that has spoken stays
+            await asyncio.wait_for(lease.content.readline(), 0.3)
+
+
+@pytest.mark.anyio
+async def test_many_clients_can_connect_while_it_is_busy() -> None:
+    async with EmulatorServer() as server:
+        # The loop does not run meanwhile, so nothing is accepted; one too many would not be answered.
+        clients = [socket.create_connection(("127.0.0.1", server.port), timeout=2) for _ in range(300)]
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.anyio
 async def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
     for expected in (0, 1, 2):
         async with EmulatorServer(data_dir=tmp_path, queues={"orders": QueueOptions(5_000, 2)}) as server:
