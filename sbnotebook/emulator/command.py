@@ -27,15 +27,17 @@ app: Final = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def emulator(
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port for AMQP and HTTP; 0 picks a free one.")] = 5672,
-    http_port: Annotated[int | None, typer.Option(help="One more port, as Microsoft's emulator has 5300.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for AMQP and HTTP; 0 picks a free one.")] = 5672,
+    http_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="One more port, as Microsoft's emulator has 5300.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A Config.json of Microsoft's emulator.")] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Where messages are kept; your own directory if not said.")
     ] = None,
     in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep nothing.")] = False,
     queue: Annotated[list[str] | None, typer.Option(help="A queue to have; may be said several times.")] = None,
-    # An emulator that was started on demand: it writes down where it is, and ends when nobody uses it.
+    # An emulator that was started on demand ends when nobody uses it.
     end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run the emulator until it is interrupted; its connection string is printed when it is ready."""
@@ -51,14 +53,14 @@ def emulator(
         queues={name: queues.get(name) for name in [*queues, *(queue or [])]},
     )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    asyncio.run(_serve(server, directory, end_after_unused))
+    asyncio.run(_serve(server, host, directory, end_after_unused))
 
 
-async def _serve(server: EmulatorServer, data_dir: Path | None, end_after_unused: float | None) -> None:
+async def _serve(server: EmulatorServer, host: str, data_dir: Path | None, end_after_unused: float | None) -> None:
     _stop_on_signals(server)
     async with server:
-        if end_after_unused is not None and data_dir is not None:
-            State(os.getpid(), server.port, server.connection_string).write(data_dir)
+        if data_dir is not None:
+            State(os.getpid(), host, server.port, server.connection_string).write(data_dir)
         print(server.connection_string, flush=True)  # noqa: T201
         await server.serve(end_after_unused=end_after_unused)
 

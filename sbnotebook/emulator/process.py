@@ -15,19 +15,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from sbnotebook.errors import EmulatorStartError
+from sbnotebook.emulator.store import is_in_use
+from sbnotebook.errors import EmulatorError, EmulatorStartError
 
 __all__ = ["State", "default_data_dir", "ensure_running", "stop"]
 
 _STATE_FILE: Final = "emulator.json"
 _LOG_FILE: Final = "emulator.log"
 _LOCK_FILE: Final = "starting.lock"
-_HOST: Final = "127.0.0.1"
 _START_TIMEOUT: Final = 60.0
 """Seconds; loading half a million messages takes a few of them."""
 _ANSWER_TIMEOUT: Final = 5.0
@@ -44,25 +44,35 @@ _started: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a background emulator writes down about itself once it is ready."""
+    """What an emulator that keeps its messages writes down about itself once it is ready."""
 
     pid: int
+    host: str
     port: int
     connection_string: str
 
     def write(self, data_dir: Path) -> None:
-        """Write it into the data directory, in one step."""
+        """Write it into the data directory, in one step.
+
+        Raises:
+            EmulatorStartError: it cannot be written.
+        """
         draft = data_dir / f"{_STATE_FILE}.{self.pid}"
-        draft.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        draft.replace(data_dir / _STATE_FILE)
+        try:
+            draft.write_text(json.dumps(asdict(self)), encoding="utf-8")
+            draft.replace(data_dir / _STATE_FILE)
+        except OSError as error:
+            raise _unusable(data_dir, error) from error
 
     @classmethod
     def read(cls, data_dir: Path) -> State | None:
         """What stands in the data directory, of an emulator that may have ended since; None if nothing does."""
         try:
-            return cls(**json.loads((data_dir / _STATE_FILE).read_bytes()))
+            state = cls(**json.loads((data_dir / _STATE_FILE).read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
+        kinds = [type(value) for value in (state.pid, state.host, state.port, state.connection_string)]
+        return state if kinds == [int, str, int, str] and state.port in range(1 << 16) else None
 
 
 def default_data_dir() -> Path:
@@ -73,7 +83,9 @@ def default_data_dir() -> Path:
 
 
 def ensure_running(data_dir: Path | None = None) -> str:
-    """Find the background emulator, or start it, and keep it running as long as this process lives.
+    """Find the emulator of a data directory, or start it, and keep it running as long as this process lives.
+
+    One that was started by hand is found, too; it runs until it is ended by hand.
 
     Args:
         data_dir: where its messages are kept; None for the user's own directory.
@@ -82,25 +94,32 @@ def ensure_running(data_dir: Path | None = None) -> str:
         Its connection string.
 
     Raises:
-        EmulatorStartError: it did not start; the message has the end of its log.
+        EmulatorStartError: the data directory cannot be used, or it did not start; then the message
+            has the end of its log.
     """
     directory = (data_dir or default_data_dir()).resolve()
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _starting(directory):
-        state = State.read(directory)
-        if state is None or not _take_lease(directory, state):
-            state = _start(directory)
-        return state.connection_string
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _starting(directory):
+            state = State.read(directory)
+            if state is None or not _take_lease(directory, state):
+                state = _start(directory)
+            return state.connection_string
+    except (OSError, sqlite3.Error) as error:
+        raise _unusable(directory, error) from error
 
 
 def stop(data_dir: Path | None = None) -> bool:
-    """End the background emulator, whoever uses it.
+    """End the emulator of a data directory, whoever uses it, and wait until it has let go of its messages.
 
     Args:
         data_dir: where its messages are kept; None for the user's own directory.
 
     Returns:
         False if none was running.
+
+    Raises:
+        EmulatorError: it did not end.
     """
     directory = (data_dir or default_data_dir()).resolve()
     state = State.read(directory)
@@ -109,14 +128,26 @@ def stop(data_dir: Path | None = None) -> bool:
         lease.close()
     if state is None or not _is_healthy(state):
         return False
-    os.kill(state.pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):
+        os.kill(state.pid, signal.SIGTERM)
+    _wait_until_ended(directory, state)
+    return True
+
+
+def _wait_until_ended(directory: Path, state: State) -> None:
     deadline = time.monotonic() + _START_TIMEOUT
-    while _is_healthy(state) and time.monotonic() < deadline:
+    # The next emulator may be there already: then the state is its own.
+    while is_in_use(directory) and State.read(directory) == state:
+        if time.monotonic() > deadline:
+            raise EmulatorError(f"The emulator did not end within {_START_TIMEOUT:.0f} s: end the process {state.pid}.")
         time.sleep(_POLL)
     for process in _started:
         if process.pid == state.pid:
             process.wait(_START_TIMEOUT)
-    return True
+
+
+def _unusable(directory: Path, error: Exception) -> EmulatorStartError:
+    return EmulatorStartError(f"The emulator cannot use the data directory {directory}: {error}.")
 
 
 @contextmanager
@@ -139,7 +170,8 @@ def _start(directory: Path) -> State:
     deadline = time.monotonic() + _START_TIMEOUT
     while process.poll() is None and time.monotonic() < deadline:
         state = State.read(directory)
-        if state is not None and state.pid == process.pid and _take_lease(directory, state):
+        # Perhaps of one that was started by hand meanwhile: then this one ends, kept out.
+        if state is not None and _take_lease(directory, state):
             return state
         time.sleep(_POLL)
     process.kill()
@@ -163,12 +195,12 @@ def _take_lease(directory: Path, state: State) -> bool:
         return False
     if _leases.get(directory, (0, None))[0] == state.pid:
         return True
-    connection = http.client.HTTPConnection(_HOST, state.port, timeout=_ANSWER_TIMEOUT)
+    connection = http.client.HTTPConnection(state.host, state.port, timeout=_ANSWER_TIMEOUT)
     try:
         connection.request("GET", "/lease")
         response = connection.getresponse()
         is_held = response.readline() == b"held\n"
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
     if is_held:
         _leases[directory] = (state.pid, response)
@@ -177,12 +209,10 @@ def _take_lease(directory: Path, state: State) -> bool:
 
 def _is_healthy(state: State) -> bool:
     """Whether the emulator that wrote this state is still the one at this port."""
-    connection = http.client.HTTPConnection(_HOST, state.port, timeout=_ANSWER_TIMEOUT)
     try:
-        connection.request("GET", "/health")
-        answer = json.loads(connection.getresponse().read())
+        with closing(http.client.HTTPConnection(state.host, state.port, timeout=_ANSWER_TIMEOUT)) as connection:
+            connection.request("GET", "/health")
+            answer = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException, ValueError):
         return False
-    finally:
-        connection.close()
     return isinstance(answer, dict) and answer == {"status": "ok", "pid": state.pid}

@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import ServiceBusError
+from typer.testing import CliRunner
+
+from sbnotebook.emulator.command import app
 
 COMMAND = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0"]
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to end a process with")
@@ -74,9 +77,22 @@ def test_it_says_where_it_is_and_ends_when_it_is_told(sign: signal.Signals, tmp_
 def test_a_start_that_fails_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "emulator.sqlite3").write_bytes(b"something else")
     assert failed("--data-dir", str(tmp_path)).count("\n") == 1
+    (tmp_path / "taken" / "emulator.json").mkdir(parents=True)
+    for unusable in ("emulator.sqlite3", "taken"):
+        answer = failed("--data-dir", str(tmp_path / unusable))
+        assert answer.count("\n") == 1
+        assert "data directory" in answer
     assert "either --in-memory or --data-dir" in failed("--in-memory", "--data-dir", str(tmp_path))
     assert "cannot be read" in failed("--config", str(tmp_path / "missing"))
     assert "'a b' is not the name" in failed("--in-memory", "--queue", "a b")
+
+
+@pytest.mark.parametrize("option", ["--port", "--http-port"])
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_a_port_that_there_is_not_is_refused(option: str, port: str) -> None:
+    answer = CliRunner().invoke(app, ["--in-memory", option, port])
+    assert answer.exit_code == 2
+    assert "than or equal to" in answer.output
 
 
 class Sender(threading.Thread):

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.emulator import ensure_running, stop
 from sbnotebook.emulator.process import State, default_data_dir
+from sbnotebook.emulator.store import Store
 from sbnotebook.errors import EmulatorStartError
 
 USER = (
@@ -31,6 +33,18 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "emulator"
     yield directory
     stop(directory)
+
+
+@contextmanager
+def started_by_hand(*options: str) -> Generator[tuple[subprocess.Popen[str], str]]:
+    """The process and its connection string."""
+    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
 
 
 def until(condition: Callable[[], bool], seconds: float = 30) -> None:
@@ -104,6 +118,40 @@ def test_another_is_started_after_a_crash(data_dir: Path) -> None:
     assert second.pid != first.pid
 
 
+def test_one_that_was_started_by_hand_is_found_and_ended(data_dir: Path) -> None:
+    with started_by_hand("--host", "localhost", "--data-dir", str(data_dir)) as (process, where):
+        assert ensure_running(data_dir) == where
+        assert stop(data_dir)
+        assert process.wait(20) == 0
+
+
+def test_a_stop_waits_until_the_messages_are_let_go(data_dir: Path) -> None:
+    store = Store(data_dir)
+    with started_by_hand("--in-memory") as (process, where), ThreadPoolExecutor() as pool:
+        port = int(where.split(";", maxsplit=1)[0].rsplit(":", 1)[1])
+        State(process.pid, "127.0.0.1", port, where).write(data_dir)
+        stopped = pool.submit(stop, data_dir)
+        process.wait(20)  # it answers no more, but its store is still open
+        with pytest.raises(TimeoutError):
+            stopped.result(0.5)
+        store.close()
+        assert stopped.result(20)
+
+
+@pytest.mark.parametrize("taken", ["emulator/starting.lock/x", "emulator/emulator.log/x"])
+def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path, taken: str) -> None:
+    (tmp_path / taken).mkdir(parents=True)
+    with pytest.raises(EmulatorStartError, match="cannot use the data directory"):
+        ensure_running(tmp_path / "emulator")
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_file_is_no_directory(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EmulatorStartError, match="cannot use the data directory"):
+        ensure_running(tmp_path / name)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="the state of a process is read from /proc")
 def test_it_ends_some_seconds_after_its_last_user(data_dir: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", USER, str(data_dir)], stdout=subprocess.PIPE, text=True) as user:
@@ -132,11 +180,18 @@ def test_a_state_that_makes_no_sense_is_none(tmp_path: Path, content: bytes) -> 
     assert not stop(tmp_path)
 
 
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 2**70), ("127.0.0.1", "x"), (7, 7), ("a b\n", 1)])
+def test_a_state_that_cannot_be_reached_is_of_none_that_runs(tmp_path: Path, host: object, port: object) -> None:
+    state = {"pid": os.getpid(), "host": host, "port": port, "connection_string": ""}
+    (tmp_path / "emulator.json").write_text(json.dumps(state))
+    assert not stop(tmp_path)
+
+
 def test_the_state_of_another_server_is_not_believed(data_dir: Path, tmp_path: Path) -> None:
     ensure_running(data_dir)
     known = State.read(data_dir)
     assert known is not None
-    State(known.pid + 1, known.port, known.connection_string).write(tmp_path)
+    State(known.pid + 1, known.host, known.port, known.connection_string).write(tmp_path)
     assert json.loads((tmp_path / "emulator.json").read_text())["port"] == known.port
     assert not stop(tmp_path)  # the process at this port is not the one that was written down
 
