@@ -81,6 +81,11 @@ class Connection:
         self._authenticated = False
 
     @property
+    def is_open(self) -> bool:
+        """True from the peer's open until either side closes."""
+        return self._state is _State.FRAME
+
+    @property
     def closed(self) -> bool:
         """True once nothing more is read: write ``data_to_send()`` and close the socket."""
         return self._state is _State.NOTHING
@@ -114,6 +119,11 @@ class Connection:
     def data_to_send(self) -> bytes:
         """Bytes to write to the socket, since the last call."""
         return self._writer.take()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much ``data_to_send`` would return."""
+        return self._writer.size
 
     def heartbeat(self) -> None:
         """Send an empty frame, so that the peer knows that we are alive."""

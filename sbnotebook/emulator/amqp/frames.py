@@ -108,23 +108,28 @@ class FrameWriter:
 
     Attributes:
         max_frame_size: bytes of the largest frame that the peer takes.
+        size: bytes that were written since the last ``take``.
     """
 
     def __init__(self) -> None:
         self.max_frame_size = MIN_MAX_FRAME_SIZE
+        self.size = 0
         self._parts: list[bytes] = []
 
     def write(self, channel: int, body: bytes, payload: bytes = b"", *, kind: int = AMQP_FRAME) -> None:
         """Add one frame; the caller has seen to it that it is not too large."""
         size = HEADER_SIZE + len(body) + len(payload)
         self._parts += (_HEADER.pack(size, 2, kind, channel), body, payload)
+        self.size += size
 
     def write_bytes(self, data: bytes) -> None:
         """Add bytes as they are: a protocol header, an empty frame."""
         self._parts.append(data)
+        self.size += len(data)
 
     def take(self) -> bytes:
         """All that was written since the last call."""
         data = b"".join(self._parts)
         self._parts.clear()
+        self.size = 0
         return data

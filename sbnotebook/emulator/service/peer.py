@@ -31,6 +31,12 @@ __all__ = ["AmqpPeer"]
 _LOGGER: Final = logging.getLogger(__name__)
 _NOBODY: Final = LinkHandler(None)
 """Handles the events of a link that was refused or detached while they were under way."""
+_OPEN_TIMEOUT: Final = 30.0
+"""Seconds that a client has to open its connection."""
+_SHORTEST_BEAT: Final = 0.05
+"""Seconds between two signs of life, whatever the client asks for."""
+_MAX_UNSENT: Final = 67_108_864
+"""Bytes that one read may make us write: small requests can have large answers."""
 
 
 class AmqpPeer(asyncio.Protocol):
@@ -38,20 +44,27 @@ class AmqpPeer(asyncio.Protocol):
 
     Whatever goes wrong while one event is handled is answered with ``amqp:internal-error`` and logged;
     the other links and connections go on.
+
+    Args:
+        broker: the namespace.
+        open_timeout: seconds after which a client that has not opened its connection is dropped.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, open_timeout: float = _OPEN_TIMEOUT) -> None:
         self.broker = broker
         self.is_writable = True
         self.handlers: dict[Link, LinkHandler] = {}
         self._connection = Connection()
         self._transport: asyncio.Transport | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
+        self._open_timeout = open_timeout
+        self._open_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self.broker.peers.add(self)
+        self._open_deadline = asyncio.get_running_loop().call_later(self._open_timeout, self._expect_open)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come in."""
@@ -68,16 +81,21 @@ class AmqpPeer(asyncio.Protocol):
         self.broker.peers.discard(self)
         self._connection.receive_eof()
         self._handle_events()
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
+        for timer in (self._heartbeat, self._open_deadline):
+            if timer is not None:
+                timer.cancel()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it asks."""
+        """The client does not read as fast as it asks: until it does, it is not heard either."""
         self.is_writable = False
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self.is_writable = True
+        if self._transport is not None:
+            self._transport.resume_reading()
         for handler in self.handlers.values():
             handler.credit_changed()
         self.broker.schedule_turn()
@@ -102,6 +120,11 @@ class AmqpPeer(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def drop(self, reason: str) -> None:
+        """End a connection whose client cannot be served, and log why."""
+        _LOGGER.warning("A connection was dropped: %s", reason)
+        self.abort()
+
     def entity_deleted(self, entity: Receivable) -> None:
         """Detach the links to an entity."""
         for link, handler in list(self.handlers.items()):
@@ -115,7 +138,11 @@ class AmqpPeer(asyncio.Protocol):
         idle = self._connection.peer_idle_timeout_ms or 0
         self._connection.heartbeat()
         self.broker.touch(self)
-        self._heartbeat = asyncio.get_running_loop().call_later(idle / 2000, self._beat)
+        self._heartbeat = asyncio.get_running_loop().call_later(max(idle / 2000, _SHORTEST_BEAT), self._beat)
+
+    def _expect_open(self) -> None:
+        if not self._connection.is_open:
+            self.drop(f"the client did not open it in {self._open_timeout:g} seconds.")
 
     def _handle_events(self) -> None:
         for event in self._connection.events_received():
@@ -124,6 +151,9 @@ class AmqpPeer(asyncio.Protocol):
             except Exception:
                 _LOGGER.exception("An event was not handled: %s", type(event).__name__)
                 _apologise(event)
+            if self._connection.unsent_bytes > _MAX_UNSENT:
+                self.drop("the client asked for too much at once.")
+                return
 
     def _handle(self, event: Event) -> None:
         match event:

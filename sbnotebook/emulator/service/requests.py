@@ -125,13 +125,15 @@ class ReplyLink(LinkHandler):
         return self._node.address == node and (reply_to in (None, target) or reply_to.casefold().endswith(node))
 
     def send(self, payload: bytes) -> None:
-        """Send an answer as soon as the client has credit."""
+        """Send an answer as soon as the client has credit and reads."""
         self._waiting.append(payload)
         self.credit_changed()
+        if len(self._waiting) > _CREDIT:
+            self._peer.drop("the client does not take the answers to its requests.")
 
     def credit_changed(self) -> None:
         """Send the answers that wait."""
-        while self._waiting and self._link.credit > 0:
+        while self._waiting and self._link.credit > 0 and self._peer.is_writable:
             self._sent += 1
             self._link.send(self._sent.to_bytes(16), self._waiting.popleft(), settled=True)
         if self._link.drain:

@@ -15,7 +15,8 @@ def test_an_address_is_a_path_with_or_without_a_host(connect: Connect, address: 
     client = connect()
     sending = client.sender(address)
     receiving = client.receiver(address)
-    assert sending.max_message_size == 1_048_576
+    # More for requests, whose replies say what is too large.
+    assert sending.max_message_size == (16 if "$" in address else 1) * 1_048_576
     assert sending.target is not None
     assert receiving.source is not None
     assert (receiving.source.address, receiving.initial_delivery_count) == (address, 0)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -8,11 +10,17 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator.amqp import TransferReceived
-from sbnotebook.emulator.amqp.performatives import Close
+from sbnotebook.emulator.amqp.composites import encode_composite
+from sbnotebook.emulator.amqp.frames import FrameWriter
+from sbnotebook.emulator.amqp.performatives import Close, Detach, Transfer
+from sbnotebook.emulator.clock import SystemClock
+from sbnotebook.emulator.entities import Registry
 from sbnotebook.emulator.server import EmulatorServer
+from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.links import LinkHandler, SenderLink
 from sbnotebook.emulator.service.peer import AmqpPeer
-from tests.emulator.service.conftest import Connect
+from sbnotebook.model.amqp import AmqpValue, Int, Long, encode
+from tests.emulator.service.conftest import Connect, RawClient
 
 
 class BrokenHandler(LinkHandler):
@@ -54,3 +62,85 @@ def test_a_broken_protocol_closes_its_own_connection_only(connect: Connect) -> N
     assert error.condition.startswith("amqp:")
     assert bad.socket.recv(10) == b""
     assert good.receiver("orders").source is not None
+
+
+def test_no_client_hears_more_than_twenty_signs_of_life_a_second(connect: Connect) -> None:
+    client = connect(idle_time_out=1)
+    begun = time.monotonic()
+    assert [client.read_frame() for _ in range(6)] == [b""] * 6
+    assert time.monotonic() - begun >= 0.25
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("greeting", [b"A", b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"])
+async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes) -> None:
+    broker = Broker(Registry(), SystemClock(), None, lambda _: None)
+    create_server = asyncio.get_running_loop().create_server
+    async with await create_server(lambda: AmqpPeer(broker, open_timeout=0.1), "127.0.0.1", 0) as listener:
+        host, port = listener.sockets[0].getsockname()
+        open_client = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};")
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(greeting)
+        with suppress(ConnectionResetError):
+            await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        assert len(broker.peers) == 1
+        open_client.socket.close()
+
+
+def transfer(payload: bytes) -> bytes:
+    """The frame of a message on the link 0."""
+    writer = FrameWriter()
+    first = Transfer(handle=0, delivery_id=0, delivery_tag=b"0", message_format=0, settled=False)
+    writer.write(0, encode_composite(first), payload)
+    return writer.take()
+
+
+def test_a_client_that_does_not_read_is_not_heard_until_it_does(connect: Connect) -> None:
+    client = connect()
+    client.sender("$cbs")
+    client.receiver("$cbs")
+    client.flow(1, 1_000_000)
+    request = transfer(b"\x00\x53\x73" + encode(["x" * 10_000]) + b"\x00\x53\x74" + encode({"operation": "put-token"}))
+    client.socket.settimeout(0.5)
+    sent = 0
+    with suppress(TimeoutError):
+        while sent < 10_000:
+            client.socket.sendall(request)
+            sent += 1
+    assert sent < 10_000
+    client.socket.settimeout(5)
+    for _ in range(sent):
+        client.read(Transfer)
+
+
+def test_who_takes_no_answers_gets_no_more(connect: Connect) -> None:
+    client = connect()
+    client.sender("$cbs")
+    client.receiver("$cbs")  # without credit
+    request = transfer(b"\x00\x53\x74" + encode({"operation": "put-token"}))
+    client.socket.sendall(request * 101)
+    with pytest.raises((AssertionError, ConnectionResetError)):
+        client.read(Transfer)
+    assert connect().sender("$cbs").target is not None
+
+
+def test_small_requests_do_not_fill_the_memory_with_answers(connect: Connect) -> None:
+    client = connect()
+    client.sender("orders")
+    for number in range(4):
+        client.transfer(b"\x00\x53\x75" + encode(b"x" * 240_000), number)
+    client.write(Detach(handle=0, closed=True))
+    client.sender("orders/$management")
+    client.receiver("orders/$management", target="orders/$management")
+    client.flow(1, 1_000_000)
+    arguments: AmqpValue = {"from-sequence-number": Long(0), "message-count": Int(4)}
+    peek = b"\x00\x53\x74" + encode({"operation": "com.microsoft:peek-message"}) + b"\x00\x53\x77" + encode(arguments)
+    client.socket.sendall(transfer(peek) * 1_000)
+    answers = 0
+    with suppress(AssertionError, ConnectionResetError):
+        while answers < 1_000:
+            client.read(Transfer)
+            answers += 1
+    assert answers < 1_000
+    assert connect().sender("orders").target is not None
