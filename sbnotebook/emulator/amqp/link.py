@@ -269,14 +269,16 @@ class SendingLink(Link):
 
     @property
     def credit(self) -> int:
-        """Deliveries that may be sent now; 0 on a link that is not attached.
+        """Deliveries that may be sent now; 0 on a link that is not attached, or whose session's window is shut.
 
         A peer may grant credit together with its attach: look here after ``accept()``, too.
         """
-        return self._credit if self.attached else 0
+        return self._credit if self.attached and not self._session.is_shut else 0
 
     def send(self, delivery_tag: bytes, payload: bytes, *, settled: bool = False, message_format: int = 0) -> None:
         """Send one message, in as many frames as it needs; takes one credit.
+
+        What the session's window has no room for waits.
 
         Args:
             delivery_tag: 1 to 32 bytes, unique among the link's unsettled deliveries. For
@@ -288,7 +290,7 @@ class SendingLink(Link):
         Raises:
             ValueError: there is no credit; look at ``credit`` first.
         """
-        if self.credit <= 0:
+        if not self.attached or self._credit <= 0:
             raise ValueError(f"The peer gave no credit on the link {self.name!r}.")
         self._credit -= 1
         self._delivery_count = (self._delivery_count + 1) % _SERIAL

@@ -79,6 +79,11 @@ class Session:
             )
         )
 
+    @property
+    def is_shut(self) -> bool:
+        """Whether the peer takes no more frames of messages until it says so."""
+        return self._remote_incoming_window == 0
+
     def receive(self, performative: Performative, payload: bytes) -> None:
         """Take a performative that belongs to this session."""
         match performative:
@@ -178,6 +183,7 @@ class Session:
 
     def _receive_flow(self, flow: Flow) -> None:
         # What we sent and the peer had not seen when it wrote this flow counts against its window.
+        was_shut = self.is_shut
         unseen = (self._next_outgoing_id - (flow.next_incoming_id or 0)) % _SERIAL
         self._remote_incoming_window = max(flow.incoming_window - unseen, 0)
         if flow.handle is None:
@@ -191,6 +197,9 @@ class Session:
             elif isinstance(link, ReceivingLink):
                 link.receive_flow(flow)
         self._flush()
+        if was_shut and not self.is_shut:
+            # Their credit counts again.
+            self._events += [CreditChanged(link) for link in self._links.values() if isinstance(link, SendingLink)]
 
     def _receive_disposition(self, disposition: Disposition) -> None:
         if disposition.role is SENDER:

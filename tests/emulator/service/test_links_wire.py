@@ -94,6 +94,22 @@ def test_credit_that_comes_with_the_attach_is_used(connect: Connect) -> None:
     assert client.read(Transfer).settled is False
 
 
+def test_nothing_is_locked_for_a_session_that_takes_nothing(connect: Connect, emulator: RunningEmulator) -> None:
+    client = connect()
+    client.sender("orders")
+    for number in range(5):
+        client.transfer(MESSAGE, number)
+    client.receiver("orders", 1)
+    client.receiver("orders", 2)
+    client.flow(1, 10, incoming_window=0)
+    client.flow(2, 10, incoming_window=0)
+    client.receiver("orders/$management", 3)  # answered after the turn that would have delivered
+    assert emulator.counts("orders").locked == 0
+    client.flow(3, 0, incoming_window=2)  # the window is all links'
+    assert sorted(client.read(Transfer).handle for _ in range(2)) == [1, 2]
+    assert emulator.counts("orders").locked == 2
+
+
 def test_every_outcome_has_its_echo(connect: Connect, emulator: RunningEmulator) -> None:
     client = connect()
     client.sender("orders")
