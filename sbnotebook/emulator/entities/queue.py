@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
-from typing import NamedTuple
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
 
 from sbnotebook.emulator.entities.changes import Change, MessageAdded
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage
@@ -14,6 +14,9 @@ from sbnotebook.emulator.entities.receivable import Receivable
 from sbnotebook.model.address import SubQueue
 
 __all__ = ["Counts", "Queue"]
+
+_SPARE: Final = 64
+"""Cancelled messages that the schedule may hold however few there are besides."""
 
 
 class Counts(NamedTuple):
@@ -66,7 +69,7 @@ class Queue(Receivable):
         self.options = options
         self.created_time = created_time
         self._last_sequence_number = last_sequence_number
-        self._schedule: list[tuple[int, int]] = []  # a heap of (time, sequence number); cancelled ones stay in it
+        self._schedule: list[tuple[int, int]] = []  # a heap of (time, sequence number), with some that are cancelled
         self._scheduled_count = 0
 
     @property
@@ -99,6 +102,7 @@ class Queue(Receivable):
             return False
         for message in found:
             self._remove(message)
+        self._forget_cancelled()
         return True
 
     def put(self, message: BrokeredMessage) -> None:
@@ -128,6 +132,12 @@ class Queue(Receivable):
         scheduled = self._schedule[0][0] if self._schedule else None
         deadlines = (scheduled, super().next_deadline, self.dead_letter.next_deadline)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _forget_cancelled(self) -> None:
+        # Seldom enough that cancelling a message costs no more for many scheduled ones than for few.
+        if len(self._schedule) > 2 * self._scheduled_count + _SPARE:
+            self._schedule = [entry for entry in self._schedule if self._log.get(entry[1]) is not None]
+            heapify(self._schedule)
 
     def _next_sequence_number(self) -> int:
         self._last_sequence_number += 1

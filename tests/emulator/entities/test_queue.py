@@ -49,6 +49,18 @@ def test_a_time_that_has_passed_schedules_nothing(queue: Queue, sent: Sent) -> N
     assert (message.state, queue.next_deadline) == (MessageState.ACTIVE, None)
 
 
+def test_cancelled_messages_are_forgotten_in_the_end(queue: Queue, sent: Sent) -> None:
+    queue.send(sent("kept")._replace(scheduled_time=9_000), now=0)
+    deadlines: set[int | None] = set()
+    for _ in range(200):
+        message = queue.send(sent("cancelled")._replace(scheduled_time=1_000), now=0)
+        assert queue.cancel_scheduled([message.sequence_number])
+        deadlines.add(queue.next_deadline)
+    assert deadlines == {1_000, 9_000}
+    queue.expire(9_000)
+    assert queue.counts == (1, 0, 0, 0, 0)
+
+
 def test_scheduled_messages_are_cancelled_all_or_none(queue: Queue, sent: Sent) -> None:
     for _ in range(2):
         queue.send(sent("later")._replace(scheduled_time=1_000), now=0)
