@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Final
 
 from sbnotebook.emulator.entities.changes import Change, QueueCreated, QueueDeleted, QueueUpdated
 from sbnotebook.emulator.entities.message import BrokeredMessage
@@ -14,6 +15,9 @@ from sbnotebook.errors import EmulatorError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress, SubQueue
 
 __all__ = ["Registry"]
+
+_RESERVED: Final = frozenset(("entities", "faults", "health", "lease"))
+"""What the emulator answers over HTTP where clients look for the description of a queue."""
 
 
 class Registry:
@@ -63,6 +67,9 @@ class Registry:
         address = EntityAddress.parse(name)
         if address.subscription or address.sub_queue:
             raise InvalidEntityAddressError(f"{name[:80]!r} cannot be the name of a queue.")
+        if address.name.casefold() in _RESERVED:
+            text = f"{name[:80]!r} is an address of the emulator itself: give the queue another name."
+            raise InvalidEntityAddressError(text)
         if self.find_queue(address.name) is not None:
             raise EmulatorError(f"There is already an entity {address.name!r}.")
         queue = Queue(address.name, options or QueueOptions(), self._changes, created_time=now)

@@ -43,7 +43,7 @@ def test_a_name_is_given_once() -> None:
         registry.create_queue("Orders")
 
 
-@pytest.mark.parametrize("name", ["", "a b", "orders/$dlq", "topic/subscriptions/one", "x" * 261])
+@pytest.mark.parametrize("name", ["", "a b", "orders/$dlq", "topic/subscriptions/one", "x" * 261, "Health", "entities"])
 def test_a_name_that_cannot_be_is_refused(name: str) -> None:
     with pytest.raises(InvalidEntityAddressError):
         Registry().create_queue(name)
