@@ -24,11 +24,19 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clock of the machine."""
+    """The clock of the machine; it goes on when that is set back, so that no lock lasts longer for it.
+
+    It follows the machine's clock forward, which also catches up the time that the machine was asleep.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time_ns() - time.monotonic_ns()
 
     def now(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
-        return time.time_ns() // 1_000_000
+        # In this order: a pause between the two readings makes the offset smaller, which does no harm.
+        self._offset = max(self._offset, time.time_ns() - time.monotonic_ns())
+        return (self._offset + time.monotonic_ns()) // 1_000_000
 
     def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` in the running event loop at a moment (ms); the result cancels it."""

@@ -12,6 +12,19 @@ def test_the_machines_time_is_in_milliseconds() -> None:
     assert abs(SystemClock().now() - time.time() * 1000) < 1_000
 
 
+def test_a_clock_that_is_set_back_does_not_stop_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = 1_000_000_000
+    wall, monotonic = 1_000 * second, 5 * second
+    monkeypatch.setattr(time, "time_ns", lambda: wall)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: monotonic)
+    clock = SystemClock()
+    assert clock.now() == 1_000_000
+    wall, monotonic = 400 * second, 6 * second  # set back
+    assert clock.now() == 1_001_000
+    wall, monotonic = 5_000 * second, 7 * second  # asleep, or set right
+    assert clock.now() == 5_000_000
+
+
 @pytest.mark.anyio
 async def test_the_system_clock_wakes_and_can_be_told_not_to() -> None:
     clock = SystemClock()
