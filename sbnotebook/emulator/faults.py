@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["Faults"]
+__all__ = ["MAX_DELAY_MS", "Faults"]
+
+MAX_DELAY_MS: Final = 600_000
+"""The longest delay that can be asked for over HTTP."""
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 from aiohttp import web
 
 from sbnotebook.emulator.entities import Queue, QueueOptions
-from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.faults import MAX_DELAY_MS, Faults
 from sbnotebook.emulator.service import atom
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.leases import Leases
@@ -35,6 +35,7 @@ __all__ = ["application"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MAX_PAGE: Final = 1000
+_MAX_DIGITS: Final = 9
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -117,8 +118,9 @@ class _Admin:
         wanted = await _json_object(request)
         known = {field.name for field in fields(Faults)}
         for name, value in wanted.items():
-            if name not in known or not isinstance(value, int) or value < 0:
-                raise ConfigurationError(f"{name[:40]!r} must be one of {sorted(known)}, with a number from 0.")
+            if name not in known or type(value) is not int or not 0 <= value <= MAX_DELAY_MS:
+                text = f"{name[:40]!r} must be one of {sorted(known)}, with a number from 0 to {MAX_DELAY_MS}."
+                raise ConfigurationError(text)
         for name, value in wanted.items():
             setattr(self._broker.faults, name, value)
         return await self.faults(request)
@@ -137,6 +139,8 @@ class _Admin:
 
     async def list_queues(self, request: web.Request) -> web.Response:
         skip, top = _number(request, "$skip", 0), min(_number(request, "$top", 100), _MAX_PAGE)
+        if not top:
+            raise ConfigurationError("$top must be at least 1.")
         self._broker.moment()
         is_queues = request.match_info["kind"].casefold() == "queues"
         queues = self._broker.registry.queues if is_queues else []
@@ -179,9 +183,12 @@ class _Admin:
 
 
 async def _json_object(request: web.Request) -> dict[str, Any]:
+    if request.content_type != "application/json":
+        # A browser sends any other type for a page of another origin without asking first.
+        raise _RefusedError(415, "The body must be JSON: send the header 'Content-Type: application/json'.")
     try:
         value: Any = await request.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise ConfigurationError("The body must be a JSON object.")
@@ -190,8 +197,8 @@ async def _json_object(request: web.Request) -> dict[str, Any]:
 
 def _number(request: web.Request, name: str, default: int) -> int:
     text = request.query.get(name, str(default))
-    if not text.isdecimal():
-        raise ConfigurationError(f"{name} must be a number, not {text[:40]!r}.")
+    if not text.isdecimal() or len(text) > _MAX_DIGITS:
+        raise ConfigurationError(f"{name} must be a number of at most {_MAX_DIGITS} digits, not {text[:40]!r}.")
     return int(text)
 
 

@@ -21,6 +21,7 @@ _ATOM: Final = "{http://www.w3.org/2005/Atom}"
 _SERVICE_BUS: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
 _COUNTS: Final = "{http://schemas.microsoft.com/netservices/2011/06/servicebus}"
 _FOREVER: Final = "P10675199DT2H48M5.4775807S"
+_MAX_DIGITS: Final = 9
 _UNSUPPORTED: Final = ("RequiresSession", "RequiresDuplicateDetection", "EnablePartitioning")
 
 
@@ -102,8 +103,8 @@ def _refuse_unsupported(fields: dict[str, str]) -> None:
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal():
-        raise ConfigurationError(f"MaxDeliveryCount must be a number, not {text[:40]!r}.")
+    if not text.isdecimal() or len(text) > _MAX_DIGITS:
+        raise ConfigurationError(f"MaxDeliveryCount must be a number of at most {_MAX_DIGITS} digits.")
     return int(text)
 
 

@@ -73,14 +73,15 @@ class SenderLink(LinkHandler):
 
     def transfer_received(self, event: TransferReceived) -> None:
         """Keep a message, or all messages of a batch, and accept them once they are kept."""
+        # First, so that a delay that is none leaves nothing half done.
+        delay = self._peer.broker.faults.accept_delay_ms / 1000
         outcome = self._take_in(event)
         if self._link.credit < _CREDIT // 2:
             self._link.grant_credit(_CREDIT)
         if event.settled:
             return
-        delay = self._peer.broker.faults.accept_delay_ms
         if delay:
-            asyncio.get_running_loop().call_later(delay / 1000, self._confirm, event.delivery_id, outcome)
+            asyncio.get_running_loop().call_later(delay, self._confirm, event.delivery_id, outcome)
         else:
             self._link.settle(event.delivery_id, outcome)
 

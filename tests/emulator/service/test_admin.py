@@ -38,9 +38,9 @@ def admin(emulator: RunningEmulator) -> Iterator[ServiceBusAdministrationClient]
 
 @pytest.fixture
 def ask(emulator: RunningEmulator) -> Ask:
-    def ask(method: str, path: str, body: str | None = None) -> tuple[int, Any]:
+    def ask(method: str, path: str, body: str | None = None, kind: str = "application/json") -> tuple[int, Any]:
         connection = http.client.HTTPConnection(emulator.http_url.removeprefix("http://"), timeout=5)
-        connection.request(method, path, body)
+        connection.request(method, path, body, {"Content-Type": kind})
         response = connection.getresponse()
         content = response.read()
         connection.close()
@@ -107,7 +107,8 @@ def test_a_queue_is_made_by_hand(ask: Ask, emulator: RunningEmulator) -> None:
     assert ask("PUT", "/bills")[0] == 409
     assert ask("PUT", "/a%20b")[0] == 400
     assert ask("GET", "/nobody")[0] == 404
-    assert ask("GET", "/$Resources/queues?$top=x")[0] == 400
+    for query in ("$top=x", "$top=0", f"$skip={'9' * 5_000}"):
+        assert ask("GET", f"/$Resources/queues?{query}")[0] == 400
     assert ask("DELETE", "/bills") == (200, "")
     assert ask("GET", "/bills")[0] == 404
 
@@ -135,6 +136,9 @@ def test_health_and_entities_are_json(ask: Ask, client: ServiceBusClient) -> Non
 def test_faults_are_set_all_or_none(ask: Ask, emulator: RunningEmulator) -> None:
     assert ask("POST", "/faults", '{"accept_delay_ms": 80}') == (200, {"accept_delay_ms": 80})
     assert emulator.faults.accept_delay_ms == 80
-    for body in ('{"accept_delay_ms": 5, "fly": 1}', '{"accept_delay_ms": "x"}', '{"accept_delay_ms": -1}', "[]", "{"):
+    for value in ('5, "fly": 1', '"x"', "-1", "true", "1.5", "600001", "9" * 400):
+        assert ask("POST", "/faults", f'{{"accept_delay_ms": {value}}}')[0] == 400
+    for body in ("[]", "{", "[" * 100_000):
         assert ask("POST", "/faults", body)[0] == 400
+    assert ask("POST", "/faults", '{"accept_delay_ms": 0}', "text/plain")[0] == 415
     assert ask("GET", "/faults") == (200, {"accept_delay_ms": 80})

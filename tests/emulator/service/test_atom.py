@@ -35,6 +35,7 @@ def test_what_is_not_described_stays() -> None:
         (entry("<ForwardTo>x</ForwardTo>"), "ForwardTo"),
         (entry("<LockDuration>PT6M</LockDuration>"), "LockDuration"),
         (entry("<LockDuration>soon</LockDuration>"), "is not a duration"),
+        (entry(f"<MaxDeliveryCount>{'9' * 5_000}</MaxDeliveryCount>"), "MaxDeliveryCount"),
         (entry("<MaxDeliveryCount>-1</MaxDeliveryCount>"), "MaxDeliveryCount"),
     ],
 )

@@ -206,6 +206,14 @@ def test_confirmations_are_held_back_at_the_same_time(client: ServiceBusClient, 
         assert emulator.counts("orders").active == 52
 
 
+def test_a_delay_that_is_none_leaves_nothing_half_done(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    with client.get_queue_sender("orders") as sender:
+        emulator.faults.accept_delay_ms = 9**400
+        with pytest.raises(ServiceBusError, match="its log says why"):
+            sender.send_messages(ServiceBusMessage("x"))
+    assert emulator.counts("orders").active == 0
+
+
 @pytest.mark.anyio
 async def test_the_asynchronous_client_works_alike(emulator: RunningEmulator) -> None:
     async with AsyncServiceBusClient.from_connection_string(emulator.connection_string, retry_total=0) as client:
