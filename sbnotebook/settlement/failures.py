@@ -48,7 +48,19 @@ _STATUSES: Final[tuple[tuple[type[BaseException], OutcomeStatus], ...]] = (
     (OperationTimeoutError, OutcomeStatus.UNCONFIRMED),
     (ServiceBusConnectionError, OutcomeStatus.UNCONFIRMED),
     (ServiceBusCommunicationError, OutcomeStatus.UNCONFIRMED),
-    (ServiceBusError, OutcomeStatus.FAILED),
+)
+# Conditions that tell of the way to the service, and not of the message: some the SDK makes up by itself, the others
+# end a connection, session or link (AMQP 1.0 sections 2.8.16 to 2.8.18) while an answer may be on its way.
+_NO_ANSWER: Final = (
+    "amqp:client-error",
+    "amqp:unknown-error",
+    "amqp:vendor-error",
+    "amqp:socket-error",
+    "amqp:connection:",
+    "amqp:session:",
+    "amqp:link:detach-forced",
+    "amqp:link:redirect",
+    "amqp:link:stolen",
 )
 
 
@@ -67,7 +79,7 @@ def outcome_of_error(
     text = scrub(" ".join(str(error).split()))
     tracking = _TRACKING_ID.search(text)
     return Outcome(
-        status=next((status for kind, status in _STATUSES if isinstance(error, kind)), OutcomeStatus.UNCONFIRMED),
+        status=_status(error, condition),
         verb=verb,
         entity=entity,
         sequence_number=sequence_number,
@@ -77,3 +89,11 @@ def outcome_of_error(
         tracking_id=tracking[1] if tracking else None,
         retryable=retryable,
     )
+
+
+def _status(error: BaseException, condition: str | None) -> OutcomeStatus:
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return status
+    answered = isinstance(error, ServiceBusError) and condition is not None and not condition.startswith(_NO_ANSWER)
+    return OutcomeStatus.FAILED if answered else OutcomeStatus.UNCONFIRMED

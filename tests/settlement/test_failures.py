@@ -45,7 +45,7 @@ ERRORS: dict[Callable[[], Exception], tuple[OutcomeStatus, bool | None]] = {
     OperationTimeoutError: (UNCONFIRMED, True),
     ServiceBusConnectionError: (UNCONFIRMED, True),
     ServiceBusCommunicationError: (UNCONFIRMED, True),
-    lambda: ServiceBusError("a reason"): (FAILED, False),
+    lambda: ServiceBusError("a reason", condition=b"amqp:not-allowed"): (FAILED, False),
     lambda: ConnectionResetError("gone"): (UNCONFIRMED, None),
     lambda: KeyError("a bug"): (UNCONFIRMED, None),
 }
@@ -61,8 +61,21 @@ def test_each_error_has_its_status(make: Callable[[], Exception]) -> None:
     outcome = outcome_of(make())
     assert (outcome.status, outcome.retryable) == (status, retryable)
     assert (outcome.verb, outcome.entity, outcome.sequence_number, outcome.message_id) == ("complete", ORDERS, 7, "m")
-    assert outcome.condition == type(make()).__name__
+    assert outcome.condition in (type(make()).__name__, "amqp:not-allowed")
     assert outcome.description
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [None, "amqp:client-error", "amqp:socket-error", "amqp:connection:forced", "amqp:link:detach-forced"],
+)
+def test_an_error_that_is_no_answer_leaves_the_outcome_unknown(condition: str | None) -> None:
+    assert outcome_of(ServiceBusError("Handler failed.", condition=condition)).status is UNCONFIRMED
+
+
+@pytest.mark.parametrize("condition", ["amqp:not-allowed", "amqp:internal-error", "com.microsoft:argument-error"])
+def test_an_error_with_a_condition_is_the_services_refusal(condition: str) -> None:
+    assert outcome_of(ServiceBusError("No.", condition=condition)).status is FAILED
 
 
 def test_no_error_of_the_sdk_is_a_success() -> None:
