@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
 
 import anyio
-from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 
-from sbnotebook.errors import BatchClosedError, DecisionError
-from sbnotebook.model import Decision, EntityAddress, LockedMessage, Outcome, OutcomeStatus, Release, Report
+from sbnotebook.errors import AmqpDecodeError, BatchClosedError
+from sbnotebook.model import Decision, EntityAddress, LockedMessage, Release, Report
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connection import Connection
-from sbnotebook.settlement.conversion import locked_from_payload
+from sbnotebook.settlement.conversion import locked_from_payload, peeked_from_payload
+from sbnotebook.settlement.held import HeldMessages, Hold
 from sbnotebook.settlement.peek import Peeker
-from sbnotebook.settlement.renewal import Clock, SystemClock, renew_at
-from sbnotebook.settlement.settle import (
-    DEFAULT_MAX_IN_FLIGHT,
-    Progress,
-    check_decision,
-    outcome_for,
-    settle_many,
-)
+from sbnotebook.settlement.renewal import Clock, Renewal, SystemClock
+from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress, Settling, check_decision
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -35,21 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_RENEW_FOR", "LockedBatch"]
 
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
-_SETTLE_CHUNK: Final = 500
-"""Settlements between two chances for a renewal to use the receiver."""
-_RENEW_CHUNK: Final = 100
+_CHUNKS: Final = 10
+"""Round trips of settling between two chances for a renewal to use the receiver."""
+_SLICE: Final = 1.0
+"""Seconds of waiting between two such chances."""
 _MORE_WAIT: Final = 1.0
+_WITHDRAW_TIMEOUT: Final = 5.0
 _CLOSE_TIMEOUT: Final = 60.0
-
-
-@dataclass(slots=True)
-class _Hold:
-    """One message that is held: the value, the SDK's object, and how long its lock lasts."""
-
-    message: LockedMessage
-    received: ServiceBusReceivedMessage
-    locked_from: datetime
-    locked_until: datetime
 
 
 class LockedBatch:
@@ -61,7 +47,7 @@ class LockedBatch:
     Args:
         connection: the namespace.
         address: a queue, a subscription, or a sub-queue of one.
-        renew_for: for how long locks are renewed, counted from the opening of the batch.
+        renew_for: for how long locks are renewed, counted from when the batch is made.
         clock: where the time comes from.
     """
 
@@ -74,52 +60,63 @@ class LockedBatch:
         clock: Clock | None = None,
     ) -> None:
         self.address = address
-        self._connection = connection
         self.clock = clock or SystemClock()
-        self._renew_until = self.clock.now() + renew_for
-        self._holds: dict[int, _Hold] = {}
-        self._ended: dict[int, OutcomeStatus] = {}
+        self.release_report: Report | None = None
+        """How the messages were released that were still held as the batch was closed; None while it is open."""
+        self._connection = connection
+        self._held = HeldMessages(address)
         self._receiver: ServiceBusReceiver | None = None
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
-        self.renewal_error: str | None = None
-        """Why the last renewal failed, None when it did not."""
+        until = self.clock.now() + renew_for
+        self._renewal = Renewal(self._held, self._open_receiver, self._busy, clock=self.clock, until=until)
 
     async def __aenter__(self) -> Self:
-        self._receiver = self._connection.receiver(self.address)
+        """Open the link, so that what is wrong with the entity is told here.
+
+        Raises:
+            ServiceBusError: the SDK's own, such as MessagingEntityNotFoundError.
+        """
+        receiver = self._connection.receiver(self.address)
+        await receiver.__aenter__()  # an open that fails has cleaned up after itself
+        self._receiver = receiver
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._tasks.start_soon(self._renew_in_background)
+        self._tasks.start_soon(self._renewal.run)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         tasks, self._tasks = self._tasks, None
         if tasks is None:
-            return None
+            return
         try:
-            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                await self._release_and_close()
+            await self._release_and_close()
         finally:
             tasks.cancel_scope.cancel()
-            await tasks.__aexit__(kind, error, trace)
-        return None
+            # It is not told of the body's error, which it would wrap in an ExceptionGroup.
+            await tasks.__aexit__(None, None, None)
 
     # ---------------------------------------------------------------- what is held
 
     @property
     def messages(self) -> tuple[LockedMessage, ...]:
         """The messages that are held now, in the order in which they came."""
-        return tuple(hold.message for hold in self._holds.values())
+        return tuple(hold.message for hold in self._held if hold.is_read)
 
     @property
     def lost(self) -> tuple[int, ...]:
         """Sequence numbers of messages whose lock ended before they were settled."""
-        return tuple(number for number, status in self._ended.items() if status is OutcomeStatus.LOCK_LOST)
+        return self._held.lost
+
+    @property
+    def renewal_error(self) -> str | None:
+        """Why the last renewal failed, None when it did not."""
+        return self._renewal.error
 
     def locked_until(self, sequence_number: int) -> datetime | None:
         """When the lock of a held message ends as it was renewed last; None when it is not held."""
-        hold = self._holds.get(sequence_number)
+        hold = self._held.get(sequence_number)
         return hold.locked_until if hold else None
 
     # ---------------------------------------------------------------- receiving
@@ -136,37 +133,77 @@ class LockedBatch:
 
         Raises:
             BatchClosedError: the batch is closed.
+            AmqpDecodeError: the bytes of a message cannot be read. It is given back; the others are held.
         """
-        taken: list[LockedMessage] = []
+        taken: list[Hold] = []
         wait = max_wait
-        while len(taken) < count:
+        try:
+            while len(taken) < count:
+                part = min(wait, _SLICE)
+                received = await self._receive_some(count - len(taken), part)
+                taken += received
+                wait = min(_MORE_WAIT, max_wait) if received else wait - part
+                if wait <= 0:
+                    break
+        finally:
+            await self._withdraw_credit()
+        return tuple(hold.message for hold in taken if hold.is_read)
+
+    async def _receive_some(self, count: int, wait: float) -> list[Hold]:
+        async with self._busy:
+            receiver, asked = self._open_receiver(), self.clock.now()
+            await sdk_internals.reopen(receiver)
+            received = await receiver.receive_messages(count, max_wait_time=wait)
+            # All are held before any of them is read: reading may fail, or be cancelled while it peeks.
+            holds = [self._hold(message, asked) for message in received]
+        await self._read(holds)
+        return holds
+
+    async def _withdraw_credit(self) -> None:
+        with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True):
             async with self._busy:
-                asked = self.clock.now()
-                received = await self._open_receiver().receive_messages(count - len(taken), max_wait_time=wait)
-            if not received:
-                break
-            taken += [await self._hold(message, asked) for message in received]
-            wait = min(_MORE_WAIT, max_wait)
-        return tuple(taken)
+                if self._receiver is not None:
+                    await sdk_internals.withdraw_credit(self._receiver)
 
-    async def _hold(self, received: ServiceBusReceivedMessage, asked: datetime) -> LockedMessage:
-        number, until = int(received.sequence_number or 0), received.locked_until_utc
-        payload = sdk_internals.payload_of_received(received)
-        if payload is None:  # it came in several frames: look at it again to have its bytes
-            payload = await self._peek_payload(number)
-        message = locked_from_payload(payload, self.address, UUID(str(received.lock_token)))
+    def _hold(self, received: ServiceBusReceivedMessage, asked: datetime) -> Hold:
+        until = received.locked_until_utc
+        unread = LockedMessage(
+            entity=self.address,
+            sequence_number=int(received.sequence_number or 0),
+            lock_token=UUID(str(received.lock_token)),
+        )
         locked_until = until.astimezone(UTC) if until else asked + timedelta(minutes=1)
-        self._holds[number] = _Hold(message, received, asked, locked_until)
-        self._ended.pop(number, None)
-        return message
+        hold = Hold(unread, received, asked, locked_until, is_read=False)
+        self._held.add(hold)
+        return hold
 
-    async def _peek_payload(self, sequence_number: int) -> bytes:
+    async def _read(self, holds: Sequence[Hold]) -> None:
+        """Give each hold its message, and give back those that have none."""
+        failure: AmqpDecodeError | None = None
+        for hold in holds:
+            try:
+                payload = sdk_internals.payload_of_received(hold.received)
+                if payload is None:  # it came in several frames: look at it again to have its bytes
+                    payload = await self._peek_payload(hold.message.sequence_number)
+                if payload is not None:
+                    hold.message = locked_from_payload(payload, self.address, hold.message.lock_token)
+                    hold.is_read = True
+            except AmqpDecodeError as error:
+                failure = failure or error
+            if not hold.is_read:
+                await self._carry_out(Settling(self._open_receiver(), Release(), self._held), [hold.message], 1)
+        if failure is not None:
+            raise failure
+
+    async def _peek_payload(self, sequence_number: int) -> bytes | None:
         peeker = Peeker(self._connection, self.address)
         try:
-            (payload,) = await peeker.payloads(sequence_number, 1)
+            payloads = await peeker.payloads(sequence_number, 1)
         finally:
             await peeker.close()
-        return payload
+        # Peeking gives the next message where this one is gone.
+        ours = bool(payloads) and peeked_from_payload(payloads[0], self.address).sequence_number == sequence_number
+        return payloads[0] if ours else None
 
     # ---------------------------------------------------------------- settling
 
@@ -180,6 +217,8 @@ class LockedBatch:
     ) -> Report:
         """Settle messages of this batch; the outcome of each is in the report, and none raises.
 
+        After a settlement that has no answer the rest is skipped; it stays held and can be settled by another call.
+
         Args:
             decision: complete, abandon, dead-letter, defer or release.
             messages: which of the messages, all that are held by default.
@@ -192,98 +231,41 @@ class LockedBatch:
         """
         check_decision(decision, self.address)
         chosen = list(self.messages if messages is None else messages)
-        self._check_ours(chosen)
-        receiver = self._open_receiver()
-        outcomes: dict[int, Outcome] = {}
-        held = [message for message in chosen if message.sequence_number in self._holds]
-        for start in range(0, len(held), _SETTLE_CHUNK):
-            chunk = [self._holds[message.sequence_number] for message in held[start : start + _SETTLE_CHUNK]]
+        self._held.check_ours(chosen)
+        settling = Settling(self._open_receiver(), decision, self._held, max_in_flight=max_in_flight, progress=progress)
+        await self._carry_out(settling, chosen, max_in_flight * _CHUNKS)
+        return self._report(settling, chosen)
+
+    async def _carry_out(self, settling: Settling, chosen: Sequence[LockedMessage], size: int) -> None:
+        once = list({message.lock_token: message for message in chosen}.values())
+        for start in range(0, len(once), size):
             async with self._busy:
-                pairs = [(hold.message, hold.received) for hold in chunk]
-                settled = await settle_many(receiver, pairs, decision, max_in_flight=max_in_flight, progress=progress)
-            for outcome in settled:
-                self._note(outcome)
-                outcomes[outcome.sequence_number or 0] = outcome
+                # Asked here: between two chunks a lock may end, and somebody else may settle, or close the batch.
+                holds = [hold for hold in map(self._held.of, once[start : start + size]) if hold is not None]
+                if holds and self._receiver is not None:
+                    await settling.run(holds)
+
+    def _report(self, settling: Settling, messages: Iterable[LockedMessage]) -> Report:
+        known = settling.outcomes
         return Report(
-            outcomes.get(message.sequence_number) or self._outcome_of_gone(message, decision) for message in chosen
+            known.get(message.lock_token) or self._held.outcome_of(message, settling.decision) for message in messages
         )
 
-    def _check_ours(self, messages: Sequence[LockedMessage]) -> None:
-        numbers = (message.sequence_number for message in messages)
-        strangers = [number for number in numbers if number not in self._holds and number not in self._ended]
-        if strangers:
-            raise DecisionError(
-                f"{len(strangers)} messages are not of this batch (the first is #{strangers[0]}): lock them first."
-            )
-
-    def _note(self, outcome: Outcome) -> None:
-        # What failed or has no answer is still held, and is released at the end or tried again.
-        if outcome.status not in (OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED):
-            number = outcome.sequence_number or 0
-            self._holds.pop(number, None)
-            self._ended[number] = outcome.status
-
-    def _outcome_of_gone(self, message: LockedMessage, decision: Decision) -> Outcome:
-        if self._ended.get(message.sequence_number) is OutcomeStatus.LOCK_LOST:
-            return outcome_for(message, decision, OutcomeStatus.LOCK_LOST, "The lock ended before.")
-        return outcome_for(message, decision, OutcomeStatus.ALREADY_SETTLED, "It was settled before in this batch.")
-
-    # ---------------------------------------------------------------- renewal and the end
-
-    async def _renew_in_background(self) -> None:
-        while True:
-            await self.clock.sleep(1.0)
-            now = self.clock.now()
-            due = [h for h in self._holds.values() if renew_at(h.locked_from, h.locked_until) <= now]
-            if now >= self._renew_until:
-                due = []
-            for start in range(0, len(due), _RENEW_CHUNK):
-                await self._renew(due[start : start + _RENEW_CHUNK])
-            self._drop_expired()
-
-    async def _renew(self, holds: Sequence[_Hold]) -> None:
-        try:
-            async with self._busy:
-                held = [hold for hold in holds if hold.message.sequence_number in self._holds]
-                if not held:
-                    return
-                now = self.clock.now()
-                await sdk_internals.renew_locks(self._open_receiver(), [hold.received for hold in held])
-        except MessageLockLostError as error:
-            await self._find_lost(holds, error)
-        except ServiceBusError as error:
-            # Tried again within a second, as long as the lock lasts.
-            self.renewal_error = f"{type(error).__name__}: locks could not be renewed."
-        else:
-            self.renewal_error = None
-            for hold in held:
-                hold.locked_from, hold.locked_until = now, hold.received.locked_until_utc or hold.locked_until
-
-    async def _find_lost(self, holds: Sequence[_Hold], error: MessageLockLostError) -> None:
-        if len(holds) == 1:
-            self._lose(holds[0])
-            self.renewal_error = f"{type(error).__name__}: a lock was lost."
-            return
-        for hold in holds:
-            await self._renew([hold])
-
-    def _drop_expired(self) -> None:
-        now = self.clock.now()
-        for hold in [hold for hold in self._holds.values() if hold.locked_until <= now]:
-            self._lose(hold)
-
-    def _lose(self, hold: _Hold) -> None:
-        self._holds.pop(hold.message.sequence_number, None)
-        self._ended[hold.message.sequence_number] = OutcomeStatus.LOCK_LOST
+    # ---------------------------------------------------------------- the end
 
     async def _release_and_close(self) -> None:
+        left = [hold.message for hold in self._held]
+        settling = Settling(self._open_receiver(), Release(), self._held)
         try:
-            if self._holds:
-                await self.settle(Release())
+            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                await self._carry_out(settling, left, DEFAULT_MAX_IN_FLIGHT * _CHUNKS)
         finally:
+            self.release_report = self._report(settling, left)
             receiver, self._receiver = self._receiver, None
             if receiver is not None:
-                await receiver.close()
+                # What cannot be closed is lost already, and is no reason to hide the error that ended the body.
+                with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
+                    await receiver.close()
 
     def _open_receiver(self) -> ServiceBusReceiver:
         if self._receiver is None:

@@ -1,7 +1,8 @@
 """The only place that reaches below the SDK's public interface, and why each time.
 
 ``azure-servicebus`` offers no public way to release a locked message without raising its delivery count, to see a
-message's bytes with their types, to send bytes that are encoded already, or to renew many locks at once. Written
+message's bytes with their types, to send bytes that are encoded already, to renew many locks at once, to settle
+without trying again behind one's back, or to withdraw a request for messages. Written
 against 7.15; each function is covered by tests that run the SDK against the emulator and fail when a later version
 moves what is used here.
 """
@@ -11,11 +12,23 @@ moves what is used here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import logging
+from collections.abc import Generator, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 from azure.servicebus._common import mgmt_handlers
+from azure.servicebus._common.constants import (
+    MESSAGE_DEAD_LETTER,
+    MESSAGE_MGMT_SETTLEMENT_TERM_MAP,
+    MGMT_REQUEST_DEAD_LETTER_ERROR_DESCRIPTION,
+    MGMT_REQUEST_DEAD_LETTER_REASON,
+)
+from azure.servicebus._pyamqp._decode import decode_payload
+from azure.servicebus._pyamqp.constants import LinkState
+from azure.servicebus._pyamqp.error import AMQPException
 from azure.servicebus.exceptions import ServiceBusError
 
 if TYPE_CHECKING:
@@ -25,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "condition_of",
     "fill_batch",
+    "is_on_link",
     "keep_payloads",
     "max_batch_bytes",
     "max_message_bytes",
@@ -32,7 +46,12 @@ __all__ = [
     "peek_payloads",
     "release",
     "renew_locks",
+    "reopen",
+    "settle",
+    "withdraw_credit",
 ]
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 _OK, _ACCEPTED, _NO_CONTENT = 200, 202, 204
 _PEEK: Final = b"com.microsoft:peek-message"
@@ -71,12 +90,24 @@ def keep_payloads(receiver: ServiceBusReceiver) -> None:
 
     def build_with_payload(received: Any) -> ServiceBusReceivedMessage:
         message = build(received)
-        frame = received[0]
-        # Field 5 of a transfer is "more": then these are only the first of the message's bytes.
-        setattr(message, _PAYLOAD, None if frame[5] else bytes(frame[11]))
+        setattr(message, _PAYLOAD, _whole_payload(*received))
         return message
 
     receiver._build_received_message = build_with_payload
+
+
+def _whole_payload(frame: Any, message: Any) -> bytes | None:
+    # Of a message in several frames the SDK keeps the last one that bears a delivery id, which may be the first of
+    # them or the last (AMQP 1.0 section 2.7.5 leaves that to the sender). "More" (field 5) tells the first from a
+    # whole message, but nothing tells the last: so the bytes are whole when they say what the SDK has read.
+    payload = frame[11]
+    if frame[5]:
+        return None
+    try:
+        is_whole = decode_payload(memoryview(payload)) == message
+    except Exception:  # noqa: BLE001 (the SDK's decoder raises whatever comes of bytes that are no message)
+        return None
+    return bytes(payload) if is_whole else None
 
 
 def payload_of_received(message: ServiceBusReceivedMessage) -> bytes | None:
@@ -84,22 +115,126 @@ def payload_of_received(message: ServiceBusReceivedMessage) -> bytes | None:
     return getattr(message, _PAYLOAD, None)
 
 
+def is_on_link(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> bool:
+    """Whether a message can be settled on the link that is open now: it came on it, and nothing was tried yet."""
+    handler = receiver._handler
+    return handler is not None and _is_attached(handler) and message._delivery_tag in _tags(handler._link)
+
+
+async def settle(
+    receiver: ServiceBusReceiver,
+    message: ServiceBusReceivedMessage,
+    operation: str,
+    answer_within: float,
+    *,
+    reason: str | None = None,
+    description: str | None = None,
+) -> None:
+    """Settle a message once, on its link or, when that is gone, by its lock token, and wait for the confirmation.
+
+    The SDK's own methods try again by opening the receiver again, each by itself: of many that are under way when a
+    connection breaks, each closes what another has just opened, and none can tell what the first attempt did.
+
+    Args:
+        receiver: open, see :func:`reopen`.
+        message: still locked.
+        operation: ``complete``, ``abandon``, ``defer`` or ``dead-letter``.
+        answer_within: seconds to wait for the confirmation.
+        reason: why it is dead-lettered.
+        description: what explains that.
+
+    Raises:
+        RuntimeError: no confirmation came on the link.
+        TimeoutError: no answer came from the management node.
+        ServiceBusError: the service refused it, or the connection was lost.
+    """
+    if is_on_link(receiver, message):
+        with _as_service_bus_error(receiver):
+            await receiver._amqp_transport.settle_message_via_receiver_link_async(
+                receiver._handler,
+                message,
+                operation,
+                dead_letter_reason=reason,
+                dead_letter_error_description=description,
+                await_outcome=True,
+                outcome_timeout=answer_within,
+            )
+        return
+    details = None
+    if operation == MESSAGE_DEAD_LETTER:
+        details = {
+            MGMT_REQUEST_DEAD_LETTER_REASON: reason or "",
+            MGMT_REQUEST_DEAD_LETTER_ERROR_DESCRIPTION: description or "",
+        }
+    disposition = MESSAGE_MGMT_SETTLEMENT_TERM_MAP[operation]
+    with _as_service_bus_error(receiver), anyio.fail_after(answer_within):
+        await receiver._settle_message_via_mgmt_link(disposition, [message.lock_token], dead_letter_details=details)
+
+
 async def release(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage, answer_within: float) -> None:
     """Give a locked message back without raising its delivery count, and wait for the confirmation.
 
-    The outcome ``released`` of AMQP 1.0 section 3.4.4; the SDK sends it only by itself and does not wait.
+    The outcome ``released`` of AMQP 1.0 section 3.4.4; the SDK sends it only by itself and does not wait. It is
+    possible only on the link that the message came on.
 
     Args:
         receiver: the one that received the message.
         message: still locked.
         answer_within: seconds to wait for the confirmation.
+
+    Raises:
+        ServiceBusError: it was refused, or not confirmed.
     """
     if receiver._handler is None:
         raise ServiceBusError("The receiver is closed.")
-    await receiver._handler.settle_messages_async(
-        message._delivery_id, message._delivery_tag, "released", await_outcome=True, outcome_timeout=answer_within
+    with _as_service_bus_error(receiver):
+        await receiver._handler.settle_messages_async(
+            message._delivery_id, message._delivery_tag, "released", await_outcome=True, outcome_timeout=answer_within
+        )
+
+
+async def reopen(receiver: ServiceBusReceiver) -> None:
+    """Open a receiver again whose connection or link was lost; nothing when it is open.
+
+    Raises:
+        ServiceBusError: it could not be opened.
+    """
+    handler = receiver._handler
+    if handler is not None and receiver._running and _is_attached(handler):
+        return
+    with contextlib.suppress(Exception):  # it is broken: what matters is the new one
+        await receiver._close_handler()
+    receiver._handler, receiver._running = None, False
+    await receiver._open_with_retry()
+
+
+async def withdraw_credit(receiver: ServiceBusReceiver) -> None:
+    """Take back what is left of the last request for messages, and release what still came for it.
+
+    Otherwise messages that arrive later are sent to this receiver, and are locked although nobody asks for them.
+    Takes up to 0.4 seconds, and nothing when all that was asked for has come.
+    """
+    if receiver._handler is not None:
+        await receiver._amqp_transport.drain_and_release_messages_async(receiver._handler)
+
+
+@contextlib.contextmanager
+def _as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
+    try:
+        yield
+    except AMQPException as error:
+        raise receiver._amqp_transport.create_servicebus_exception(_LOGGER, error) from error
+
+
+def _is_attached(handler: Any) -> bool:
+    link, connection = handler._link, handler._connection
+    return (
+        link is not None and link.state is LinkState.ATTACHED and connection is not None and connection._error is None
     )
-    message._settled = True
+
+
+def _tags(link: Any) -> set[bytes]:
+    return link._received_delivery_tags
 
 
 async def renew_locks(receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage]) -> datetime:

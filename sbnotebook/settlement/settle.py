@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import anyio
-from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
@@ -16,7 +17,6 @@ from sbnotebook.model import (
     Decision,
     Defer,
     EntityAddress,
-    LockedMessage,
     Outcome,
     OutcomeStatus,
     ReceivedMessage,
@@ -27,14 +27,17 @@ from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.failures import outcome_of_error
 
 if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["DEFAULT_MAX_IN_FLIGHT", "Progress", "check_decision", "outcome_for", "settle_many"]
+    from sbnotebook.settlement.held import HeldMessages, Hold
+
+__all__ = ["DEFAULT_MAX_IN_FLIGHT", "Progress", "Settling", "check_decision", "outcome_for"]
 
 DEFAULT_MAX_IN_FLIGHT: Final = 10
-_RELEASE_TIMEOUT: Final = 10.0
+_ANSWER_WITHIN: Final = 20.0
+"""Seconds."""
 
-Held = tuple[LockedMessage, ServiceBusReceivedMessage]
 Progress = Callable[[int], None]
 """Called with the number of messages that were finished since the last call."""
 
@@ -51,76 +54,107 @@ def check_decision(decision: Decision, entity: EntityAddress) -> None:
         )
 
 
-async def settle_many(
-    receiver: ServiceBusReceiver,
-    held: Sequence[Held],
-    decision: Decision,
-    *,
-    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-    progress: Progress | None = None,
-) -> list[Outcome]:
-    """Settle messages of one receiver; never raises for one message.
+class Settling:
+    """One decision that is carried out on messages of one receiver; never raises for one message.
 
-    The settlements are pipelined on the one receiver: N messages cost about N / max_in_flight round trips.
+    The settlements are pipelined: N messages cost about N / max_in_flight round trips. After one that had no answer
+    nothing more is attempted: the connection is most likely lost, and each further attempt would be one more message
+    of which nobody knows whether it is settled.
 
     Args:
-        receiver: the one that the messages were received from.
-        held: each message with the SDK's object that stands for its lock.
+        receiver: the one that the messages were received from, and that nobody else uses meanwhile.
         decision: complete, abandon, dead-letter, defer or release.
+        held: is told of each outcome at once, so that none is lost when the caller is cancelled.
         max_in_flight: settlements that wait for their answer at once.
         progress: told of every message that is finished.
-
-    Returns:
-        An outcome for each message, in the same order. When the caller is cancelled, the settlements that are under
-        way are cut off.
     """
-    settle = _verb(receiver, decision)
-    outcomes: dict[int, Outcome] = {}
-    todo = iter(enumerate(held))
 
-    async def work() -> None:
-        for index, (message, received) in todo:
-            outcomes[index] = await _settle_one(settle, message, received, decision)
-            if progress is not None:
-                progress(1)
+    def __init__(
+        self,
+        receiver: ServiceBusReceiver,
+        decision: Decision,
+        held: HeldMessages,
+        *,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        progress: Progress | None = None,
+    ) -> None:
+        self._receiver = receiver
+        self.decision = decision
+        self.outcomes: dict[UUID, Outcome] = {}
+        """What is known so far, by lock token; it is there also when :meth:`run` was cancelled."""
+        self._settle = _verb(receiver, decision)
+        self._held = held
+        self._max_in_flight = max_in_flight
+        self._progress = progress
+        self._stopped: str | None = None
 
-    async with anyio.create_task_group() as tasks:
-        for _ in range(min(max_in_flight, len(held))):
-            tasks.start_soon(work)
-    return [outcomes[index] for index in range(len(held))]
+    async def run(self, holds: Sequence[Hold]) -> None:
+        """Settle some messages, and add their outcomes to those that are known.
 
+        Settlements that are under way when the caller is cancelled are cut off, and in doubt from then on.
+        """
+        todo = iter(holds)
+        await self._open()
 
-async def _settle_one(
-    settle: Callable[[ServiceBusReceivedMessage], Awaitable[None]],
-    message: LockedMessage,
-    received: ServiceBusReceivedMessage,
-    decision: Decision,
-) -> Outcome:
-    try:
-        await settle(received)
-    except Exception as error:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
-        return outcome_of_error(
-            error,
-            verb=decision.verb,
-            entity=message.entity,
-            sequence_number=message.sequence_number,
-            message_id=message.message_id,
-        )
-    return outcome_for(message, decision, OutcomeStatus.SETTLED)
+        async def work() -> None:
+            for hold in todo:
+                self.outcomes[hold.message.lock_token] = await self._one(hold)
+                if self._progress is not None:
+                    self._progress(1)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(min(self._max_in_flight, len(holds))):
+                tasks.start_soon(work)
+
+    async def _open(self) -> None:
+        # Here and not in the tasks, which would all open it at the same time. Another link cannot release.
+        if self._stopped is None and not isinstance(self.decision, Release):
+            try:
+                await sdk_internals.reopen(self._receiver)
+            except (ServiceBusError, OSError) as error:
+                self._stopped = f"Not attempted: there is no connection ({type(error).__name__})."
+
+    async def _one(self, hold: Hold) -> Outcome:
+        was_in_doubt = hold.in_doubt
+        outcome = self._skipped(hold)
+        if outcome is None:
+            hold.in_doubt = True
+            outcome = await self._attempt(hold)
+        return self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
+
+    def _skipped(self, hold: Hold) -> Outcome | None:
+        reason = self._stopped
+        if isinstance(self.decision, Release) and not sdk_internals.is_on_link(self._receiver, hold.received):
+            reason = reason or "Not attempted: the link that it came on is gone; it comes again when its lock ends."
+        return outcome_for(hold.message, self.decision, OutcomeStatus.SKIPPED, reason) if reason else None
+
+    async def _attempt(self, hold: Hold) -> Outcome:
+        try:
+            await self._settle(hold.received)
+        except Exception as error:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
+            outcome = outcome_of_error(
+                error,
+                verb=self.decision.verb,
+                entity=hold.message.entity,
+                sequence_number=hold.message.sequence_number,
+                message_id=hold.message.message_id,
+            )
+            if outcome.status is OutcomeStatus.UNCONFIRMED:
+                self._stopped = "Not attempted: the connection was lost before."
+            return outcome
+        return outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
 
 
 def _verb(receiver: ServiceBusReceiver, decision: Decision) -> Callable[[ServiceBusReceivedMessage], Awaitable[None]]:
     match decision:
-        case Complete():
-            return receiver.complete_message
-        case Abandon():
-            return receiver.abandon_message
-        case Defer():
-            return receiver.defer_message
-        case DeadLetter(reason, description):
-            return lambda message: receiver.dead_letter_message(message, reason=reason, error_description=description)
         case Release():
-            return lambda message: sdk_internals.release(receiver, message, _RELEASE_TIMEOUT)
+            return lambda message: sdk_internals.release(receiver, message, _ANSWER_WITHIN)
+        case Complete() | Abandon() | Defer():
+            return lambda message: sdk_internals.settle(receiver, message, decision.verb, _ANSWER_WITHIN)
+        case DeadLetter(reason, description):
+            return lambda message: sdk_internals.settle(
+                receiver, message, decision.verb, _ANSWER_WITHIN, reason=reason, description=description
+            )
         case _:
             raise DecisionError(f"To {decision.verb} is not a settlement: it is planned on the entity.")
 

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import uuid4
 
+import anyio
 import pytest
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
-from sbnotebook.errors import BatchClosedError, DecisionError
+from sbnotebook.errors import AmqpDecodeError, BatchClosedError, DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -18,7 +21,8 @@ from sbnotebook.model import (
     OutcomeStatus,
     Release,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_internals
+from sbnotebook.settlement.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -126,7 +130,9 @@ async def test_a_lock_that_the_service_took_away_is_found_among_others(
     queue = await filled(namespace_by_hand, "taken", 3)
     async with queue.batch() as batch:
         held = await batch.receive(3)
-        stolen = batch._holds[held[1].sequence_number].received
+        hold = batch._held.of(held[1])
+        assert hold is not None
+        stolen = hold.received
         async with namespace_by_hand.connection.receiver(queue.address) as other:
             await other.abandon_message(stolen)
         stolen._settled = False  # the SDK notes it on the object that both share
@@ -136,6 +142,13 @@ async def test_a_lock_that_the_service_took_away_is_found_among_others(
         assert (await batch.settle(Complete())).ok
 
 
+@pytest.fixture
+def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK asks for frames as small as the service's: larger messages then come in several."""
+    monkeypatch.setattr("azure.servicebus._pyamqp.client.MAX_FRAME_SIZE_BYTES", 64 * 1024)
+
+
+@pytest.mark.usefixtures("small_frames")
 async def test_a_message_of_several_frames_keeps_its_bytes(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("large")
     queue = namespace.entity("large")
@@ -143,4 +156,146 @@ async def test_a_message_of_several_frames_keeps_its_bytes(namespace: AsyncNames
     assert (await queue.send([Message(body=body)])).ok
     async with queue.batch() as batch:
         (held,) = await batch.receive(1)
+        hold = batch._held.of(held)
+        assert hold is not None
+        assert sdk_internals.payload_of_received(hold.received) is None
         assert held.body == body
+
+
+async def test_only_the_very_locks_of_the_batch_can_be_settled(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "own", 2)
+    twin = await filled(namespace, "twin", 2)
+    async with queue.batch() as batch, twin.batch() as other:
+        held, theirs = await batch.receive(1), await other.receive(1)
+        assert held[0].sequence_number == theirs[0].sequence_number == 1
+        forged = held[0].with_changes(lock_token=uuid4())
+        (seen, *_) = await queue.peek(1)
+        for stranger in (theirs[0], forged, seen):
+            with pytest.raises(DecisionError, match="not of this batch"):
+                await batch.settle(Complete(), [*held, stranger])  # type: ignore[list-item]
+        assert batch.messages == held
+    assert len(await queue.peek()) == len(await twin.peek()) == 2
+
+
+async def test_a_message_given_twice_is_settled_once(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "given-twice", 1)
+    async with queue.batch() as batch:
+        (held,) = await batch.receive(1)
+        report = await batch.settle(Complete(), [held, held])
+        assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 2
+
+
+async def test_two_that_settle_the_same_messages_share_them(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "shared", 30)
+    reports: list[list[OutcomeStatus]] = []
+    async with queue.batch() as batch:
+        held = await batch.receive(30)
+
+        async def settle() -> None:
+            reports.append([outcome.status for outcome in await batch.settle(Complete(), held, max_in_flight=1)])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(settle)
+            tasks.start_soon(settle)
+    both = {OutcomeStatus.SETTLED, OutcomeStatus.ALREADY_SETTLED}
+    assert all({one, two} == both for one, two in zip(*reports, strict=True))
+    assert await queue.peek() == []
+
+
+async def test_what_arrives_after_a_receive_is_locked_by_nobody(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("afterwards")
+    queue = namespace.entity("afterwards")
+    async with queue.batch() as batch, queue.batch() as second:
+        assert await batch.receive(10, max_wait=1) == ()
+        assert (await queue.send([Message(body=b"%d" % n) for n in range(5)])).ok
+        taken = await second.receive(5, max_wait=1)
+        assert [message.delivery_count for message in taken] == [0] * 5
+        assert batch.messages == ()
+
+
+async def test_a_receive_that_is_cut_off_leaves_nothing_locked(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("cut-off")
+    queue = namespace.entity("cut-off")
+    async with queue.batch() as batch, queue.batch() as second:
+        with anyio.move_on_after(0.3) as scope:
+            await batch.receive(10, max_wait=30)
+        assert scope.cancelled_caught
+        assert (await queue.send([Message(body=b"x")])).ok
+        assert len(await second.receive(1, max_wait=1)) == 1
+
+
+async def test_locks_are_renewed_while_a_receive_waits(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
+    queue = await filled(namespace_by_hand, "waiting", 1)
+    async with queue.batch() as batch, anyio.create_task_group() as tasks:
+        (held,) = await batch.receive(1)
+        before = batch.locked_until(held.sequence_number)
+        assert before is not None
+        ended = anyio.Event()
+
+        async def wait_for_more() -> None:
+            await batch.receive(1, max_wait=30)
+            ended.set()
+
+        tasks.start_soon(wait_for_more)
+        await clock.turn(35)
+        with anyio.fail_after(5):
+            while (batch.locked_until(held.sequence_number) or before) <= before:  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+        assert not ended.is_set()
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_entity_that_is_not_there_is_told_at_once_in_the_sdks_words(namespace: AsyncNamespace) -> None:
+    with pytest.raises(MessagingEntityNotFoundError):
+        async with namespace.entity("nowhere").batch():
+            pytest.fail("it was opened")
+
+
+async def test_an_error_of_the_body_comes_out_as_it_is(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "body", 1)
+    batch = queue.batch()
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the raise is the body's)
+        async with batch:
+            await batch.receive(1)
+            raise ZeroDivisionError
+    (left,) = await queue.peek()
+    assert left.delivery_count == 0
+    assert batch.release_report is not None
+    assert (batch.release_report.ok, len(batch.release_report)) == (True, 1)
+
+
+async def test_a_message_that_cannot_be_read_is_given_back_and_the_others_are_held(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "unreadable", 1)
+    text_as_data = b"\x00\x53\x75\xa1\x03bad"  # a data section holds binary, and nothing else
+    async with namespace.connection.sender(queue.address) as sender:
+        envelope = await sender.create_message_batch()
+        sdk_internals.fill_batch(envelope, [text_as_data, payload_of(Message(message_id="good"))], (None, None, None))
+        await sender.send_messages(envelope)
+    async with queue.batch() as batch, queue.batch() as second:
+        with pytest.raises(AmqpDecodeError):
+            await batch.receive(3, max_wait=1)
+        assert [message.message_id for message in batch.messages] == ["m0", "good"]
+        with pytest.raises(AmqpDecodeError):  # it came again at once
+            await second.receive(1, max_wait=1)
+        assert second.messages == ()
+
+
+@pytest.mark.usefixtures("small_frames")
+async def test_a_message_that_is_gone_before_its_bytes_are_seen_is_not_mistaken_for_the_next(
+    namespace: AsyncNamespace,
+) -> None:
+    await namespace.create_queue("gone")
+    queue = namespace.entity("gone")
+    body = bytes(256) * 1024
+    assert (await queue.send([Message(body=body, message_id=f"m{n}") for n in range(2)], max_in_flight=1)).ok
+    async with queue.batch() as batch:
+        (held,) = await batch.receive(1)
+        hold = batch._held.of(held)
+        assert hold is not None
+        async with namespace.connection.receiver(queue.address) as other:
+            await other.complete_message(hold.received)
+        hold.is_read = False  # as if it had come just now
+        await batch._read([hold])
+        assert batch.messages == ()
+        (following,) = await batch.receive(1)
+        assert following.message_id == "m1"

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
@@ -74,3 +76,35 @@ async def test_a_receiver_that_only_peeks_asks_for_no_message_so_that_none_is_lo
     async with namespace.connection.receiver(EntityAddress("looked-at")) as receiver:
         await sdk_internals.peek_payloads(receiver, 1, 1)
         assert receiver._handler._link.current_link_credit == 0
+
+
+async def test_credit_is_withdrawn_quickly_and_the_emulator_answers(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("withdrawn")
+    async with namespace.connection.receiver(EntityAddress("withdrawn")) as receiver:
+        assert await receiver.receive_messages(10, max_wait_time=0.2) == []
+        assert receiver._handler._link.current_link_credit == 10
+        started = time.monotonic()
+        await sdk_internals.withdraw_credit(receiver)
+        assert time.monotonic() - started < 0.6
+        assert receiver._handler._link.current_link_credit == 0
+        started = time.monotonic()
+        await sdk_internals.withdraw_credit(receiver)
+        assert time.monotonic() - started < 0.05, "there is nothing to withdraw"
+
+
+@pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter"])
+async def test_a_message_is_settled_by_its_token_when_its_link_is_gone(
+    namespace: AsyncNamespace, operation: str
+) -> None:
+    name = f"token-{operation}"
+    await namespace.create_queue(name)
+    await namespace.entity(name).send([Message(body=b"x")])
+    async with namespace.connection.receiver(EntityAddress(name)) as receiver:
+        (message,) = await receiver.receive_messages(1, max_wait_time=3)
+        assert sdk_internals.is_on_link(receiver, message)
+        await receiver._close_handler()
+        await sdk_internals.reopen(receiver)
+        assert not sdk_internals.is_on_link(receiver, message)
+        await sdk_internals.settle(receiver, message, operation, 5, reason="r", description="d")
+        with pytest.raises(MessageLockLostError):
+            await sdk_internals.settle(receiver, message, operation, 5)
