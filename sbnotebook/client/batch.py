@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import warnings
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
+from weakref import WeakSet
 
 from sbnotebook.client import query, tables
 from sbnotebook.client.plan import Plan
@@ -16,13 +20,18 @@ from sbnotebook.model import (
     Decision,
     Defer,
     LockedMessage,
+    OutcomeStatus,
     Release,
     Report,
 )
 from sbnotebook.settlement.lock import LockedBatch as AsyncLockedBatch
-from sbnotebook.settlement.namespace import AsyncEntity
+from sbnotebook.settlement.namespace import AsyncEntity, AsyncNamespace
 
-__all__ = ["LockedBatch"]
+__all__ = ["LockedBatch", "close_batches"]
+
+_GIVEN_BACK: Final = (OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED, OutcomeStatus.NOT_FOUND)
+_OPEN: Final[WeakSet[LockedBatch]] = WeakSet()
+"""Batches that are open, to be closed when the interpreter ends."""
 
 
 class LockedBatch:
@@ -42,6 +51,7 @@ class LockedBatch:
         self._opened = portal().wrap_async_context_manager(batch)
         self._opened.__enter__()
         self._open = True
+        _OPEN.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -114,11 +124,37 @@ class LockedBatch:
         """Release messages: they are given back as if they had not been delivered."""
         return self.plan(Release(), messages, where=where).apply()
 
+    @property
+    def release_report(self) -> Report | None:
+        """How the messages were released that were still held as the batch was closed; None while it is open."""
+        return self._batch.release_report
+
     def close(self) -> None:
-        """Release what is still held and close the receiver. Closing twice does nothing more."""
+        """Release what is still held and close the receiver; warn when that was not possible for some.
+
+        Closing twice does nothing more.
+        """
         if self._open:
             self._open = False
+            _OPEN.discard(self)
             self._opened.__exit__(None, None, None)
+            self._warn_of_unreleased()
+
+    def is_of(self, namespace: AsyncNamespace) -> bool:
+        """Whether its messages are of this namespace."""
+        return self._entity.namespace is namespace
+
+    def _warn_of_unreleased(self) -> None:
+        report = self._batch.release_report or Report()
+        # A lock that was lost is no lock that lasts.
+        held = [outcome for outcome in report.failures if outcome.status not in _GIVEN_BACK]
+        ends = [end for outcome in held if (end := self._batch.locked_until(outcome.sequence_number or 0))]
+        if ends:
+            warnings.warn(
+                f"{len(held):,} of {len(report):,} messages of {self.address} could not be released: their locks last "
+                f"until {max(ends):%Y-%m-%d %H:%M:%S} UTC, and then they come again with a delivery count one higher.",
+                stacklevel=3,
+            )
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -134,3 +170,20 @@ class LockedBatch:
         lost = f", {len(self.lost):,} locks lost" if self.lost else ""
         failing = f", {self.renewal_error}" if self.renewal_error else ""
         return f"Locked in {self.address}{lost}{failing}"
+
+
+def close_batches(namespace: AsyncNamespace | None = None) -> None:
+    """Close the batches that are still open.
+
+    Args:
+        namespace: only those of this namespace, None for all.
+    """
+    for batch in list(_OPEN):
+        if namespace is None or batch.is_of(namespace):
+            batch.close()
+
+
+atexit.register(close_batches)
+if hasattr(os, "register_at_fork"):
+    # They are the parent's: the child of a fork does not have the thread that holds them.
+    os.register_at_fork(after_in_child=_OPEN.clear)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sbnotebook.client import progress
-from sbnotebook.client.batch import LockedBatch
+from sbnotebook.client.batch import LockedBatch, close_batches
 from sbnotebook.client.durations import duration
 from sbnotebook.client.frames import messages_from
 from sbnotebook.client.messages import Messages
@@ -109,8 +109,11 @@ class Namespace:
         run(self._namespace.delete_queue, name)
 
     def close(self) -> None:
-        """Close all connections."""
-        run(self._namespace.close)
+        """Close the batches that are still open, which releases what they hold, and all connections."""
+        try:
+            close_batches(self._namespace)
+        finally:
+            run(self._namespace.close)
 
     def __repr__(self) -> str:
         return f"<Namespace {self.host}, found by {self.found_by}>"
