@@ -183,14 +183,15 @@ def _columns(e: ResubmitEntry) -> tuple[object, ...]:
 def _prepare(database: sqlite3.Connection) -> bool:
     """Make the tables in a new file; False when the file is something else."""
     try:
-        version, tables, own = database.execute(_STATE_OF_FILE).fetchone()
+        # All of the answer is fetched: a statement that is not read to its end keeps a lock on the file.
+        ((version, tables, own),) = database.execute(_STATE_OF_FILE).fetchall()
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
             return False
         raise
     if version == 0 and tables == 0:
-        database.execute("PRAGMA journal_mode = WAL")
-        # Two kernels may get here at once: the second waits and finds it done.
+        # Two kernels may get here at once: the second waits and finds it done. No write-ahead mode, because nobody
+        # can wait for his turn to switch to it.
         database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
         return True
     return version == _VERSION and own == 1

@@ -76,16 +76,16 @@ async def test_the_chosen_are_sent_again_and_completed_and_the_others_do_not_not
 
 
 async def test_a_message_that_is_gone_is_reported_and_nothing_is_sent_for_it(namespace: AsyncNamespace) -> None:
-    letters = await dead_letters(namespace, "gone", 2)
+    letters = await dead_letters(namespace, "went", 2)
     source = namespace.entity("gone/$dlq")
     async with source.batch() as batch:
         (first,) = await batch.receive(1)
         await batch.settle(Complete(), [first])
 
-    report = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("gone"))).apply()
+    report = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("went"))).apply()
 
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
-    (clone,) = await namespace.entity("gone").peek()
+    (clone,) = await namespace.entity("went").peek()
     assert clone.application_properties[ORIGINAL_MESSAGE_ID] == "m1"
 
 
