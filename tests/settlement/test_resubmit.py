@@ -77,7 +77,7 @@ async def test_the_chosen_are_sent_again_and_completed_and_the_others_do_not_not
 
 async def test_a_message_that_is_gone_is_reported_and_nothing_is_sent_for_it(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "went", 2)
-    source = namespace.entity("gone/$dlq")
+    source = namespace.entity("went/$dlq")
     async with source.batch() as batch:
         (first,) = await batch.receive(1)
         await batch.settle(Complete(), [first])
