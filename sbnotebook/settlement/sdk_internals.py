@@ -41,7 +41,6 @@ __all__ = [
     "is_on_link",
     "keep_payloads",
     "max_batch_bytes",
-    "max_message_bytes",
     "payload_of_received",
     "peek_payloads",
     "release",
@@ -272,11 +271,6 @@ def fill_batch(batch: ServiceBusMessageBatch, payloads: Iterable[bytes], envelop
 def max_batch_bytes(sender: ServiceBusSender) -> int:
     """How large a batch may be on this sender's link, in bytes; the sender must be open."""
     return int(sender._max_batch_size_on_link)
-
-
-def max_message_bytes(sender: ServiceBusSender) -> int:
-    """How large one message may be on this sender's link, in bytes; the sender must be open."""
-    return int(sender._max_message_size_on_link)
 
 
 def condition_of(error: BaseException) -> tuple[str | None, bool | None]:
