@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sbnotebook.emulator.entities import Counts, Queue, QueueOptions
+from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import EmulatorError
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.clock import Clock
-    from sbnotebook.emulator.faults import Faults
     from sbnotebook.emulator.server import EmulatorServer
 
 __all__ = ["RunningEmulator", "running"]
@@ -45,6 +45,7 @@ class RunningEmulator:
         self._server = server
         self._loop = loop
         self._ending = ending
+        self._clock = server.broker.clock
 
     @property
     def faults(self) -> Faults:
@@ -76,6 +77,32 @@ class RunningEmulator:
             EmulatorError: there is no such queue, or the emulator has ended.
         """
         self._change(lambda: self._server.broker.delete_queue(self._queue(name)))
+
+    def use_clock(self, clock: Clock) -> None:
+        """Go by another clock from now on, until ``reset``; a ``ManualClock`` lets time stand still.
+
+        Raises:
+            EmulatorError: the emulator has ended.
+        """
+        self._call(lambda: self._server.broker.use_clock(clock))
+
+    def reset(self) -> None:
+        """Have an empty namespace again: no entity, no fault, nobody connected, and the clock of the start.
+
+        Raises:
+            EmulatorError: the emulator has ended.
+        """
+
+        async def reset() -> None:
+            broker = self._server.broker
+            await broker.drop_peers()
+            for queue in broker.registry.queues:
+                broker.delete_queue(queue)
+            broker.faults = Faults()
+            broker.use_clock(self._clock)
+            await broker.kept()
+
+        self._run(reset)
 
     def stop(self) -> None:
         """Let it end; ``running`` waits for that."""

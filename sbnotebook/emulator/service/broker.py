@@ -106,6 +106,20 @@ class Broker:
             peer.entity_deleted(queue.dead_letter)
         self.schedule_turn()
 
+    def use_clock(self, clock: Clock) -> None:
+        """Go by another clock from now on."""
+        if self._cancel_alarm is not None:
+            self._cancel_alarm()
+        self._alarm_time = self._cancel_alarm = None
+        self.clock = clock
+        self.schedule_turn()
+
+    async def drop_peers(self) -> None:
+        """Drop all connections, and wait until their links are gone."""
+        for peer in list(self.peers):
+            peer.abort()
+        await self.kept()  # the loop has told each of them by then
+
     def stop(self) -> None:
         """Take the last turn, and close all connections."""
         self._take_turn()
