@@ -148,7 +148,8 @@ _HTML: Final = f"""<!DOCTYPE html>
 <p id="empty" hidden>There is no queue and no topic yet.</p>
 <table hidden>
 <thead><tr><th scope="col">Entity</th><th scope="col">Active</th><th scope="col">Locked</th>
-<th scope="col">Deferred</th><th scope="col">Scheduled</th><th scope="col">Dead-letter</th><th scope="col">Transfer dead-letter</th>
+<th scope="col">Deferred</th><th scope="col">Scheduled</th>
+<th scope="col">Dead-letter</th><th scope="col">Transfer dead-letter</th>
 <th scope="col">Size</th></tr></thead>
 <tbody></tbody>
 </table>
