@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from sbnotebook.emulator.clock import Clock
 from sbnotebook.emulator.entities import Queue, Receivable, Registry
 from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.emulator.service.dispatcher import Dispatcher
 from sbnotebook.emulator.store import Store
 
@@ -58,6 +59,7 @@ class Broker:
     ) -> None:
         self.registry = registry
         self.clock = clock
+        self.access = NamespaceAccess(registry, clock)
         self.faults = Faults()
         self.dispatcher = Dispatcher()
         self.peers: set[Peer] = set()

@@ -27,6 +27,7 @@ class Condition(Enum):
     NOT_ALLOWED = ("amqp:not-allowed", 400)
     NOT_FOUND = ("amqp:not-found", 404)
     NOT_IMPLEMENTED = ("amqp:not-implemented", 501)
+    UNAUTHORIZED_ACCESS = ("amqp:unauthorized-access", 401)
 
     @property
     def symbol(self) -> str:

@@ -22,7 +22,8 @@ from sbnotebook.emulator.amqp import (
     TransferReceived,
 )
 from sbnotebook.emulator.entities import Receivable
-from sbnotebook.emulator.service.attaching import LinkHandler, attach
+from sbnotebook.emulator.service.access import ConnectionAccess
+from sbnotebook.emulator.service.attaching import LinkHandler, attach, refusal
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import Condition
 
@@ -52,6 +53,7 @@ class AmqpPeer(asyncio.Protocol):
 
     def __init__(self, broker: Broker, *, open_timeout: float = _OPEN_TIMEOUT) -> None:
         self.broker = broker
+        self.access = ConnectionAccess(broker.access, broker.clock, self._detach_unauthorized)
         self.is_writable = True
         self.handlers: dict[Link, LinkHandler] = {}
         self._connection = Connection()
@@ -79,6 +81,7 @@ class AmqpPeer(asyncio.Protocol):
         """The connection is gone; the locks that the client holds stay until they end."""
         del exc
         self.broker.peers.discard(self)
+        self.access.close()
         self._connection.receive_eof()
         self._handle_events()
         for timer in (self._heartbeat, self._open_deadline):
@@ -129,10 +132,19 @@ class AmqpPeer(asyncio.Protocol):
         """Detach the links to an entity."""
         for link, handler in list(self.handlers.items()):
             if handler.attached_to is entity:
-                handler.detached()
-                del self.handlers[link]
-                link.detach(Condition.NOT_FOUND.error(f"The entity '{entity.path}' was deleted."))
-                self.broker.touch(self)
+                self._detach(link, handler, Condition.NOT_FOUND.error(f"The entity '{entity.path}' was deleted."))
+
+    def _detach_unauthorized(self) -> None:
+        for link, handler in list(self.handlers.items()):
+            error = refusal(self, link)
+            if error is not None:
+                self._detach(link, handler, error)
+
+    def _detach(self, link: Link, handler: LinkHandler, error: Error) -> None:
+        handler.detached()
+        del self.handlers[link]
+        link.detach(error)
+        self.broker.touch(self)
 
     def _beat(self) -> None:
         idle = self._connection.peer_idle_timeout_ms or 0
