@@ -133,7 +133,8 @@ class NamespaceAccess:
 
     Args:
         registry: the entities, of which some have keys of their own.
-        clock: time, by which tokens expire.
+        clock: time, by which tokens expire; that of the start, also while the entities go by another one.
+            Clients make their tokens by the machine's time, and would not notice that theirs has jumped.
 
     Attributes:
         rules: the keys that are good for the whole namespace.
@@ -141,8 +142,8 @@ class NamespaceAccess:
 
     def __init__(self, registry: Registry, clock: Clock) -> None:
         self.rules: tuple[KeyRule, ...] = (ROOT_RULE,)
+        self.clock = clock
         self._registry = registry
-        self._clock = clock
 
     def grant(self, token: str) -> Grant:
         """Check a token.
@@ -160,7 +161,7 @@ class NamespaceAccess:
         scope = _scope(unquote_plus(fields["sr"]))
         rule, entity = self._signer(fields, scope)
         until = int(fields["se"]) * 1000
-        if until <= self._clock.now():
+        if until <= self.clock.now():
             end = (_EPOCH + timedelta(milliseconds=until)).strftime("%Y-%m-%d %H:%M:%SZ")
             raise AccessRefusedError(f"ExpiredToken: The token is expired. Expiration time: '{end}'.")
         return Grant(scope, entity, rule.claims, until)
@@ -196,14 +197,13 @@ class ConnectionAccess:
     """What the tokens of one connection allow it.
 
     Args:
-        namespace: the keys that tokens are checked with.
-        clock: time, by which tokens expire.
+        namespace: the keys that tokens are checked with, and the clock by which they expire.
         on_expired: called when a token has expired, for the links that it allowed.
     """
 
-    def __init__(self, namespace: NamespaceAccess, clock: Clock, on_expired: Callable[[], None]) -> None:
+    def __init__(self, namespace: NamespaceAccess, on_expired: Callable[[], None]) -> None:
         self._namespace = namespace
-        self._clock = clock
+        self._clock = namespace.clock
         self._on_expired = on_expired
         self._grants: dict[str, Grant] = {}
         self._cancel_alarm: Callable[[], None] | None = None
