@@ -1,14 +1,15 @@
 """One connection from a client, without I/O.
 
 The owner of a socket gives what it read to ``receive_data`` (or ``receive_eof``), then handles
-``events_received()``, then writes ``data_to_send()``; and again ``data_to_send()`` whenever it called
-a method of a link. After ``closed`` it writes what is left and closes the socket::
+``events_received()`` until there are none, then writes ``data_to_send()``; and again ``data_to_send()``
+whenever it called a method of a link. After ``closed`` it writes what is left and closes the socket::
 
     connection.receive_data(data)
-    for event in connection.events_received():
-        match event:
-            case LinkAttaching(link=link): link.accept()
-            case TransferReceived(link=link, delivery_id=delivery_id): link.settle(delivery_id, Accepted())
+    while events := connection.events_received():
+        for event in events:
+            match event:
+                case LinkAttaching(link=link): link.accept()
+                case TransferReceived(link=link, delivery_id=delivery_id): link.settle(delivery_id, Accepted())
     writer.write(connection.data_to_send())
 
 Source: AMQP 1.0 part 2, transport, sections 2.2 and 2.4.
@@ -20,11 +21,12 @@ from enum import Enum, auto
 from typing import Final
 
 from sbnotebook.emulator.amqp import sasl
-from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
-from sbnotebook.emulator.amqp.events import ConnectionClosed, Event
+from sbnotebook.emulator.amqp.composites import decode_composite
+from sbnotebook.emulator.amqp.events import ConnectionClosed, Event, LinkAttaching
 from sbnotebook.emulator.amqp.frames import (
     AMQP_FRAME,
     EMPTY_FRAME,
+    HEADER_SIZE,
     MIN_MAX_FRAME_SIZE,
     SASL_FRAME,
     Frame,
@@ -43,8 +45,9 @@ from sbnotebook.emulator.amqp.performatives import (
     Open,
     Performative,
     Transfer,
+    encode_within,
 )
-from sbnotebook.emulator.amqp.session import Session
+from sbnotebook.emulator.amqp.session import Holdings, Session
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 __all__ = ["Connection"]
@@ -89,6 +92,7 @@ class Connection:
         self._writer = FrameWriter()
         self._events: list[Event] = []
         self._sessions: dict[int, Session] = {}
+        self._held = Holdings()
         self._state = _State.HEADER
         self._authenticated = False
 
@@ -110,8 +114,12 @@ class Connection:
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the socket, cut anywhere."""
         self._reader.receive(data)
+        self._read()
+
+    def _read(self) -> None:
         try:
-            while self._receive_next():
+            # Not beyond an attach: what follows on the link makes sense only once its owner has answered it.
+            while not (self._events and type(self._events[-1]) is LinkAttaching) and self._receive_next():
                 pass
         except ProtocolViolationError as error:
             self._fail(Error(error.condition, str(error)))
@@ -123,7 +131,9 @@ class Connection:
         self._end(None)
 
     def events_received(self) -> list[Event]:
-        """What happened since the last call, in order."""
+        """What happened since the last call, in order; call it until nothing has."""
+        if not self._events:
+            self._read()
         events = self._events[:]
         self._events.clear()
         return events
@@ -221,14 +231,14 @@ class Connection:
             raise ProtocolViolationError("The first frame of a connection must be an open.", "amqp:not-allowed")
         if performative.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise ProtocolViolationError(f"max-frame-size must be at least {MIN_MAX_FRAME_SIZE}.", "amqp:invalid-field")
-        self._writer.max_frame_size = min(performative.max_frame_size, self._max_frame_size)
+        self._writer.max_body_size = min(performative.max_frame_size, self._max_frame_size) - HEADER_SIZE
         self._peer_idle_timeout_ms = performative.idle_time_out or None
         self._write_open()
 
     def _receive_begin(self, channel: int, begin: Begin) -> None:
         if begin.remote_channel is not None or channel in self._sessions or channel > _CHANNEL_MAX:
             raise ProtocolViolationError(f"No session can begin on channel {channel}.", "amqp:not-allowed")
-        self._sessions[channel] = Session(channel, begin, self._writer, self._events)
+        self._sessions[channel] = Session(channel, begin, self._writer, self._events, self._held)
 
     def _receive_end(self, channel: int) -> None:
         session = self._sessions.pop(channel, None)
@@ -248,7 +258,7 @@ class Connection:
         self._state = _State.FRAME
 
     def _write(self, performative: Performative) -> None:
-        self._writer.write(0, encode_composite(performative))
+        self._writer.write(0, encode_within(self._writer.max_body_size, performative))
 
     def _fail(self, error: Error) -> None:
         # A close must follow an open; before the AMQP header there is no frame to close with.

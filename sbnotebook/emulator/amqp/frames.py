@@ -110,12 +110,12 @@ class FrameWriter:
     """Collects frames until they are written to the socket.
 
     Attributes:
-        max_frame_size: bytes of the largest frame that the peer takes.
+        max_body_size: bytes of the largest body of a frame that the peer takes.
         size: bytes that were written since the last ``take``.
     """
 
     def __init__(self) -> None:
-        self.max_frame_size = MIN_MAX_FRAME_SIZE
+        self.max_body_size = MIN_MAX_FRAME_SIZE - HEADER_SIZE
         self.size = 0
         self._parts: list[bytes] = []
 

@@ -2,7 +2,7 @@
 
 The owner of the connection talks to a link through ``accept``, ``refuse``, ``detach``, and what the
 two kinds of link add. A call that comes too late, because the link is gone, does nothing: a detach may
-always overtake. The methods named ``receive_…`` and ``forget`` are the session's.
+always overtake. The methods named ``receive_…`` and ``end`` are the session's.
 
 Source: AMQP 1.0 part 2, transport, section 2.6.
 """
@@ -116,7 +116,7 @@ class Link:
             self._detach_unaccepted(error)
         else:
             return
-        self.forget(LinkState.DETACHING)
+        self.end(LinkState.DETACHING)
 
     def receive_detach(self, detach: Detach) -> None:
         """Answer the peer's detach, unless it is itself the answer to ours."""
@@ -124,12 +124,15 @@ class Link:
             self._session.write(Detach(handle=self.handle, closed=detach.closed))
         elif self.state is LinkState.ATTACHING:
             self._detach_unaccepted(None)
-        self.forget(LinkState.DETACHED)
+        self.end(LinkState.DETACHED)
 
-    def forget(self, state: LinkState) -> None:
+    def end(self, state: LinkState) -> None:
         """The link ends: from now on it sends nothing."""
         self.state = state
         self._session.forget_deliveries(self)
+        links = self._session.held.links
+        if links.get((self.role, self.name)) is self:
+            del links[self.role, self.name]
 
     def _detach_unaccepted(self, error: Error | None) -> None:
         # Our terminus is the one that the peer's messages go to or come from; null means "no link".
@@ -173,12 +176,19 @@ class _Arriving:
         self.pieces: list[bytes] = []
         self.size = 0
 
+    @property
+    def kept(self) -> int:
+        """Bytes that are held in memory."""
+        return self.size if self.pieces else 0
+
     def add(self, transfer: Transfer, payload: bytes, limit: int) -> None:
         if transfer.delivery_id not in (None, self.delivery_id):
             raise ProtocolViolationError("A message began before the one before it had ended.")
         self.settled = self.settled or bool(transfer.settled)
         self.size += len(payload)
-        if payload and (not limit or self.size <= limit):
+        if limit and self.size > limit:
+            self.pieces.clear()
+        elif payload:
             self.pieces.append(payload)
 
 
@@ -209,6 +219,13 @@ class ReceivingLink(Link):
         if self.attached:
             self._session.write_disposition(RECEIVER, delivery_id, outcome)
 
+    def end(self, state: LinkState) -> None:
+        """The link ends: a message that has not come whole never will."""
+        super().end(state)
+        if self._arriving is not None:
+            self._session.held.arriving -= self._arriving.kept
+            self._arriving = None
+
     def write_flow(self) -> None:
         """Tell the peer the state of the link."""
         self._session.write_flow(
@@ -229,9 +246,12 @@ class ReceivingLink(Link):
             arriving = self._arriving = _Arriving(transfer)
             self._delivery_count = (self._delivery_count + 1) % _SERIAL
             self._credit -= 1
+        held = arriving.kept
         arriving.add(transfer, payload, self._max_message_size)
         if transfer.more and not transfer.aborted:
+            self._session.held.add_arriving(arriving.kept - held)
             return None
+        self._session.held.arriving -= held
         self._arriving = None
         return None if transfer.aborted else self._arrived(arriving)
 
@@ -306,6 +326,14 @@ class SendingLink(Link):
         delivery_id = self._session.forget_delivery(self, delivery_tag)
         if delivery_id is not None:
             self._session.write_disposition(SENDER, delivery_id, outcome)
+
+    def forget(self, delivery_tag: bytes) -> None:
+        """A delivery has ended without the peer: its lock was lost, or it was settled over another link.
+
+        What the peer says of it is told for some time yet, so that it can be answered with ``settle``.
+        After that nothing is left of it in memory, even if the peer never settles.
+        """
+        self._session.end_delivery(self, delivery_tag)
 
     def drained(self) -> None:
         """Give back all credit: nothing more is there to send."""

@@ -8,8 +8,8 @@ Source: AMQP 1.0 part 2, transport, section 2.7.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Annotated, Final
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
 
 from sbnotebook.emulator.amqp.composites import Anything, Fields, Symbols, composite, encode_composite
 from sbnotebook.emulator.amqp.outcomes import Accepted, Error, Modified, Outcome, Received, Rejected, Released
@@ -31,6 +31,7 @@ __all__ = [
     "Transfer",
     "encode_settlement",
     "encode_transfer",
+    "encode_within",
 ]
 
 SENDER: Final = False
@@ -179,16 +180,35 @@ class Close:
     error: Annotated[Error | None, Error] = None
 
 
-def encode_settlement(role: bool, delivery_id: int, outcome: Outcome) -> bytes:
-    """Encode the settled disposition of one delivery.
+def encode_within(size: int, performative: Any) -> bytes:
+    """Encode a performative whose error is cut where it does not fit into a frame with a body of ``size`` bytes."""
+    body = encode_composite(performative)
+    if len(body) <= size:
+        return body
+    match performative:
+        case Detach(error=Error() as error) | End(error=Error() as error) | Close(error=Error() as error):
+            return encode_composite(replace(performative, error=_cut(error)))
+        case Disposition(state=Rejected(error=Error() as error)):
+            return encode_composite(replace(performative, state=Rejected(_cut(error))))
+        case _:
+            return body
 
-    The same as ``encode_composite`` of a :class:`Disposition`, at a sixth of the cost: there is one for
+
+def _cut(error: Error) -> Error:
+    # At most four bytes for a character, and the smallest frame that a peer may ask for has 512.
+    return Error(error.condition, error.description and error.description[:80])
+
+
+def encode_settlement(size: int, role: bool, delivery_id: int, outcome: Outcome) -> bytes:
+    """Encode the settled disposition of one delivery for a frame with a body of ``size`` bytes.
+
+    The same as ``encode_within`` of a :class:`Disposition`, at a sixth of the cost: there is one for
     every message that is sent or settled.
     """
     state = _ACCEPTED if type(outcome) is Accepted else encode_composite(outcome)
     if len(state) > _SMALL_STATE:
-        return encode_composite(
-            Disposition(role=role, first=delivery_id, last=delivery_id, settled=True, state=outcome)
+        return encode_within(
+            size, Disposition(role=role, first=delivery_id, last=delivery_id, settled=True, state=outcome)
         )
     head = (b"\x00\x53\x15\xc0", 13 + len(state), 5, b"\x41" if role else b"\x42")
     return _SETTLEMENT.pack(*head, 0x70, delivery_id, 0x70, delivery_id, 0x41) + state

@@ -12,11 +12,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.events import CreditChanged, DispositionReceived, Event, LinkAttaching, LinkDetached
-from sbnotebook.emulator.amqp.frames import HEADER_SIZE, FrameWriter
+from sbnotebook.emulator.amqp.frames import FrameWriter
 from sbnotebook.emulator.amqp.link import Link, LinkState, ReceivingLink, SendingLink
-from sbnotebook.emulator.amqp.outcomes import Outcome, Received, Released
+from sbnotebook.emulator.amqp.outcomes import Error, Outcome, Received, Released
 from sbnotebook.emulator.amqp.performatives import (
     SENDER,
     Attach,
@@ -28,10 +27,11 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
     encode_settlement,
     encode_transfer,
+    encode_within,
 )
 from sbnotebook.errors import ProtocolViolationError
 
-__all__ = ["Session"]
+__all__ = ["Holdings", "Session"]
 
 _SERIAL: Final = 2**32
 """Transfer and delivery numbers are serial numbers (RFC 1982): they go on from 0 after 2**32 - 1."""
@@ -39,8 +39,13 @@ _INCOMING_WINDOW: Final = 2**31 - 1
 """Frames; huge, because azure-servicebus stops at 0 until a flow comes. Credit is what limits a peer."""
 _OUTGOING_WINDOW: Final = 2**31 - 1
 _HANDLE_MAX: Final = 4095
-_TRANSFER_OVERHEAD: Final = HEADER_SIZE + len(encode_transfer(0, 0, b"", 0, settled=False, more=False))
-"""Bytes of a frame beside the payload and the delivery tag."""
+_MAX_HANDLES: Final = 5000
+"""Links of one connection: many more than any client has, since every SDK opens several connections before."""
+_MAX_ARRIVING: Final = 67_108_864
+_MAX_ENDED: Final = 1000
+"""Deliveries of a session that have ended without the peer and that the peer may still have something to say about."""
+_TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", 0, settled=False, more=False))
+"""Bytes of a transfer without the payload and the delivery tag."""
 
 
 @dataclass(slots=True)
@@ -56,10 +61,49 @@ class _Delivery:
     sent: int = 0
 
 
+class Holdings:
+    """What all sessions of a connection hold together; limited, so that no peer can fill the memory.
+
+    Attributes:
+        links: those that are attached or attaching, by role and name.
+        handles: how many the peer has in use.
+        arriving: bytes of messages whose last frame has not come yet.
+    """
+
+    def __init__(self) -> None:
+        self.links: dict[tuple[bool, str], Link] = {}
+        self.handles = 0
+        self.arriving = 0
+
+    def add_handle(self) -> None:
+        """Take note of one more handle.
+
+        Raises:
+            ProtocolViolationError: there are too many.
+        """
+        self.handles += 1
+        if self.handles > _MAX_HANDLES:
+            raise ProtocolViolationError(
+                f"A connection can have {_MAX_HANDLES} links: open another one.", "amqp:resource-limit-exceeded"
+            )
+
+    def add_arriving(self, size: int) -> None:
+        """Take note of a part of a message, whose frames are still coming in.
+
+        Raises:
+            ProtocolViolationError: there are too many bytes.
+        """
+        self.arriving += size
+        if self.arriving > _MAX_ARRIVING:
+            text = f"The messages that have begun on this connection are larger than {_MAX_ARRIVING} bytes together."
+            raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
+
+
 class Session:
     """Our end of the session that the peer began on ``channel``; we use the same channel."""
 
-    def __init__(self, channel: int, begin: Begin, writer: FrameWriter, events: list[Event]) -> None:
+    def __init__(self, channel: int, begin: Begin, writer: FrameWriter, events: list[Event], held: Holdings) -> None:
+        self.held = held
         self._channel = channel
         self._writer = writer
         self._events = events
@@ -72,6 +116,7 @@ class Session:
         self._outbox: deque[_Delivery] = deque()
         self._unsettled: dict[int, tuple[SendingLink, bytes]] = {}
         self._delivery_ids: dict[Link, dict[bytes, int]] = {}
+        self._ended: deque[tuple[SendingLink, bytes]] = deque()
         self.write(
             Begin(
                 remote_channel=channel,
@@ -104,15 +149,16 @@ class Session:
     def end(self) -> None:
         """The session is gone, and its links with it."""
         links, self._links = self._links, {}
+        self.held.handles -= len(links)
         for link in links.values():
             ours = link.state is LinkState.DETACHING
-            link.forget(LinkState.DETACHED)
+            link.end(LinkState.DETACHED)
             if not ours:
                 self._events.append(LinkDetached(link, None))
 
     def write(self, performative: Performative) -> None:
         """Send a performative without payload."""
-        self._writer.write(self._channel, encode_composite(performative))
+        self._writer.write(self._channel, encode_within(self._writer.max_body_size, performative))
 
     def write_flow(self, **link_state: Any) -> None:
         """Send a flow with the session's windows and, if given, a link's state."""
@@ -129,7 +175,7 @@ class Session:
 
     def write_disposition(self, role: bool, delivery_id: int, outcome: Outcome) -> None:
         """Settle one delivery. Never a range: azure-servicebus waits for each one's own frame."""
-        self._writer.write(self._channel, encode_settlement(role, delivery_id, outcome))
+        self._writer.write(self._channel, encode_settlement(self._writer.max_body_size, role, delivery_id, outcome))
 
     def deliver(
         self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool, message_format: int
@@ -147,6 +193,13 @@ class Session:
             del self._unsettled[delivery_id]
         return delivery_id
 
+    def end_delivery(self, link: SendingLink, delivery_tag: bytes) -> None:
+        """Drop an unsettled delivery soon: the peer may be about to say something about it."""
+        if delivery_tag in self._delivery_ids.get(link, {}):
+            self._ended.append((link, delivery_tag))
+            if len(self._ended) > _MAX_ENDED:
+                self.forget_delivery(*self._ended.popleft())
+
     def forget_deliveries(self, link: Link) -> None:
         """Drop all that was sent, or still waits, on a link that has ended."""
         for delivery_id in self._delivery_ids.pop(link, {}).values():
@@ -159,13 +212,26 @@ class Session:
             raise ProtocolViolationError(f"The handle {attach.handle} is in use.", "amqp:session:handle-in-use")
         if attach.handle > _HANDLE_MAX:
             raise ProtocolViolationError(f"The handle {attach.handle} is larger than {_HANDLE_MAX}.")
+        if known is None:
+            self.held.add_handle()
         link = ReceivingLink(self, attach) if attach.role is SENDER else SendingLink(self, attach)
+        self._steal(link)
         self._links[attach.handle] = link
         self._events.append(LinkAttaching(link))
+
+    def _steal(self, link: Link) -> None:
+        # A name is that of one link (section 2.6.1): whoever attaches it again takes it over.
+        former = self.held.links.get((link.role, link.name))
+        if former is not None:
+            error = Error("amqp:link:stolen", f"The link {link.name[:260]!r} was attached again.")
+            former.detach(error)
+            self._events.append(LinkDetached(former, error))
+        self.held.links[link.role, link.name] = link
 
     def _receive_detach(self, detach: Detach) -> None:
         link = self._links.pop(detach.handle, None)
         if link is not None:
+            self.held.handles -= 1
             ours = link.state is LinkState.DETACHING
             link.receive_detach(detach)
             if not ours:
@@ -238,7 +304,7 @@ class Session:
         if delivery.delivery_id is None:
             delivery.delivery_id = self._number(delivery)
         payload, tag, settled = delivery.payload, delivery.delivery_tag, delivery.settled
-        end = delivery.sent + self._writer.max_frame_size - _TRANSFER_OVERHEAD - len(tag)
+        end = delivery.sent + self._writer.max_body_size - _TRANSFER_SIZE - len(tag)
         is_last = end >= len(payload)
         numbers = delivery.link.handle, delivery.delivery_id, tag, delivery.message_format
         head = encode_transfer(*numbers, settled=settled, more=not is_last)

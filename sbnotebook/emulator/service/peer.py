@@ -35,7 +35,7 @@ _NOBODY: Final = LinkHandler(None)
 _OPEN_TIMEOUT: Final = 30.0
 """Seconds that a client has to open its connection."""
 _IDLE_TIMEOUT: Final = 240.0
-"""Seconds within which a client has to say something; Azure's. Who is silent for twice as long is gone (section 2.4.5)."""
+"""Seconds within which a client has to say something, Azure's; one that is silent for twice as long is gone."""
 _SHORTEST_BEAT: Final = 0.05
 """Seconds between two signs of life, whatever the client asks for."""
 _MAX_UNSENT: Final = 67_108_864
@@ -165,19 +165,24 @@ class AmqpPeer(asyncio.Protocol):
         self._heartbeat = asyncio.get_running_loop().call_later(max(idle / 2000, _SHORTEST_BEAT), self._beat)
 
     def _check_idle(self) -> None:
-        # Twice in the idle time-out instead of one timer for each read; who is not let speak is not silent.
+        # Twice in the idle time-out, instead of one timer for each read.
         loop = asyncio.get_running_loop()
-        if self._was_heard or not self.is_writable:
+        if self._was_heard:
             self._was_heard = False
             self._silent_since = loop.time()
         elif loop.time() - self._silent_since > 2 * self._idle_timeout:
-            milliseconds = round(1000 * self._idle_timeout)
-            text = f"The connection was inactive for more than the allowed {milliseconds} milliseconds and is closed."
-            self._connection.close(Error("amqp:connection:forced", text))
-            self._handle_events()
-            self.flush()
-            return
+            self._end_silence()
         self._idle_check = loop.call_later(self._idle_timeout / 2, self._check_idle)
+
+    def _end_silence(self) -> None:
+        if self._connection.closed or not self.is_writable:
+            self.abort()  # A client that does not read does not hear that it is to go, either.
+            return
+        milliseconds = round(1000 * self._idle_timeout)
+        text = f"The connection was inactive for more than the allowed {milliseconds} milliseconds and is closed."
+        self._connection.close(Error("amqp:connection:forced", text))
+        self._handle_events()
+        self.flush()
 
     def _expect_open(self) -> None:
         if not self._connection.is_open:

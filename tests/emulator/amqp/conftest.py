@@ -47,7 +47,7 @@ class Peer:
 
     def write_bytes(self, data: bytes) -> list[Event]:
         self.connection.receive_data(data)
-        return self.connection.events_received()
+        return all_events(self.connection)
 
     def read(self) -> list[tuple[Any, bytes]]:
         """The performatives, with their payloads, that the server sent since the last call."""
@@ -114,6 +114,11 @@ class Peer:
             "message_format": 0,
         } | fields
         return self.write(Transfer(**given), payload)
+
+
+def all_events(connection: Connection) -> list[Event]:
+    """What happened, until nothing more has."""
+    return [event for events in iter(connection.events_received, []) for event in events]
 
 
 def split_body(body: bytes) -> tuple[Any, bytes]:

@@ -9,7 +9,7 @@ from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, HEADER_SIZE, SASL_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Open, Transfer
 from sbnotebook.emulator.amqp.sasl import SaslInit, SaslMechanisms, SaslOutcome
-from tests.emulator.amqp.conftest import AMQP_HEADER, RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame
+from tests.emulator.amqp.conftest import AMQP_HEADER, RECEIVING_ATTACH, SENDING_ATTACH, Peer, all_events, frame
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
@@ -63,7 +63,7 @@ def test_a_client_may_send_everything_at_once() -> None:
         + frame(SENDING_ATTACH)
         + frame(RECEIVING_ATTACH)
     )
-    assert len(connection.events_received()) == 2
+    assert len(all_events(connection)) == 2
 
 
 def test_a_client_may_leave_out_sasl() -> None:

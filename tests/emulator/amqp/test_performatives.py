@@ -36,6 +36,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
     encode_settlement,
     encode_transfer,
+    encode_within,
 )
 from sbnotebook.emulator.amqp.termini import Coordinator, Source, Target
 
@@ -281,7 +282,7 @@ def test_every_decision_of_the_sdk_is_read(state: Any, expected: Outcome) -> Non
     ),
 )
 def test_the_quick_way_to_settle_says_the_same(role: bool, delivery_id: int, outcome: Outcome) -> None:
-    data = encode_settlement(role, delivery_id, outcome)
+    data = encode_settlement(2**20, role, delivery_id, outcome)
     expected = Disposition(role=role, first=delivery_id, last=delivery_id, settled=True, state=outcome)
     assert decode_composite(data) == (expected, len(data))
 
@@ -305,6 +306,31 @@ def test_the_quick_way_to_transfer_says_the_same(
         "message_format": message_format,
     }
     assert decode_composite(data) == (Transfer(**numbers, settled=settled, more=more), len(data))
+
+
+_LONG_ERROR = Error("amqp:not-found", "\U0001f600" * 300, {"k": "v" * 300})
+
+
+@pytest.mark.parametrize(
+    "performative",
+    [
+        Detach(handle=2**32 - 1, closed=True, error=_LONG_ERROR),
+        End(error=_LONG_ERROR),
+        Close(error=_LONG_ERROR),
+        Disposition(role=SENDER, first=2**32 - 1, last=2**32 - 1, settled=True, state=Rejected(_LONG_ERROR)),
+    ],
+    ids=_name,
+)
+def test_an_error_is_cut_where_it_does_not_fit_into_the_peers_frames(performative: Any) -> None:
+    whole = encode_composite(performative)
+    assert encode_within(len(whole), performative) == whole
+    cut = encode_within(504, performative)
+    assert len(cut) <= 504
+    found: Any = decode_composite(cut)[0]
+    error = found.state.error if isinstance(performative, Disposition) else found.error
+    assert (error.condition, error.description, error.info) == ("amqp:not-found", "\U0001f600" * 80, {})
+    if isinstance(performative, Disposition):
+        assert encode_settlement(504, SENDER, 2**32 - 1, Rejected(_LONG_ERROR)) == cut
 
 
 def test_every_performative_is_public() -> None:

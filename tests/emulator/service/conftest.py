@@ -79,6 +79,7 @@ class RawClient:
         self.write(Open(container_id="raw", idle_time_out=idle_time_out))
         self.write(Begin(next_outgoing_id=0, incoming_window=1000, outgoing_window=1000))
         assert self.socket.recv(8, socket.MSG_WAITALL) == b"AMQP\x00\x01\x00\x00"
+        self.opened = self.read(Open)
         self.read(Begin)
         if text is not None:
             self._put_token(text or token())

@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator.amqp import TransferReceived
 from sbnotebook.emulator.amqp.composites import encode_composite
-from sbnotebook.emulator.amqp.frames import FrameWriter
+from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.performatives import Close, Detach, Transfer
 from sbnotebook.emulator.clock import SystemClock
 from sbnotebook.emulator.entities import Registry
@@ -86,6 +86,34 @@ async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes) ->
         writer.close()
         assert len(broker.peers) == 1
         open_client.socket.close()
+
+
+@pytest.mark.anyio
+async def test_a_client_that_says_nothing_is_told_to_go() -> None:
+    broker = Broker(Registry(), SystemClock(), None, lambda _: None)
+    create_server = asyncio.get_running_loop().create_server
+    async with await create_server(lambda: AmqpPeer(broker, idle_timeout=0.2), "127.0.0.1", 0) as listener:
+        host, port = listener.sockets[0].getsockname()
+        silent = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
+        alive = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
+
+        def talk_while_the_other_is_silent() -> Close:
+            silent.socket.settimeout(0.05)
+            while True:
+                alive.socket.sendall(EMPTY_FRAME)
+                with suppress(TimeoutError):
+                    return silent.read(Close)
+
+        close = await asyncio.to_thread(talk_while_the_other_is_silent)
+        assert close.error is not None
+        assert close.error.condition == "amqp:connection:forced"
+        assert "inactive for more than the allowed 200 milliseconds" in str(close.error.description)
+        assert len(broker.peers) == 1
+        alive.socket.close()
+
+
+def test_a_client_hears_how_long_it_may_be_silent(connect: Connect) -> None:
+    assert connect().opened.idle_time_out == 240_000
 
 
 def transfer(payload: bytes) -> bytes:

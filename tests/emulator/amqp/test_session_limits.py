@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sbnotebook.emulator.amqp import (
+    Accepted,
+    ConnectionClosed,
+    DispositionReceived,
+    Error,
+    Event,
+    LinkAttaching,
+    LinkDetached,
+    Rejected,
+    TransferReceived,
+)
+from sbnotebook.emulator.amqp.performatives import RECEIVER, Begin, Detach, Disposition, Transfer
+from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame
+
+
+def end_of(events: list[Event]) -> str | None:
+    """The condition with which the connection ended; None if it has not."""
+    end = events[-1]
+    return end.error.condition if isinstance(end, ConnectionClosed) and end.error is not None else None
+
+
+def test_a_name_is_that_of_one_link(peer: Peer) -> None:
+    first = peer.sender(handle=1)
+    peer.write(replace(SENDING_ATTACH, name="other", handle=7))
+    peer.read()
+    events = peer.write(replace(SENDING_ATTACH, name=first.name, handle=2))
+    assert isinstance(events[0], LinkDetached)
+    assert isinstance(events[1], LinkAttaching)
+    assert events[0].link is first
+    assert events[0].error is not None
+    assert events[0].error.condition == "amqp:link:stolen"
+    assert not first.attached
+    detach = peer.answer(Detach)
+    assert (detach.handle, detach.closed, detach.error) == (1, True, events[0].error)
+    # A link that receives may have the same name, and so may one on another connection.
+    assert [type(each) for each in peer.write(replace(RECEIVING_ATTACH, name=first.name, handle=3))] == [LinkAttaching]
+
+
+def test_a_link_may_be_attached_again_with_its_name_and_handle(peer: Peer) -> None:
+    for _ in range(3):
+        link = peer.sender(handle=1)
+        assert [type(each) for each in peer.transfer(0, b"x")] == [TransferReceived]
+        assert [type(each) for each in peer.write(Detach(handle=1, closed=True))] == [LinkDetached]
+        assert not link.attached
+        peer.read()
+
+
+def test_a_name_can_be_taken_from_another_session_of_the_connection(peer: Peer) -> None:
+    first = peer.sender(handle=1)
+    peer.write(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10), channel=2)
+    events = peer.write(replace(SENDING_ATTACH, name=first.name, handle=1), channel=2)
+    assert [type(each) for each in events] == [LinkDetached, LinkAttaching]
+
+
+def test_what_follows_an_attach_waits_for_its_answer(peer: Peer) -> None:
+    message = Transfer(handle=1, delivery_id=0, delivery_tag=b"0", message_format=0)
+    peer.connection.receive_data(frame(SENDING_ATTACH) + frame(message, b"early"))
+    (attaching,) = peer.connection.events_received()
+    assert isinstance(attaching, LinkAttaching)
+    attaching.link.accept()
+    (arrived,) = peer.connection.events_received()
+    assert isinstance(arrived, TransferReceived)
+    assert arrived.payload == b"early"
+    assert peer.connection.events_received() == []
+
+
+def test_no_more_links_than_a_connection_can_have(peer: Peer) -> None:
+    peer.write(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10), channel=2)
+    for number in range(5001):
+        channel, handle = 1 + number // 4000, number % 4000
+        events = peer.write(replace(SENDING_ATTACH, name=f"{number}", handle=handle), channel=channel)
+        if number < 5000:
+            (event,) = events
+            assert isinstance(event, LinkAttaching)
+            event.link.refuse(Error("amqp:not-found"))
+        else:
+            assert end_of(events) == "amqp:resource-limit-exceeded"
+
+
+def test_links_that_are_gone_do_not_count(peer: Peer) -> None:
+    for number in range(6000):
+        peer.write(replace(SENDING_ATTACH, name=f"{number}"))
+        peer.write(Detach(handle=1, closed=True))
+    assert peer.connection.is_open
+
+
+def test_messages_that_never_end_do_not_fill_the_memory(peer: Peer) -> None:
+    part = b"x" * 60_000
+    for handle in range(1, 2000):
+        peer.sender(handle=handle)
+        events = peer.transfer(handle, part, handle=handle, more=True)
+        if events:
+            assert end_of(events) == "amqp:resource-limit-exceeded"
+            assert handle == 67_108_864 // 60_000 + 1
+            return
+    pytest.fail("the server kept everything")
+
+
+@pytest.mark.parametrize("ending", ["last", "aborted", "too long", "detach"])
+def test_what_has_arrived_or_never_will_does_not_count(peer: Peer, ending: str) -> None:
+    part = b"x" * 500_000
+    for number in range(200):
+        peer.sender(max_message_size=600_000)
+        assert peer.transfer(number, part, more=True) == []
+        if ending == "too long":
+            assert peer.transfer(None, part, more=True) == []
+            assert peer.transfer(None, part) == []
+        elif ending != "detach":
+            peer.transfer(None, aborted=ending == "aborted")
+        peer.write(Detach(handle=1, closed=True))
+        peer.read()
+    assert peer.connection.is_open
+
+
+def test_a_delivery_that_ended_elsewhere_is_forgotten_but_not_at_once(peer: Peer) -> None:
+    link = peer.receiver(credit=3000)
+    peer.flow(window=10_000, handle=2, delivery_count=0, link_credit=3000)
+    for number in range(2000):
+        link.send(number.to_bytes(16), b"x")
+        link.forget(number.to_bytes(16))
+    link.forget(b"never sent")
+    events = peer.write(Disposition(role=RECEIVER, first=0, last=1999, state=Accepted()))
+    tags = [event.delivery_tag for event in events if isinstance(event, DispositionReceived)]
+    assert tags == [number.to_bytes(16) for number in range(1000, 2000)]
+    peer.read()
+    link.settle(tags[0], Rejected(Error("com.microsoft:message-lock-lost")))
+    assert peer.answer(Disposition).first == 1000
