@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.emulator.entities.options import parse_duration
+from sbnotebook.emulator.entities.durations import parse_duration
 from sbnotebook.errors import ConfigurationError
 
 __all__ = ["read_config"]

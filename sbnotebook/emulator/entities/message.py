@@ -52,16 +52,21 @@ class MessageState(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class BrokeredMessage:
-    """One message in a queue or sub-queue.
+    """One message in a box.
 
     Attributes:
-        sequence_number: its number in the queue; only the activation of a scheduled message changes it.
+        sequence_number: its number in the entity; only the activation of a scheduled message changes it.
         enqueued_sequence_number: the number that it got first.
         enqueued_time: ms; when it came in, or became active.
-        payload: the encoded message as it was received.
+        payload: the encoded message as it was received; None while only the store has it.
+        size: bytes of the payload.
         state: what it waits for.
         scheduled_time: ms; when a scheduled message becomes active.
         delivery_count: deliveries that have failed.
+        expires_at: ms; from when on it is not given out; None for never.
+        session_id: the session that it belongs to, in an entity that has sessions.
+        dead_letter_source: the entity that it was dead-lettered in, once it was forwarded from there.
+        hops: how often it was forwarded.
         lock_token: who has it locked; None if nobody has.
         locked_until: ms; when the lock ends, 0 without a lock.
     """
@@ -69,12 +74,21 @@ class BrokeredMessage:
     sequence_number: int
     enqueued_sequence_number: int
     enqueued_time: int
-    payload: bytes
+    payload: bytes | None
+    size: int = -1
     state: MessageState = MessageState.ACTIVE
     scheduled_time: int | None = None
     delivery_count: int = 0
+    expires_at: int | None = None
+    session_id: str | None = None
+    dead_letter_source: str | None = None
+    hops: int = 0
     lock_token: UUID | None = None
     locked_until: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            self.size = len(self.payload or b"")
 
 
 class SentMessage(NamedTuple):

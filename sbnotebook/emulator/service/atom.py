@@ -12,7 +12,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from sbnotebook.emulator.entities import Queue, QueueOptions
-from sbnotebook.emulator.entities.options import format_duration, parse_duration
+from sbnotebook.emulator.entities.durations import format_duration, parse_duration
 from sbnotebook.errors import ConfigurationError
 
 __all__ = ["error", "feed", "namespace_entry", "queue_entry", "read_queue_options"]
