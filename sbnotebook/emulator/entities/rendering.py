@@ -8,10 +8,11 @@ annotations".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, map_items
-from sbnotebook.model.amqp import Int, Long, Symbol, Timestamp, UInt, encode
+from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, encode
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     HEADER,
@@ -22,12 +23,14 @@ from sbnotebook.model.sections import (
     split,
 )
 
-__all__ = ["render", "with_dead_letter_reason"]
+__all__ = ["render", "with_application_properties", "with_dead_letter_reason"]
 
 _HEADER: Final = b"\x00\x53\x70"
 _ANNOTATIONS: Final = b"\x00\x53\x72"
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 _DELIVERY_COUNT: Final = 4  # its place among the fields of the header
+_TIME_TO_LIVE: Final = 2
+_MAX_UINT: Final = 2**32 - 1
 _REASON: Final = encode("DeadLetterReason")
 _DESCRIPTION: Final = encode("DeadLetterErrorDescription")
 
@@ -36,6 +39,7 @@ _ENQUEUED_SEQUENCE_NUMBER: Final = Symbol("x-opt-enqueue-sequence-number")
 _ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")
 _STATE: Final = Symbol("x-opt-message-state")
 _LOCKED_UNTIL: Final = Symbol("x-opt-locked-until")
+_DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
 _BROKERS_OWN: Final = frozenset(
     (
         _SEQUENCE_NUMBER,
@@ -43,21 +47,21 @@ _BROKERS_OWN: Final = frozenset(
         _ENQUEUED_TIME,
         _STATE,
         _LOCKED_UNTIL,
-        "x-opt-deadletter-source",
+        _DEAD_LETTER_SOURCE,
         "x-opt-lock-token",
     )
 )
 """A sender that passes on what it received may send these along; only the broker sets them."""
 
 
-def render(message: BrokeredMessage, *, with_lock: bool = False) -> bytes:
+def render(message: BrokeredMessage, payload: bytes, *, with_lock: bool = False) -> bytes:
     """The encoded message as a client gets it.
 
     Args:
-        message: a stored message.
+        message: what the broker knows of it.
+        payload: its bytes as they were received.
         with_lock: say until when it is locked; for the client that holds the lock.
     """
-    payload = message.payload
     header: list[Any] = []
     annotations: dict[Any, Any] = {}
     rest = len(payload)
@@ -73,9 +77,14 @@ def render(message: BrokeredMessage, *, with_lock: bool = False) -> bytes:
     annotations[_ENQUEUED_SEQUENCE_NUMBER] = Long(message.enqueued_sequence_number)
     annotations[_ENQUEUED_TIME] = Timestamp(message.enqueued_time)
     annotations[_STATE] = Int(message.state)
+    if message.dead_letter_source is not None:
+        annotations[_DEAD_LETTER_SOURCE] = message.dead_letter_source
     if with_lock:
         annotations[_LOCKED_UNTIL] = Timestamp(message.locked_until)
     header = [*header[:_DELIVERY_COUNT], *[None] * (_DELIVERY_COUNT - len(header)), UInt(message.delivery_count)]
+    if message.expires_at is not None:
+        since = message.scheduled_time or message.enqueued_time
+        header[_TIME_TO_LIVE] = UInt(min(message.expires_at - since, _MAX_UINT))
     return b"".join((_HEADER, encode(header), _ANNOTATIONS, encode(annotations), payload[rest:]))
 
 
@@ -87,15 +96,25 @@ def with_dead_letter_reason(payload: bytes, reason: str | None, description: str
         reason: for ``DeadLetterReason``; None leaves it out.
         description: for ``DeadLetterErrorDescription``; None leaves it out.
     """
+    return _with_items(payload, {_REASON: reason, _DESCRIPTION: description})
+
+
+def with_application_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
+    """The encoded message with these application properties set, all others as they are."""
+    return _with_items(payload, {encode(str(name)): value for name, value in properties.items()})
+
+
+def _with_items(payload: bytes, new: Mapping[bytes, AmqpValue]) -> bytes:
+    """The encoded message with application properties by their encoded names; None removes one."""
     sections = split(payload)
     known = next((section for section in sections if section.code == APPLICATION_PROPERTIES), None)
     if known is not None:
         start, end = known.start, known.end
-        items = [item for item in map_items(payload, known.value_start) if item[0] not in (_REASON, _DESCRIPTION)]
+        items = [item for item in map_items(payload, known.value_start) if item[0] not in new]
     else:
         start = next((section.start for section in sections if section.code > APPLICATION_PROPERTIES), len(payload))
         end, items = start, []
-    items += [(key, encode(text)) for key, text in ((_REASON, reason), (_DESCRIPTION, description)) if text is not None]
+    items += [(key, encode(value)) for key, value in new.items() if value is not None]
     return payload[:start] + _APPLICATION_PROPERTIES + _encoded_map(items) + payload[end:]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from sbnotebook.emulator.clock import Clock
-from sbnotebook.emulator.entities import Queue, Receivable, Registry
+from sbnotebook.emulator.entities import AnyEntity, Registry, Topic
+from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.dispatcher import Dispatcher
 from sbnotebook.emulator.store import Store
 
@@ -33,8 +35,12 @@ class Peer(Protocol):
         """Drop the connection without writing what waits."""
         ...
 
-    def entity_deleted(self, entity: Receivable) -> None:
-        """Detach the links to an entity."""
+    def detach_from(self, entities: Collection[object], condition: Condition, sentence: str) -> None:
+        """Detach the links to these entities."""
+        ...
+
+    def is_attached_to(self, entities: Collection[object]) -> bool:
+        """Whether there is a link to one of these entities."""
         ...
 
 
@@ -57,6 +63,7 @@ class Broker:
         self, registry: Registry, clock: Clock, store: Store | None, on_failure: Callable[[Exception], None]
     ) -> None:
         self.registry = registry
+        registry.is_in_use = self.is_in_use
         self.clock = clock
         self.faults = Faults()
         self.dispatcher = Dispatcher()
@@ -77,6 +84,8 @@ class Broker:
         if self._deadline is not None and self._deadline <= now:
             self._deadline = None
             self.registry.expire(now)
+            for entity in self.registry.take_idle():
+                self.delete(entity)
             self.schedule_turn()
         return now
 
@@ -98,13 +107,36 @@ class Broker:
         self.schedule_turn()
         await asyncio.shield(self._turn_ended)
 
-    def delete_queue(self, queue: Queue) -> None:
-        """Remove a queue, and detach the links to it."""
-        self.registry.delete_queue(queue)
-        for peer in self.peers:
-            peer.entity_deleted(queue)
-            peer.entity_deleted(queue.dead_letter)
+    def max_message_size(self, entity: AnyEntity) -> int:
+        """Bytes of one message that an entity takes."""
+        quotas = self.registry.tier.quotas
+        wanted = getattr(entity.options, "max_message_size_kb", None)
+        return quotas.max_message_size if wanted is None else min(wanted * 1024, quotas.max_large_message_size)
+
+    def update(self, entity: AnyEntity, options: Options) -> None:
+        """Change an entity's options; as in Service Bus, its locks are lost and the links to it are detached."""
+        self.registry.update(entity, options, now=self.moment())
+        self._detach(entity, Condition.DETACH_FORCED, f"The entity '{entity.path}' was changed.")
         self.schedule_turn()
+
+    def delete(self, entity: AnyEntity) -> None:
+        """Remove an entity, and detach the links to it."""
+        removed = [*entity.subscriptions, entity] if isinstance(entity, Topic) else [entity]
+        self.registry.delete(entity)
+        for each in removed:
+            self._detach(each, Condition.NOT_FOUND, f"The entity '{each.path}' was deleted.")
+        self.schedule_turn()
+
+    def clear(self) -> None:
+        """Remove all entities, and drop all connections."""
+        self.registry.clear()
+        for peer in list(self.peers):
+            peer.abort()
+        self.schedule_turn()
+
+    def is_in_use(self, entity: AnyEntity) -> bool:
+        """Whether a client is attached to an entity."""
+        return any(peer.is_attached_to(_boxes(entity)) for peer in self.peers)
 
     def stop(self) -> None:
         """Take the last turn, and close all connections."""
@@ -155,7 +187,12 @@ class Broker:
                 peer.abort()
             self._on_failure(error)
             return False
+        self.registry.residency.shed()
         return True
+
+    def _detach(self, entity: AnyEntity, condition: Condition, sentence: str) -> None:
+        for peer in list(self.peers):
+            peer.detach_from(_boxes(entity), condition, sentence)
 
     def _set_alarm(self) -> None:
         self._deadline = self.registry.next_deadline
@@ -169,3 +206,7 @@ class Broker:
     def _on_alarm(self) -> None:
         self._alarm_time = self._cancel_alarm = None
         self.schedule_turn()
+
+
+def _boxes(entity: AnyEntity) -> Collection[object]:
+    return (entity,) if isinstance(entity, Topic) else entity.boxes

@@ -1,4 +1,4 @@
-"""Links on entities: a client sends to a queue, or receives from a queue or dead-letter queue.
+"""Links on entities: a client sends to a queue or topic, or receives from a queue, subscription or sub-queue.
 
 Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide".
 """
@@ -6,7 +6,7 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from sbnotebook.emulator.amqp import (
@@ -20,8 +20,18 @@ from sbnotebook.emulator.amqp import (
     SendingLink,
     TransferReceived,
 )
-from sbnotebook.emulator.entities import Queue, Receivable, SentMessage, read_sent, render
-from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.emulator.entities import (
+    AnyEntity,
+    BrokeredMessage,
+    DeadLetterReason,
+    Queue,
+    Receivable,
+    RefusedError,
+    SentMessage,
+    Topic,
+    read_sent,
+)
+from sbnotebook.emulator.service.conditions import Condition, condition_of
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.sections import DATA, section_value, split
@@ -29,13 +39,17 @@ from sbnotebook.model.sections import DATA, section_value, split
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
-__all__ = ["LinkHandler", "ReceiverLink", "SenderLink"]
+__all__ = ["LinkHandler", "Outlet", "ReceiverLink", "SenderLink"]
 
 _BATCH_FORMAT: Final = 0x80013700
 """Message format of a batch: one data section for each message, which it holds encoded."""
 _CREDIT: Final = 2000
 _SETTLED: Final = 1
 """The snd-settle-mode of receive-and-delete."""
+_ACCEPTED: Final = Accepted()
+# What the client asked for, without the properties that it sent along.
+_ABANDONED: Final = Modified(delivery_failed=True)
+_DEFERRED: Final = Modified(delivery_failed=True, undeliverable_here=True)
 
 
 class LinkHandler:
@@ -45,7 +59,7 @@ class LinkHandler:
         entity: what the link is attached to, None for a node without one.
     """
 
-    def __init__(self, entity: Receivable | None) -> None:
+    def __init__(self, entity: AnyEntity | Receivable | None) -> None:
         self.attached_to = entity
 
     def transfer_received(self, event: TransferReceived) -> None:
@@ -61,12 +75,29 @@ class LinkHandler:
         """The link is gone."""
 
 
-class SenderLink(LinkHandler):
-    """A client sends messages to a queue."""
+class Outlet(Protocol):
+    """What messages are received from: an entity, or a session that the client holds."""
 
-    def __init__(self, peer: AmqpPeer, link: ReceivingLink, queue: Queue) -> None:
-        super().__init__(queue)
-        self._queue = queue
+    @property
+    def has_available(self) -> bool:
+        """Whether ``receive`` would find a message."""
+        ...
+
+    def receive(self, now: int) -> BrokeredMessage | None:
+        """Lock the first available message."""
+        ...
+
+    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
+        """Take out the first available message."""
+        ...
+
+
+class SenderLink(LinkHandler):
+    """A client sends messages to a queue or topic."""
+
+    def __init__(self, peer: AmqpPeer, link: ReceivingLink, destination: Queue | Topic) -> None:
+        super().__init__(destination)
+        self._destination = destination
         self._peer = peer
         self._link = link
         link.grant_credit(_CREDIT)
@@ -86,14 +117,17 @@ class SenderLink(LinkHandler):
             self._link.settle(event.delivery_id, outcome)
 
     def _take_in(self, event: TransferReceived) -> Outcome:
+        now = self._peer.broker.moment()
         try:
             messages = _messages(event)
+            self._destination.intake.check(messages)
         except AmqpDecodeError as error:
             return Rejected(Condition.DECODE_ERROR.error(str(error)))
-        now = self._peer.broker.moment()
+        except RefusedError as error:
+            return Rejected(condition_of(error).error(str(error)))
         for message in messages:
-            self._queue.send(message, now)
-        return Accepted()
+            self._destination.send(message, now)
+        return _ACCEPTED
 
     def _confirm(self, delivery_id: int, outcome: Outcome) -> None:
         self._link.settle(delivery_id, outcome)
@@ -101,11 +135,21 @@ class SenderLink(LinkHandler):
 
 
 class ReceiverLink(LinkHandler):
-    """A client receives messages, in peek-lock or receive-and-delete mode."""
+    """A client receives messages, in peek-lock or receive-and-delete mode.
 
-    def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable) -> None:
+    Args:
+        peer: the connection.
+        link: the client's link.
+        entity: where its messages are.
+        outlet: what it receives from; None for the entity.
+    """
+
+    lock_lost = Condition.MESSAGE_LOCK_LOST
+
+    def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable, outlet: Outlet | None = None) -> None:
         super().__init__(entity)
         self.entity = entity
+        self.outlet = outlet or entity
         self._link = link
         self._peer = peer
         self._deletes = link.snd_settle_mode == _SETTLED
@@ -126,11 +170,11 @@ class ReceiverLink(LinkHandler):
             self._peer.broker.dispatcher.wait(self)
 
     def deliver(self, now: int) -> int:
-        """Send the next message of the entity; its bytes."""
-        message = self.entity.receive_and_delete() if self._deletes else self.entity.receive(now)
+        """Send the next message; its bytes."""
+        message = self.outlet.receive_and_delete(now) if self._deletes else self.outlet.receive(now)
         if message is None:
             return 0
-        payload = render(message, with_lock=not self._deletes)
+        payload = self.entity.rendered(message, with_lock=not self._deletes and self.outlet is self.entity)
         # Nobody settles a message that is deleted already; its tag only has to be unique.
         tag = message.lock_token.bytes_le if message.lock_token else message.sequence_number.to_bytes(16)
         self._link.send(tag, payload, settled=self._deletes)
@@ -147,7 +191,7 @@ class ReceiverLink(LinkHandler):
         is_held, echo = self._settle(UUID(bytes_le=event.delivery_tag), event.outcome)
         if not is_held:
             text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
-            echo = Rejected(Condition.MESSAGE_LOCK_LOST.error(text))
+            echo = Rejected(self.lock_lost.error(text))
         self._link.settle(event.delivery_tag, echo)
 
     def detached(self) -> None:
@@ -163,9 +207,9 @@ class ReceiverLink(LinkHandler):
             case Released():
                 return self.entity.release(token, now), outcome
             case Modified(undeliverable_here=True):
-                return self.entity.defer(token, now), outcome
+                return self.entity.defer(token, now, outcome.message_annotations), _DEFERRED
             case Modified():
-                return self.entity.abandon(token, now), outcome
+                return self.entity.abandon(token, now, outcome.message_annotations), _ABANDONED
             case Rejected():
                 return self._dead_letter(token, outcome, now)
 
@@ -173,9 +217,9 @@ class ReceiverLink(LinkHandler):
         if self.entity.dead_letter is None:
             text = "A message of a dead-letter queue cannot be dead-lettered."
             return True, Rejected(Condition.NOT_ALLOWED.error(text))
-        info = outcome.error.info if outcome.error is not None else {}
-        reason, description = (_text(info.get(key)) for key in ("DeadLetterReason", "DeadLetterErrorDescription"))
-        return self.entity.dead_letter_message(token, now, reason, description), Rejected()
+        info: dict[Any, Any] = dict(outcome.error.info) if outcome.error is not None else {}
+        why = DeadLetterReason(*(_text(info.pop(key, None)) for key in ("DeadLetterReason", "DeadLetterErrorDescription")))
+        return self.entity.dead_letter_message(token, now, why, info), Rejected()
 
 
 def _messages(event: TransferReceived) -> list[SentMessage]:

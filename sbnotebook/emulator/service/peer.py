@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Final, cast
 
 from sbnotebook.emulator.amqp import (
@@ -21,7 +22,6 @@ from sbnotebook.emulator.amqp import (
     SendingLink,
     TransferReceived,
 )
-from sbnotebook.emulator.entities import Receivable
 from sbnotebook.emulator.service.attaching import LinkHandler, attach
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import Condition
@@ -125,14 +125,21 @@ class AmqpPeer(asyncio.Protocol):
         _LOGGER.warning("A connection was dropped: %s", reason)
         self.abort()
 
-    def entity_deleted(self, entity: Receivable) -> None:
-        """Detach the links to an entity."""
+    def detach_from(self, entities: Collection[object], condition: Condition, sentence: str) -> None:
+        """Detach the links to these entities."""
         for link, handler in list(self.handlers.items()):
-            if handler.attached_to is entity:
-                handler.detached()
-                del self.handlers[link]
-                link.detach(Condition.NOT_FOUND.error(f"The entity '{entity.path}' was deleted."))
-                self.broker.touch(self)
+            if handler.attached_to in entities:
+                self.detach(link, condition.error(sentence))
+
+    def detach(self, link: Link, error: Error) -> None:
+        """Detach a link, or refuse it if it is not attached yet."""
+        self.handlers.pop(link, _NOBODY).detached()
+        link.detach(error)
+        self.broker.touch(self)
+
+    def is_attached_to(self, entities: Collection[object]) -> bool:
+        """Whether there is a link to one of these entities."""
+        return any(handler.attached_to in entities for handler in self.handlers.values())
 
     def _beat(self) -> None:
         idle = self._connection.peer_idle_timeout_ms or 0
