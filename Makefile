@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench docs lab lock
+.PHONY: help setup demo test check conformance format bench docs lab lock
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -28,6 +28,9 @@ check: ## Everything that CI runs: format, lint, types, layers, tests, notebooks
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest
+
+conformance: ## Run the SDK's own live tests against the emulator, and write what came of it into the documentation
+	$(BIN)/python tests/conformance
 
 format: ## Format and mend what ruff can mend by itself
 	$(BIN)/ruff format

@@ -9,6 +9,9 @@ from hypothesis import settings
 settings.register_profile("sbnotebook", deadline=None, print_blob=True)
 settings.load_profile("sbnotebook")
 
+# Runs pytest itself, for the tests of what is installed for users of pytest.
+pytest_plugins = ["pytester"]
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:

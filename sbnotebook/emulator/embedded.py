@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sbnotebook.emulator.entities import Counts, Queue, QueueOptions
+from sbnotebook.emulator.entities import (
+    AnyEntity,
+    Counts,
+    QueueOptions,
+    ReceivingEntity,
+    Registry,
+    SubscriptionOptions,
+    Tier,
+    TopicOptions,
+)
+from sbnotebook.emulator.entities.rules import Rule
+from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import EmulatorError
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.clock import Clock
-    from sbnotebook.emulator.faults import Faults
     from sbnotebook.emulator.server import EmulatorServer
 
 __all__ = ["RunningEmulator", "running"]
@@ -45,19 +55,20 @@ class RunningEmulator:
         self._server = server
         self._loop = loop
         self._ending = ending
+        self._clock = server.broker.clock
 
     @property
     def faults(self) -> Faults:
         """What is made to go wrong; change it at any time."""
         return self._server.broker.faults
 
-    def counts(self, queue: str) -> Counts:
-        """How many messages a queue holds now.
+    def counts(self, path: str) -> Counts:
+        """How many messages a queue or subscription holds now.
 
         Raises:
-            EmulatorError: there is no such queue, or the emulator has ended.
+            EmulatorError: there is no such one, or the emulator has ended.
         """
-        return self._call(lambda: self._queue(queue).counts)
+        return self._call(lambda: self._receiving(path).counts)
 
     def create_queue(self, name: str, options: QueueOptions | None = None) -> None:
         """Make a queue.
@@ -66,16 +77,80 @@ class RunningEmulator:
             InvalidEntityAddressError: it cannot have this name.
             EmulatorError: there is an entity of this name, or the emulator has ended.
         """
-        broker = self._server.broker
-        self._change(lambda: broker.registry.create_queue(name, options, now=broker.clock.now()))
+        self._change(lambda registry, now: registry.create_queue(name, options, now=now))
 
-    def delete_queue(self, name: str) -> None:
-        """Remove a queue with all its messages.
+    def create_topic(self, name: str, options: TopicOptions | None = None) -> None:
+        """Make a topic; the errors are those of ``create_queue``."""
+        self._change(lambda registry, now: registry.create_topic(name, options, now=now))
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        options: SubscriptionOptions | None = None,
+        *,
+        rules: Sequence[Rule] | None = None,
+    ) -> None:
+        """Make a subscription.
+
+        Args:
+            topic: of this topic.
+            name: its name.
+            options: how it treats its messages; None for the defaults.
+            rules: which messages it gets; None for all.
 
         Raises:
-            EmulatorError: there is no such queue, or the emulator has ended.
+            InvalidEntityAddressError: it cannot have this name.
+            EmulatorError: there is no such topic, or it has such a subscription, or the emulator has ended.
         """
-        self._change(lambda: self._server.broker.delete_queue(self._queue(name)))
+
+        def create(registry: Registry, now: int) -> None:
+            found = registry.find_topic(topic)
+            if found is None:
+                raise EmulatorError(f"There is no topic {topic!r}.")
+            registry.create_subscription(found, name, options, now=now, rules=rules)
+
+        self._change(create)
+
+    def delete(self, path: str) -> None:
+        """Remove a queue, topic or subscription with all its messages.
+
+        Raises:
+            EmulatorError: there is no such one, or the emulator has ended.
+        """
+
+        def delete(registry: Registry, _now: int) -> None:
+            entity = registry.find(path)
+            if not isinstance(entity, AnyEntity):
+                raise EmulatorError(f"There is no queue, topic or subscription {path!r}.")
+            self._server.broker.delete(entity)
+
+        self._change(delete)
+
+    def use_clock(self, clock: Clock) -> None:
+        """Go by another clock from now on, until ``reset``; a ``ManualClock`` lets time stand still.
+
+        Raises:
+            EmulatorError: the emulator has ended.
+        """
+        self._call(lambda: self._server.broker.use_clock(clock))
+
+    def reset(self) -> None:
+        """Have an empty namespace again: no entity, no fault, nobody connected, and the clock of the start.
+
+        Raises:
+            EmulatorError: the emulator has ended.
+        """
+
+        async def reset() -> None:
+            broker = self._server.broker
+            await broker.drop_peers()
+            broker.registry.clear()
+            broker.faults = Faults()
+            broker.use_clock(self._clock)
+            await broker.kept()
+
+        self._run(reset)
 
     def stop(self) -> None:
         """Let it end; ``running`` waits for that."""
@@ -83,17 +158,18 @@ class RunningEmulator:
             if not self._ending.outcome.done():
                 self._loop.call_soon_threadsafe(self._server.request_stop)
 
-    def _queue(self, name: str) -> Queue:
+    def _receiving(self, path: str) -> ReceivingEntity:
         self._server.broker.moment()
-        queue = self._server.broker.registry.find_queue(name)
-        if queue is None:
-            raise EmulatorError(f"There is no queue {name!r}.")
-        return queue
+        entity = self._server.broker.registry.find(path)
+        if not isinstance(entity, ReceivingEntity):
+            raise EmulatorError(f"There is no queue or subscription {path!r}.")
+        return entity
 
-    def _change(self, function: Callable[[], object]) -> None:
+    def _change(self, function: Callable[[Registry, int], object]) -> None:
         async def change() -> None:
-            function()
-            await self._server.broker.kept()
+            broker = self._server.broker
+            function(broker.registry, broker.moment())
+            await broker.kept()
 
         self._run(change)
 
@@ -121,6 +197,7 @@ def running(
     data_dir: Path | None = None,
     clock: Clock | None = None,
     port: int = 0,
+    tier: Tier = Tier.PREMIUM,
 ) -> Generator[RunningEmulator]:
     """Run an emulator while the block runs, in a thread with its own event loop.
 
@@ -129,6 +206,7 @@ def running(
         data_dir: where messages are kept; None keeps them in memory only.
         clock: time; None for the machine's, a ``ManualClock`` to turn it by hand.
         port: for AMQP and HTTP; 0 picks a free one.
+        tier: what the namespace has and allows.
 
     Raises:
         EmulatorError: it cannot start; or, at the end of the block, messages could not be kept.
@@ -146,7 +224,7 @@ def running(
 
     async def serve() -> None:
         try:
-            async with EmulatorServer(port=port, data_dir=data_dir, queues=queues, clock=clock) as server:
+            async with EmulatorServer(port=port, data_dir=data_dir, queues=queues, clock=clock, tier=tier) as server:
                 started.set_result(RunningEmulator(server, asyncio.get_running_loop(), ending))
                 await server.serve()
         except BaseException as error:

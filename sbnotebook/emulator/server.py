@@ -12,7 +12,7 @@ from typing import Any, Final, Self, cast
 from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.entities import QueueOptions, Registry
+from sbnotebook.emulator.entities import QueueOptions, Registry, Tier, restore
 from sbnotebook.emulator.service.admin import application
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.leases import Leases
@@ -48,6 +48,7 @@ class EmulatorServer:
         queues: queues to have: names, or options by name. A queue that is there already gets these
             options; one that is given by name only stays as it is.
         clock: time; None for the machine's.
+        tier: what the namespace has and allows.
 
     Raises:
         EmulatorError: when it starts, if the data directory cannot be used.
@@ -64,6 +65,7 @@ class EmulatorServer:
         data_dir: Path | None = None,
         queues: Iterable[str] | Mapping[str, QueueOptions | None] = (),
         clock: Clock | None = None,
+        tier: Tier = Tier.PREMIUM,
     ) -> None:
         self._host = host
         self._wanted_ports = [port] if http_port is None else [port, http_port]
@@ -72,7 +74,7 @@ class EmulatorServer:
         if isinstance(queues, Mapping):
             self._queues.update(cast("Mapping[str, QueueOptions | None]", queues))
         self._clock = clock or SystemClock()
-        self._registry = Registry()
+        self._registry = Registry(tier)
         self._leases = Leases()
         self._exit = AsyncExitStack()
         self._listeners: list[asyncio.Server] = []
@@ -116,7 +118,8 @@ class EmulatorServer:
             if self._data_dir is not None:
                 store = Store(self._data_dir)
                 stack.callback(store.close)
-                store.load(self._registry)
+                now = self._clock.now()
+                restore(self._registry, store.load(now), store, now=now)
             self._broker = Broker(self._registry, self._clock, store, self._on_store_failure)
             self._make_queues()
             http = await self._start_http()
@@ -163,7 +166,7 @@ class EmulatorServer:
             if queue is None:
                 self._registry.create_queue(name, options, now=self._clock.now())
             elif options is not None and options != queue.options:
-                self._registry.update_queue(queue, options)
+                self._registry.update(queue, options, now=self._clock.now())
 
     async def _start_http(self) -> web.AppRunner:
         # A handler is cancelled when its client is gone: so a lease ends.

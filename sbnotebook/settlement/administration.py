@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from azure.core.pipeline.transport import AioHttpTransport
-from azure.servicebus.aio.management import ServiceBusAdministrationClient
-
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connection import Connection
+from sbnotebook.settlement.sdk_clients import AsyncServiceBusAdministrationClient, async_administration_client
 
 __all__ = ["EntityCounts", "create_queue", "delete_queue", "list_entities"]
 
@@ -87,22 +85,14 @@ async def delete_queue(connection: Connection, name: str) -> None:
 
 
 @asynccontextmanager
-async def _client(connection: Connection) -> AsyncGenerator[ServiceBusAdministrationClient]:
-    # The administration client speaks https only, also to an emulator that has no certificate.
-    options: dict[str, Any] = {"transport": _PlainHttpTransport()} if connection.is_emulator else {}
+async def _client(connection: Connection) -> AsyncGenerator[AsyncServiceBusAdministrationClient]:
     if connection.connection_string is not None:
-        client = ServiceBusAdministrationClient.from_connection_string(connection.connection_string, **options)
+        # Messages go to an emulator unencrypted as well, wherever it is.
+        client = async_administration_client(connection.connection_string, allow_remote=True)
     else:
-        client = ServiceBusAdministrationClient(*connection.host_and_credential(), **options)
+        client = AsyncServiceBusAdministrationClient(*connection.host_and_credential())
     async with client:
         yield client
-
-
-class _PlainHttpTransport(AioHttpTransport):
-    async def send(self, request: Any, **config: Any) -> Any:
-        request.url = request.url.replace("https://", "http://", 1)
-        parent: Any = super()
-        return await parent.send(request, **config)
 
 
 def _queue(counts: Any) -> EntityCounts:

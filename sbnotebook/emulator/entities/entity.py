@@ -91,8 +91,6 @@ class ReceivingEntity(Receivable):
     Source: Service Bus documentation, "Message sessions" and "Chaining Service Bus entities with autoforwarding".
     """
 
-    dead_letter: Receivable  # an entity always has one
-
     def __init__(
         self, registry: Registry, path: str, options: QueueOptions | SubscriptionOptions, record: EntityRecord
     ) -> None:
@@ -100,11 +98,16 @@ class ReceivingEntity(Receivable):
         super().__init__(registry, box, path)
         self.options = options
         self.record = record
-        self.dead_letter = Receivable(registry, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
+        self._dead_letter_queue = Receivable(registry, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
         self.transfer_dead_letter = Receivable(registry, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
         if options.requires_session:
             self.sessions = Sessions()
             registry.residency.forget(self._log)
+
+    @property
+    def dead_letter(self) -> Receivable:
+        """Where messages go that cannot be delivered."""
+        return self._dead_letter_queue
 
     @property
     def boxes(self) -> tuple[Receivable, Receivable, Receivable]:
@@ -213,7 +216,8 @@ class ReceivingEntity(Receivable):
         if session is None:
             return None
         if session.holder is not None:
-            text = f"The requested session '{session.session_id[:128]}' cannot be accepted. It may be locked by another receiver."
+            name = session.session_id[:128]
+            text = f"The requested session '{name}' cannot be accepted. It may be locked by another receiver."
             raise RefusedError(Refusal.SESSION_IS_LOCKED, text)
         until = now + self.options.lock_duration
         token = sessions.lock(session, until)

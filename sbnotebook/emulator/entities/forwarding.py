@@ -5,8 +5,9 @@ Source: Service Bus documentation, "Chaining Service Bus entities with autoforwa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from sbnotebook.emulator.entities.intake import Forwarded
 from sbnotebook.emulator.entities.message import BrokeredMessage, read_sent
 from sbnotebook.emulator.entities.quotas import MAX_HOPS
 from sbnotebook.emulator.entities.receivable import DeadLetterReason
@@ -25,12 +26,6 @@ _REASONS = {
     Refusal.TOO_LARGE: "MessageSizeExceeded",
     Refusal.NO_SESSION_ID: "Session ID is null.",
 }
-
-
-class _Forwarded(NamedTuple):
-    enqueued_sequence_number: int
-    dead_letter_source: str | None
-    hops: int
 
 
 def forward(
@@ -66,5 +61,5 @@ def forward(
     except RefusedError as error:
         return DeadLetterReason(_REASONS.get(error.refusal, "ForwardingFailed"), str(error))
     origin = source.path if is_dead else message.dead_letter_source
-    destination.intake.take(sent, now, _Forwarded(message.enqueued_sequence_number, origin, message.hops + 1))
+    destination.intake.take(sent, now, Forwarded(message.enqueued_sequence_number, origin, message.hops + 1))
     return None

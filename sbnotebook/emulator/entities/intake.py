@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zlib import crc32
 
 from sbnotebook.emulator.entities.changes import MessageIdSeen
@@ -23,7 +23,7 @@ __all__ = ["Destination", "Forwarded", "Intake"]
 _MEGABYTE = 1_048_576
 
 
-class Forwarded(Protocol):
+class Forwarded(NamedTuple):
     """What a message brings along from the entity that forwarded it."""
 
     enqueued_sequence_number: int

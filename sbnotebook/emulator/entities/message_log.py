@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 
@@ -19,7 +20,8 @@ _OVERHEAD: Final = 512
 """Bytes that a message takes beside its payload, about."""
 
 
-class ShelfSummary(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ShelfSummary:
     """What is known of a shelf whose messages are not in memory.
 
     Attributes:

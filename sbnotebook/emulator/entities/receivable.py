@@ -60,9 +60,6 @@ class Receivable:
     "Overview of dead-letter queues".
     """
 
-    dead_letter: Receivable | None = None
-    """Where messages go that cannot be delivered; None for a sub-queue."""
-
     def __init__(self, registry: Registry, box: int, path: str, owner: ReceivingEntity | None = None) -> None:
         self.path = path
         self.box = box
@@ -82,6 +79,11 @@ class Receivable:
     def owner(self) -> ReceivingEntity:
         """The queue or subscription that this is, or is a sub-queue of."""
         return self._owner
+
+    @property
+    def dead_letter(self) -> Receivable | None:
+        """Where messages go that cannot be delivered; None for a sub-queue."""
+        return None
 
     @property
     def has_available(self) -> bool:

@@ -18,6 +18,7 @@ class Refusal(Enum):
     NO_SESSION_ID = auto()
     NOT_ALLOWED = auto()
     BAD_ARGUMENT = auto()
+    MESSAGE_LOCK_LOST = auto()
     SESSION_IS_LOCKED = auto()
     SESSION_LOCK_LOST = auto()
     MESSAGE_NOT_FOUND = auto()

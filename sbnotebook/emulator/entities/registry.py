@@ -18,15 +18,12 @@ from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.receivable import DeadLetterReason, Receivable, earliest
 from sbnotebook.emulator.entities.refusals import EntityExistsError, Refusal, RefusedError
-from sbnotebook.emulator.entities.rules import Rule, TrueFilter
+from sbnotebook.emulator.entities.rules import DEFAULT_RULE, Rule, TrueFilter
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress, SubQueue
 
-__all__ = ["DEFAULT_RULE", "AnyEntity", "Registry"]
-
-DEFAULT_RULE: Final = "$Default"
-"""The rule that a subscription has which is made without one: it gets every message."""
+__all__ = ["AnyEntity", "Registry"]
 
 _RESERVED: Final = frozenset(("entities", "faults", "health", "lease"))
 """What the emulator answers over HTTP where clients look for the description of an entity."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity
 from sbnotebook.emulator.entities.message import MessageState
 from sbnotebook.emulator.entities.message_log import Residency, Storage
@@ -40,7 +41,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
         _restore_boxes(entity, snapshot)
         registry.restore(entity)
     for box, session_id, state, updated_time in snapshot.sessions:
-        entity = by_id.get(box // 4)
+        entity = by_id.get(box // BOXES_PER_ENTITY)
         if isinstance(entity, ReceivingEntity) and entity.sessions is not None:
             session = entity.sessions.found(session_id)
             session.state, session.updated_time = state, updated_time

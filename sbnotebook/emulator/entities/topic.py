@@ -73,29 +73,28 @@ class Subscription(ReceivingEntity):
 
         One if any rule without an action matches, and one more for each rule with an action that does.
         """
+        payload = message.payload or b""
+        subject = RuleSubject(payload, enqueued_time=now, sequence_number=message.sequence_number)
         try:
-            payloads = list(self._copies(message.payload or b""))
+            payloads = list(self._copies(subject))
         except FilterError as error:
             if self.options.dead_letter_on_filter_errors:
-                self._put_dead(self._copy(message, message.payload or b"", now), _filter_failed(error), now)
+                self._put_dead(self._copy(message, payload, now), _filter_failed(error), now)
             return
-        for payload in payloads:
-            copy = self._copy(message, payload, now)
-            if len(payload) - len(message.payload or b"") > MAX_HEADER_SIZE:
+        for each in payloads:
+            copy = self._copy(message, each, now)
+            if len(each) - len(payload) > MAX_HEADER_SIZE:
                 self._put_dead(copy, _HEADER_TOO_LARGE, now)
             else:
                 self.put(copy, now)
 
-    def _copies(self, payload: bytes) -> Iterator[bytes]:
-        subject = RuleSubject(payload)
+    def _copies(self, subject: RuleSubject) -> Iterator[bytes]:
         matching = [rule for rule in self._rules.values() if rule.filter.matches(subject)]
         if any(rule.action is None for rule in matching):
-            yield payload
+            yield subject.payload
         for rule in matching:
             if rule.action is not None:
-                changed = RuleSubject(payload)
-                rule.action.apply(changed)
-                yield changed.payload
+                yield rule.copy(subject)
 
     def _copy(self, message: BrokeredMessage, payload: bytes, now: int) -> BrokeredMessage:
         life, expires_at = self.options.default_time_to_live, message.expires_at

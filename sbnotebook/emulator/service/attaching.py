@@ -114,12 +114,16 @@ def _refusal(path: str, entity: _AnyEntity, *, wants_session: bool) -> Error | N
     if (entity.owner is entity and entity.owner.options.forward_to) or (
         entity is entity.owner.dead_letter and entity.owner.options.forward_dead_letters_to
     ):
-        return Condition.NOT_ALLOWED.error(f"Cannot create a message receiver on '{path[:260]}': it forwards its messages.")
+        text = f"Cannot create a message receiver on '{path[:260]}': it forwards its messages."
+        return Condition.NOT_ALLOWED.error(text)
     if wants_session and entity.sessions is None:
         text = f"A sessionful message receiver cannot be created on '{path[:260]}': the entity does not have sessions."
         return Condition.NOT_ALLOWED.error(text)
     if not wants_session and entity.sessions is not None:
-        text = f"It is not possible for an entity that requires sessions to create a non-sessionful message receiver: '{path[:260]}'."
+        text = (
+            "It is not possible for an entity that requires sessions to create a non-sessionful message receiver: "
+            f"'{path[:260]}'."
+        )
         return Condition.NOT_ALLOWED.error(text)
     return None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from sbnotebook.emulator.clock import Clock
-from sbnotebook.emulator.entities import AnyEntity, Registry, Topic
+from sbnotebook.emulator.entities import AnyEntity, ReceivingEntity, Registry, Topic
 from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.service.conditions import Condition
@@ -107,7 +107,7 @@ class Broker:
         self.schedule_turn()
         await asyncio.shield(self._turn_ended)
 
-    def max_message_size(self, entity: AnyEntity) -> int:
+    def max_message_size(self, entity: AnyEntity | ReceivingEntity) -> int:
         """Bytes of one message that an entity takes."""
         quotas = self.registry.tier.quotas
         wanted = getattr(entity.options, "max_message_size_kb", None)
@@ -127,16 +127,23 @@ class Broker:
             self._detach(each, Condition.NOT_FOUND, f"The entity '{each.path}' was deleted.")
         self.schedule_turn()
 
-    def clear(self) -> None:
-        """Remove all entities, and drop all connections."""
-        self.registry.clear()
-        for peer in list(self.peers):
-            peer.abort()
-        self.schedule_turn()
-
     def is_in_use(self, entity: AnyEntity) -> bool:
         """Whether a client is attached to an entity."""
         return any(peer.is_attached_to(_boxes(entity)) for peer in self.peers)
+
+    def use_clock(self, clock: Clock) -> None:
+        """Go by another clock from now on."""
+        if self._cancel_alarm is not None:
+            self._cancel_alarm()
+        self._alarm_time = self._cancel_alarm = None
+        self.clock = clock
+        self.schedule_turn()
+
+    async def drop_peers(self) -> None:
+        """Drop all connections, and wait until their links are gone."""
+        for peer in list(self.peers):
+            peer.abort()
+        await self.kept()  # the loop has told each of them by then
 
     def stop(self) -> None:
         """Take the last turn, and close all connections."""

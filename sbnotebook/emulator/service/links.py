@@ -218,7 +218,8 @@ class ReceiverLink(LinkHandler):
             text = "A message of a dead-letter queue cannot be dead-lettered."
             return True, Rejected(Condition.NOT_ALLOWED.error(text))
         info: dict[Any, Any] = dict(outcome.error.info) if outcome.error is not None else {}
-        why = DeadLetterReason(*(_text(info.pop(key, None)) for key in ("DeadLetterReason", "DeadLetterErrorDescription")))
+        keys = ("DeadLetterReason", "DeadLetterErrorDescription")
+        why = DeadLetterReason(*(_text(info.pop(key, None)) for key in keys))
         return self.entity.dead_letter_message(token, now, why, info), Rejected()
 
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sbnotebook.emulator.entities import AnyEntity, Queue, Receivable, ReceivingEntity, RefusedError, Subscription, Topic
+from sbnotebook.emulator.entities import (
+    AnyEntity,
+    Queue,
+    Receivable,
+    ReceivingEntity,
+    RefusedError,
+    Subscription,
+    Topic,
+)
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import Condition, condition_of
 from sbnotebook.emulator.service.operations import failure, receiving, scheduling

@@ -1,6 +1,6 @@
 """What is asked of an entity about its sessions.
 
-Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-response-based operations", "Session operations".
+Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-response-based operations".
 """
 
 from __future__ import annotations

@@ -1,0 +1,268 @@
+"""The message as rules see it: properties by name, read from its bytes and written back into them.
+
+What is not asked for is not decoded, and what is not set stays byte for byte as the sender wrote it.
+
+Source: Service Bus documentation, "Messages, payloads, and serialization"; AMQP 1.0 part 3, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from sbnotebook.emulator.entities.rules.operands import (
+    FilterError,
+    Operand,
+    amqp_value,
+    combined,
+    converted,
+    operand,
+    text,
+)
+from sbnotebook.emulator.entities.rules.splicing import spliced_list, spliced_map
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, encode
+from sbnotebook.model.sections import (
+    APPLICATION_PROPERTIES,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    section_value,
+    split,
+)
+
+__all__ = ["RuleSubject"]
+
+_LONGEST_SPAN: Final = 2**32 - 1
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class _Home(NamedTuple):
+    """Where a system property stands in a message, and what it is made of."""
+
+    section: int
+    key: int | str
+    kind: type
+
+
+def _text_at(section: int, key: int | str) -> _Home:
+    return _Home(section, Symbol(key) if isinstance(key, str) else key, str)
+
+
+_HOMES: Final[dict[str, _Home]] = {
+    "messageid": _text_at(PROPERTIES, 0),
+    "to": _text_at(PROPERTIES, 2),
+    "label": _text_at(PROPERTIES, 3),
+    "subject": _text_at(PROPERTIES, 3),
+    "replyto": _text_at(PROPERTIES, 4),
+    "correlationid": _text_at(PROPERTIES, 5),
+    "contenttype": _text_at(PROPERTIES, 6),
+    "sessionid": _text_at(PROPERTIES, 10),
+    "replytosessionid": _text_at(PROPERTIES, 12),
+    "partitionkey": _text_at(MESSAGE_ANNOTATIONS, "x-opt-partition-key"),
+    "viapartitionkey": _text_at(MESSAGE_ANNOTATIONS, "x-opt-via-partition-key"),
+    "transactionpartitionkey": _text_at(MESSAGE_ANNOTATIONS, "x-opt-via-partition-key"),
+    "scheduledenqueuetimeutc": _Home(MESSAGE_ANNOTATIONS, Symbol("x-opt-scheduled-enqueue-time"), Timestamp),
+    "scheduledenqueuetime": _Home(MESSAGE_ANNOTATIONS, Symbol("x-opt-scheduled-enqueue-time"), Timestamp),
+    "timetolive": _Home(HEADER, 2, timedelta),
+}
+
+
+class RuleSubject:
+    """One message while rules are evaluated on it.
+
+    Attributes:
+        enqueued_time: ms; when the topic took it, for ``sys.EnqueuedTimeUtc``; None leaves that unknown.
+        sequence_number: its number in the topic, for ``sys.SequenceNumber``; None leaves that unknown.
+
+    Example:
+        >>> subject = RuleSubject(bytes.fromhex("005375a00162"))
+        >>> subject.set("color", "red", system=False)
+        >>> subject.user("Color"), subject.exists("size", system=False)
+        ('red', False)
+        >>> subject.payload.hex()
+        '005374d10000001000000002a105636f6c6f72a103726564005375a00162'
+    """
+
+    __slots__ = ("_decoded", "_folded", "_payload", "enqueued_time", "sequence_number")
+
+    def __init__(self, payload: bytes, *, enqueued_time: int | None = None, sequence_number: int | None = None) -> None:
+        self._payload = payload
+        self.enqueued_time = enqueued_time
+        self.sequence_number = sequence_number
+        self._decoded: dict[int, Any] = {}
+        self._folded: dict[str, str] | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The encoded message, with what was set and removed."""
+        return self._payload
+
+    def user(self, name: str) -> Operand:
+        """The value of an application property, upper and lower case being the same; None if there is none.
+
+        Raises:
+            FilterError: the message cannot be read.
+        """
+        properties = self._map(APPLICATION_PROPERTIES)
+        value = properties.get(name)
+        if value is None:
+            key = self._key(name)
+            value = None if key is None else properties[key]
+        return operand(value)
+
+    def system(self, name: str) -> Operand:
+        """The value of a system property, upper and lower case being the same; None if it is not set.
+
+        Raises:
+            FilterError: there is no such system property, or the message cannot be read.
+        """
+        home = _HOMES.get(name.lower())
+        if home is not None:
+            return self._read(home)
+        known = _READ_ONLY.get(name.lower())
+        if known is None:
+            raise FilterError(f"There is no system property {name[:40]!r}.")
+        return known(self)
+
+    def exists(self, name: str, *, system: bool) -> bool:
+        """Tell whether a message has a property; an application property that is null counts, too.
+
+        Raises:
+            FilterError: there is no such system property, or the message cannot be read.
+        """
+        if system:
+            return self.system(name) is not None
+        return self._key(name) is not None
+
+    def set(self, name: str, value: Operand, *, system: bool) -> None:
+        """Give a property a value; a number keeps the type that the property had if it fits.
+
+        Raises:
+            FilterError: the system property is not there, cannot be set, or not to such a value.
+        """
+        if system:
+            home = self._writable(name)
+            self._write(home.section, home.key, _fitting(name, home, value))
+            return
+        key = self._key(name)
+        if key is not None:
+            value = converted(value, self.user(key))
+        self._write(APPLICATION_PROPERTIES, name if key is None else key, encode(amqp_value(value)))
+
+    def remove(self, name: str, *, system: bool) -> None:
+        """Take a property away; one that is not there stays away.
+
+        Raises:
+            FilterError: the system property is not there or cannot be removed.
+        """
+        if system:
+            home = self._writable(name)
+            if self._read(home) is not None:
+                self._write(home.section, home.key, None)
+            return
+        key = self._key(name)
+        if key is not None:
+            self._write(APPLICATION_PROPERTIES, key, None)
+
+    def _writable(self, name: str) -> _Home:
+        home = _HOMES.get(name.lower())
+        if home is None:
+            self.system(name)
+            raise FilterError(f"The system property {name[:40]!r} cannot be changed.")
+        return home
+
+    def _read(self, home: _Home) -> Operand:
+        if isinstance(home.key, int):
+            fields = self._value(home.section, list)
+            value = fields[home.key] if home.key < len(fields) else None
+        else:
+            value = self._map(home.section).get(home.key)
+        if home.kind is timedelta and isinstance(value, int):
+            return timedelta(milliseconds=value)
+        # The identifiers of a message may be numbers or UUIDs on AMQP; to Service Bus they are texts.
+        return str(value) if home.kind is str and isinstance(value, int | UUID) else value
+
+    def _key(self, name: str) -> str | None:
+        properties = self._map(APPLICATION_PROPERTIES)
+        if name in properties:
+            return name
+        if self._folded is None:
+            self._folded = {key.lower(): key for key in reversed(properties) if isinstance(key, str)}
+        return self._folded.get(name.lower())
+
+    def _map(self, section: int) -> dict[Any, AmqpValue]:
+        return self._value(section, dict)
+
+    def _value(self, code: int, kind: type) -> Any:
+        known = self._decoded.get(code)
+        if known is not None:
+            return known
+        value: Any = kind()
+        try:
+            for section in split(self._payload):
+                if section.code == code:
+                    value = section_value(self._payload, section)
+        except AmqpDecodeError as error:
+            raise FilterError(f"The properties of the message cannot be read: {error}") from None
+        if not isinstance(value, kind):
+            raise FilterError("The properties of the message cannot be read: a section is of the wrong type.")
+        self._decoded[code] = value
+        return value
+
+    def _write(self, section: int, key: int | str, value: bytes | None) -> None:
+        if isinstance(key, int):
+            self._payload = spliced_list(self._payload, section, key, value)
+        else:
+            self._payload = spliced_map(self._payload, section, key, value)
+        self._decoded.pop(section, None)
+        self._folded = None
+
+
+def _fitting(name: str, home: _Home, value: Operand) -> bytes | None:
+    """A value in the AMQP type of its system property; None for none."""
+    if value is None:
+        return None
+    if home.kind is str:
+        return encode(text(value))
+    if home.kind is Timestamp and isinstance(value, Timestamp):
+        return encode(value)
+    if isinstance(value, timedelta) and home.kind is timedelta and value >= timedelta():
+        return encode(UInt(min(value // _MILLISECOND, _LONGEST_SPAN)))
+    wanted = "moment" if home.kind is Timestamp else "time span of zero or more"
+    raise FilterError(f"The system property {name[:40]!r} must be a {wanted}.")
+
+
+def _enqueued(subject: RuleSubject) -> Operand:
+    time = subject.enqueued_time
+    return None if time is None else Timestamp(time)
+
+
+def _number(subject: RuleSubject) -> Operand:
+    return None if subject.sequence_number is None else Long(subject.sequence_number)
+
+
+def _expiry(subject: RuleSubject) -> Operand:
+    return combined("+", _enqueued(subject), subject.system("TimeToLive"))
+
+
+def _unset(_subject: RuleSubject) -> Operand:
+    return None
+
+
+_READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
+    "enqueuedtimeutc": _enqueued,
+    "enqueuedtime": _enqueued,
+    "sequencenumber": _number,
+    "enqueuedsequencenumber": _number,
+    "expiresatutc": _expiry,
+    "expiresat": _expiry,
+    "size": lambda subject: Long(len(subject.payload)),
+    # A message has been delivered, locked or dead-lettered only after the rules.
+    "deliverycount": lambda _subject: Int(0),
+    "deadlettersource": _unset,
+    "lockeduntilutc": _unset,
+    "locktoken": _unset,
+}

@@ -1,0 +1,94 @@
+"""Pytest fixtures with which anybody tests code that uses Azure Service Bus: pytest finds them by itself.
+
+::
+
+    def test_an_order_is_sent(servicebus_emulator, servicebus_client):
+        servicebus_emulator.create_queue("orders")
+        my_code.send_order(servicebus_client)
+        assert servicebus_emulator.counts("orders").active == 1
+
+pytest loads this module in every run, also where no test uses it, so it imports what it needs in the fixtures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator import ManualClock, RunningEmulator
+    from sbnotebook.settlement.sdk_clients import ServiceBusAdministrationClient, ServiceBusClient
+
+__all__ = [
+    "servicebus_admin_client",
+    "servicebus_client",
+    "servicebus_clock",
+    "servicebus_connection_string",
+    "servicebus_emulator",
+    "servicebus_server",
+]
+
+
+@pytest.fixture(scope="session")
+def servicebus_server() -> Iterator[RunningEmulator]:
+    """The emulator that all tests of this run share, for fixtures that live longer than a test.
+
+    It keeps its address for the whole run, and what is made in it only until the next test.
+    """
+    from sbnotebook.emulator import running
+
+    with running() as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def servicebus_emulator(servicebus_server: RunningEmulator) -> Iterator[RunningEmulator]:
+    """An emulator with an empty namespace; at the end of the test all is gone, and every connection is dropped.
+
+    Override it to have the entities that your tests need::
+
+        @pytest.fixture
+        def servicebus_emulator(servicebus_emulator):
+            servicebus_emulator.create_queue("orders")
+            return servicebus_emulator
+    """
+    # Before the test, too: a fixture of the session may have made something, which only the first test would see.
+    servicebus_server.reset()
+    yield servicebus_server
+    servicebus_server.reset()
+
+
+@pytest.fixture
+def servicebus_connection_string(servicebus_emulator: RunningEmulator) -> str:
+    """What the SDK's clients are made with; the same in the whole run."""
+    return servicebus_emulator.connection_string
+
+
+@pytest.fixture
+def servicebus_clock(servicebus_emulator: RunningEmulator) -> ManualClock:
+    """The emulator's clock, which stands still in this test until it is told to ``advance(seconds)``."""
+    from sbnotebook.emulator import ManualClock
+
+    clock = ManualClock()
+    servicebus_emulator.use_clock(clock)
+    return clock
+
+
+@pytest.fixture
+def servicebus_client(servicebus_connection_string: str) -> Iterator[ServiceBusClient]:
+    """The SDK's synchronous client, closed after the test."""
+    from sbnotebook.settlement.sdk_clients import ServiceBusClient
+
+    with ServiceBusClient.from_connection_string(servicebus_connection_string) as client:
+        yield client
+
+
+@pytest.fixture
+def servicebus_admin_client(servicebus_connection_string: str) -> Iterator[ServiceBusAdministrationClient]:
+    """The SDK's synchronous administration client, closed after the test."""
+    from sbnotebook.settlement.sdk_clients import administration_client
+
+    with administration_client(servicebus_connection_string) as client:
+        yield client

@@ -1,0 +1,98 @@
+"""docs/reference/emulator-conformance.md, written from a run and from the list of features."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from source import VERSION
+from verdict import Outcome, counts_by_file
+
+__all__ = ["PAGE", "Feature", "feature_table", "features", "page", "write_page"]
+
+_HERE: Final = Path(__file__).parent
+_ROOT: Final = _HERE.parents[1]
+_FEATURES: Final = _HERE / "features.toml"
+PAGE: Final = _ROOT / "docs" / "reference" / "emulator-conformance.md"
+_WAYS: Final = ("passed", "failed", "skipped", "xfailed")
+
+_INTRODUCTION: Final = f"""\
+# The emulator's conformance
+
+`make conformance` runs the live tests of `azure-servicebus` {VERSION}, the SDK's own, against the emulator: the tests
+from its source distribution and the SDK itself as they are, each test on an emulator of its own, over TLS under a
+host name of `servicebus.windows.net`. This page is written by that run; a test that fails and is not listed here, and
+one that is listed and passes, fails the run.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Something of Service Bus that the emulator has, with the tests that show it."""
+
+    area: str
+    name: str
+    tests: tuple[str, ...]
+
+
+def features() -> list[Feature]:
+    """All that the emulator has, area by area."""
+    listed = tomllib.loads(_FEATURES.read_text())
+    return [Feature(area, name, tuple(tests)) for area, entries in listed.items() for name, tests in entries.items()]
+
+
+def feature_table() -> str:
+    """The features, each with a test that shows it."""
+    rows = [f"| {each.area} | {each.name} | {_links(each.tests)} |" for each in features()]
+    return "\n".join(["| area | feature | shown by |", "|---|---|---|", *rows])
+
+
+def page(results: dict[str, Outcome], expected: dict[str, str]) -> str:
+    """The whole page."""
+    parts = [_INTRODUCTION, "## Results\n", _result_table(results), ""]
+    parts += ["`skipped` and `xfailed` are what the SDK's own tests skip or expect to fail, in Azure too.", ""]
+    parts += ["## What cannot pass\n", _failures(results, expected), ""]
+    parts += ["## What the SDK skips\n", _skips(results), ""]
+    parts += ["## What the emulator has\n", feature_table(), ""]
+    return "\n".join(parts)
+
+
+def write_page(results: dict[str, Outcome], expected: dict[str, str]) -> None:
+    """Write the page into the documentation."""
+    PAGE.write_text(page(results, expected))
+
+
+def _result_table(results: dict[str, Outcome]) -> str:
+    counts = counts_by_file(results)
+    rows = [f"| `{file}` | " + " | ".join(str(count[way]) for way in _WAYS) + " |" for file, count in counts.items()]
+    sums = " | ".join(f"**{sum(count[way] for count in counts.values())}**" for way in _WAYS)
+    return "\n".join([f"| tests of | {' | '.join(_WAYS)} |", "|---|---:|---:|---:|---:|", *rows, f"| all | {sums} |"])
+
+
+def _failures(results: dict[str, Outcome], expected: dict[str, str]) -> str:
+    failed = [test for test, outcome in results.items() if outcome.outcome == "failed"]
+    if not failed:
+        return "Nothing: every test passes that the SDK does not skip itself."
+    return "\n".join(
+        ["| test | reason |", "|---|---|", *(f"| `{_short(test)}` | {expected[test]} |" for test in failed)]
+    )
+
+
+def _skips(results: dict[str, Outcome]) -> str:
+    reasons: dict[str, list[str]] = {}
+    for test, outcome in results.items():
+        if outcome.outcome == "skipped":
+            reasons.setdefault(outcome.text.removeprefix("Skipped: "), []).append(f"`{_short(test)}`")
+    rows = [f"| {reason} | {', '.join(tests)} |" for reason, tests in reasons.items()]
+    return "\n".join(["| its reason | tests |", "|---|---|", *rows])
+
+
+def _short(test: str) -> str:
+    file, _, name = test.partition("::")
+    return f"{file.removesuffix('.py')} {name.rpartition('::')[2]}"
+
+
+def _links(tests: tuple[str, ...]) -> str:
+    return ", ".join(f"`{_short(test)}`" for test in tests)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from azure.core.exceptions import AzureError, ResourceNotFoundError
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement.sdk_clients import administration_client, async_administration_client
+
+REMOTE = "Endpoint=sb://emulator.test:5300;SharedAccessKeyName=n;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
+AZURE = "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey=a2V5"
+
+
+@pytest.fixture
+def emulator() -> Iterator[RunningEmulator]:
+    with running(queues=["orders"]) as emulator:
+        yield emulator
+
+
+def test_the_emulator_is_administered(emulator: RunningEmulator) -> None:
+    with administration_client(emulator.connection_string) as client:
+        client.create_queue("bills", max_delivery_count=3)
+        bills = client.get_queue("bills")
+        bills.lock_duration = timedelta(seconds=7)
+        client.update_queue(bills)
+        assert client.get_queue("bills").lock_duration == timedelta(seconds=7)
+        client.delete_queue("bills")
+        with pytest.raises(ResourceNotFoundError):
+            client.get_queue("bills")
+        assert [queue.name for queue in client.list_queues()] == ["orders"]
+
+
+@pytest.mark.anyio
+async def test_the_emulator_is_administered_with_await(emulator: RunningEmulator) -> None:
+    async with async_administration_client(emulator.connection_string) as client:
+        await client.create_queue("bills", max_delivery_count=3)
+        assert (await client.get_queue("bills")).max_delivery_count == 3
+        assert [queue.name async for queue in client.list_queues()] == ["bills", "orders"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.0.1"])
+def test_this_machine_has_several_names(emulator: RunningEmulator, host: str) -> None:
+    text = emulator.connection_string.replace("127.0.0.1", host)
+    if host == "127.8.0.1":
+        administration_client(text).close()  # the emulator does not listen there
+    else:
+        with administration_client(text) as client:
+            assert client.get_queue("orders").name == "orders"
+
+
+@pytest.mark.parametrize("make", [administration_client, async_administration_client])
+@pytest.mark.parametrize("host", ["emulator.test", "10.0.0.1", "localhost.test", "[fe80::1]"])
+def test_nothing_goes_unencrypted_to_another_machine(make: type, host: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"unencrypted: say allow_remote=True") as caught:
+        make(REMOTE.replace("emulator.test", host))
+    assert "a2V5" not in str(caught.value)
+    make(REMOTE.replace("emulator.test", host), allow_remote=True)
+
+
+def test_a_namespace_that_is_no_emulator_is_spoken_to_in_tls() -> None:
+    first_bytes: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def listen() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                first_bytes.append(connection.recv(1))
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        text = AZURE.format(port=listener.getsockname()[1])
+        with administration_client(text) as client, pytest.raises(AzureError):
+            client.get_queue("orders", retry_total=0)
+        thread.join(10)
+    assert first_bytes == [b"\x16"]  # a TLS handshake (RFC 8446, section 5.1)
+
+
+def test_a_proxy_of_the_environment_is_not_asked(emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        with administration_client(emulator.connection_string) as client:
+            assert client.get_queue("orders", read_timeout=5).name == "orders"
