@@ -194,6 +194,7 @@ class RunningEmulator:
 def running(
     *,
     queues: Iterable[str] | Mapping[str, QueueOptions | None] = (),
+    topics: Mapping[str, Iterable[str]] | None = None,
     data_dir: Path | None = None,
     clock: Clock | None = None,
     port: int = 0,
@@ -203,6 +204,7 @@ def running(
 
     Args:
         queues: queues to have: names, or options by name.
+        topics: topics to have: the names of their subscriptions by name.
         data_dir: where messages are kept; None keeps them in memory only.
         clock: time; None for the machine's, a ``ManualClock`` to turn it by hand.
         port: for AMQP and HTTP; 0 picks a free one.

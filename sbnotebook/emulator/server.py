@@ -47,6 +47,7 @@ class EmulatorServer:
         data_dir: where messages are kept; None keeps them in memory only.
         queues: queues to have: names, or options by name. A queue that is there already gets these
             options; one that is given by name only stays as it is.
+        topics: topics to have: the names of their subscriptions by name. What is there already stays.
         clock: time; None for the machine's.
         tier: what the namespace has and allows.
 
@@ -64,6 +65,7 @@ class EmulatorServer:
         http_port: int | None = None,
         data_dir: Path | None = None,
         queues: Iterable[str] | Mapping[str, QueueOptions | None] = (),
+        topics: Mapping[str, Iterable[str]] | None = None,
         clock: Clock | None = None,
         tier: Tier = Tier.PREMIUM,
     ) -> None:
@@ -73,6 +75,7 @@ class EmulatorServer:
         self._queues: dict[str, QueueOptions | None] = dict.fromkeys(queues)
         if isinstance(queues, Mapping):
             self._queues.update(cast("Mapping[str, QueueOptions | None]", queues))
+        self._topics = {name: list(subscriptions) for name, subscriptions in (topics or {}).items()}
         self._clock = clock or SystemClock()
         self._registry = Registry(tier)
         self._leases = Leases()
@@ -122,6 +125,7 @@ class EmulatorServer:
                 restore(self._registry, store.load(now), store, now=now)
             self._broker = Broker(self._registry, self._clock, store, self._on_store_failure)
             self._make_queues()
+            self._make_topics()
             http = await self._start_http()
             stack.push_async_callback(http.cleanup)
             stack.callback(self._broker.stop)
@@ -167,6 +171,14 @@ class EmulatorServer:
                 self._registry.create_queue(name, options, now=self._clock.now())
             elif options is not None and options != queue.options:
                 self._registry.update(queue, options, now=self._clock.now())
+
+    def _make_topics(self) -> None:
+        now = self._clock.now()
+        for name, subscriptions in self._topics.items():
+            topic = self._registry.find_topic(name) or self._registry.create_topic(name, now=now)
+            for subscription in subscriptions:
+                if topic.find_subscription(subscription) is None:
+                    self._registry.create_subscription(topic, subscription, now=now)
 
     async def _start_http(self) -> web.AppRunner:
         # A handler is cancelled when its client is gone: so a lease ends.
