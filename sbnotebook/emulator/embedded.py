@@ -226,7 +226,9 @@ def running(
 
     async def serve() -> None:
         try:
-            async with EmulatorServer(port=port, data_dir=data_dir, queues=queues, clock=clock, tier=tier) as server:
+            async with EmulatorServer(
+                port=port, data_dir=data_dir, queues=queues, topics=topics, clock=clock, tier=tier
+            ) as server:
                 started.set_result(RunningEmulator(server, asyncio.get_running_loop(), ending))
                 await server.serve()
         except BaseException as error:
