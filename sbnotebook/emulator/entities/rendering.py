@@ -9,10 +9,11 @@ annotations".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from struct import Struct
 from typing import Any, Final, cast
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, map_items
-from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, encode
+from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, encode
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     HEADER,
@@ -40,8 +41,25 @@ _ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")
 _STATE: Final = Symbol("x-opt-message-state")
 _LOCKED_UNTIL: Final = Symbol("x-opt-locked-until")
 _DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
+
+# The same for every message but for the numbers: each name with the constructor byte of its value.
+_SHORT_TEXTS: Final = frozenset((0xA1, 0xA3))
+_LONG, _TIMESTAMP, _INT = b"\x81", b"\x83", b"\x71"
+_ENCODED_SEQUENCE_NUMBER: Final = encode(_SEQUENCE_NUMBER) + _LONG
+_ENCODED_ENQUEUED_SEQUENCE_NUMBER: Final = encode(_ENQUEUED_SEQUENCE_NUMBER) + _LONG
+_ENCODED_ENQUEUED_TIME: Final = encode(_ENQUEUED_TIME) + _TIMESTAMP
+_ENCODED_STATE: Final = encode(_STATE) + _INT
+_ENCODED_LOCKED_UNTIL: Final = encode(_LOCKED_UNTIL) + _TIMESTAMP
+_OURS: Final = Struct(
+    f">{len(_ENCODED_SEQUENCE_NUMBER)}sq{len(_ENCODED_ENQUEUED_SEQUENCE_NUMBER)}sq"
+    f"{len(_ENCODED_ENQUEUED_TIME)}sq{len(_ENCODED_STATE)}si"
+)
+_MAP_HEAD: Final = Struct(">BII")
+_EMPTY_HEADER: Final = b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
+"""Five fields, of which the first four are null; the bytes of the delivery count follow."""
 _BROKERS_OWN: Final = frozenset(
-    (
+    name.encode()
+    for name in (
         _SEQUENCE_NUMBER,
         _ENQUEUED_SEQUENCE_NUMBER,
         _ENQUEUED_TIME,
@@ -63,29 +81,55 @@ def render(message: BrokeredMessage, payload: bytes, *, with_lock: bool = False)
         with_lock: say until when it is locked; for the client that holds the lock.
     """
     header: list[Any] = []
-    annotations: dict[Any, Any] = {}
+    items: list[bytes] = []
     rest = len(payload)
     for section in split(payload):
         if section.code == HEADER:
             header = cast("list[Any]", section_value(payload, section))
         elif section.code == MESSAGE_ANNOTATIONS:
-            annotations = _senders_own(payload, section)
+            items = _senders_own(payload, section)
         elif section.code >= PROPERTIES:
             rest = section.start
             break
-    annotations[_SEQUENCE_NUMBER] = Long(message.sequence_number)
-    annotations[_ENQUEUED_SEQUENCE_NUMBER] = Long(message.enqueued_sequence_number)
-    annotations[_ENQUEUED_TIME] = Timestamp(message.enqueued_time)
-    annotations[_STATE] = Int(message.state)
+    items.append(
+        _OURS.pack(
+            *(_ENCODED_SEQUENCE_NUMBER, message.sequence_number),
+            *(_ENCODED_ENQUEUED_SEQUENCE_NUMBER, message.enqueued_sequence_number),
+            *(_ENCODED_ENQUEUED_TIME, message.enqueued_time),
+            *(_ENCODED_STATE, message.state),
+        )
+    )
+    count = 2 * (len(items) - 1) + 8
     if message.dead_letter_source is not None:
-        annotations[_DEAD_LETTER_SOURCE] = message.dead_letter_source
+        items.append(encode(_DEAD_LETTER_SOURCE) + encode(message.dead_letter_source))
+        count += 2
     if with_lock:
-        annotations[_LOCKED_UNTIL] = Timestamp(message.locked_until)
-    header = [*header[:_DELIVERY_COUNT], *[None] * (_DELIVERY_COUNT - len(header)), UInt(message.delivery_count)]
+        items.append(_ENCODED_LOCKED_UNTIL + message.locked_until.to_bytes(8))
+        count += 2
+    annotations = b"".join(items)
+    return b"".join(
+        (
+            _header(message, header),
+            _ANNOTATIONS,
+            _MAP_HEAD.pack(0xD1, len(annotations) + 4, count),
+            annotations,
+            payload[rest:],
+        )
+    )
+
+
+def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
+    if not sent and message.expires_at is None:
+        return _EMPTY_HEADER + message.delivery_count.to_bytes(4)
+    fields: list[AmqpValue] = [
+        *sent[:_DELIVERY_COUNT],
+        *[None] * (_DELIVERY_COUNT - len(sent)),
+        UInt(message.delivery_count),
+    ]
     if message.expires_at is not None:
         since = message.scheduled_time or message.enqueued_time
-        header[_TIME_TO_LIVE] = UInt(min(message.expires_at - since, _MAX_UINT))
-    return b"".join((_HEADER, encode(header), _ANNOTATIONS, encode(annotations), payload[rest:]))
+        fields[_TIME_TO_LIVE] = UInt(min(message.expires_at - since, _MAX_UINT))
+    return _HEADER + encode(fields)
 
 
 def with_dead_letter_reason(payload: bytes, reason: str | None, description: str | None) -> bytes:
@@ -118,9 +162,14 @@ def _with_items(payload: bytes, new: Mapping[bytes, AmqpValue]) -> bytes:
     return payload[:start] + _APPLICATION_PROPERTIES + _encoded_map(items) + payload[end:]
 
 
-def _senders_own(payload: bytes, section: Section) -> dict[Any, Any]:
-    value = cast("dict[Any, Any]", section_value(payload, section))
-    return {key: item for key, item in value.items() if key not in _BROKERS_OWN}
+def _senders_own(payload: bytes, section: Section) -> list[bytes]:
+    """The sender's annotations, encoded as they came, without what only the broker sets."""
+    return [key + value for key, value in map_items(payload, section.value_start) if _name(key) not in _BROKERS_OWN]
+
+
+def _name(key: bytes) -> bytes:
+    """The text of an encoded symbol or string: what follows a length of one byte, or of four."""
+    return key[2:] if key[0] in _SHORT_TEXTS else key[5:]
 
 
 def _encoded_map(items: list[tuple[bytes, bytes]]) -> bytes:
