@@ -199,6 +199,7 @@ def running(
     clock: Clock | None = None,
     port: int = 0,
     tier: Tier = Tier.PREMIUM,
+    token_clock: Clock | None = None,
 ) -> Generator[RunningEmulator]:
     """Run an emulator while the block runs, in a thread with its own event loop.
 
@@ -209,6 +210,8 @@ def running(
         clock: time; None for the machine's, a ``ManualClock`` to turn it by hand.
         port: for AMQP and HTTP; 0 picks a free one.
         tier: what the namespace has and allows.
+        token_clock: time, by which the tokens of clients expire; None for the machine's, by which they
+            are made.
 
     Raises:
         EmulatorError: it cannot start; or, at the end of the block, messages could not be kept.
@@ -227,7 +230,13 @@ def running(
     async def serve() -> None:
         try:
             async with EmulatorServer(
-                port=port, data_dir=data_dir, queues=queues, topics=topics, clock=clock, tier=tier
+                port=port,
+                data_dir=data_dir,
+                queues=queues,
+                topics=topics,
+                clock=clock,
+                tier=tier,
+                token_clock=token_clock,
             ) as server:
                 started.set_result(RunningEmulator(server, asyncio.get_running_loop(), ending))
                 await server.serve()

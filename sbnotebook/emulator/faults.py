@@ -1,23 +1,24 @@
-"""Faults on demand: how a test or a benchmark makes the emulator behave badly."""
+"""Faults on demand: how a test or a benchmark makes the emulator behave badly.
 
-from __future__ import annotations
+Standing faults are fields, in force until they are changed or ``RunningEmulator.reset`` clears them:
 
-from dataclasses import dataclass
-from typing import Final
+=====================  ==========================================================================
+``accept_delay_ms``    each sent message is confirmed so much later; delays run at the same time
+``settle_delay_ms``    each settlement over its link is confirmed so much later
+``delivery_delay_ms``  each message arrives so much later, its lock runs already
+``server_busy``        so many of the next sends and requests are refused with ``com.microsoft:server-busy``
+``reject_nth``         the nth message sent over a link from now on is rejected with ``reject_condition``
+``drop_before_nth``    the nth send, settlement or request from now on is not carried out and ends its connection
+``drop_after_nth``     the nth send, settlement or request from now on is carried out, and ends its connection
+                       before it is confirmed
+``slow_disk_ms``       each commit takes so much longer, and nothing else happens meanwhile; for all entities alone
+=====================  ==========================================================================
 
-__all__ = ["MAX_DELAY_MS", "Faults"]
+The faults count for all entities, except for those that have some of their own::
 
-MAX_DELAY_MS: Final = 600_000
-"""The longest delay that can be asked for over HTTP."""
+    emulator.faults.entity("orders").server_busy = 2
 
-
-@dataclass(slots=True)
-class Faults:
-    """What is wrong with the emulator right now; by default nothing.
-
-    Attributes:
-        accept_delay_ms: how long the confirmation of each sent message is held back. The delays of
-            several messages run at the same time, as on a long line.
-    """
-
-    accept_delay_ms: int = 0
+What happens once and at once is a method of ``RunningEmulator``: ``lose_locks``, ``close_links``,
+``drop_connections``, ``freeze`` and ``thaw``. Over HTTP ``POST /faults`` does all of this with a
+JSON object; see ``change_faults`` in ``service.breaking``.
+"""

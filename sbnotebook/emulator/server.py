@@ -50,6 +50,7 @@ class EmulatorServer:
         topics: topics to have: the names of their subscriptions by name. What is there already stays.
         clock: time; None for the machine's.
         tier: what the namespace has and allows.
+        token_clock: time, by which the tokens of clients expire; None for the machine's.
 
     Raises:
         EmulatorError: when it starts, if the data directory cannot be used.
@@ -57,7 +58,7 @@ class EmulatorServer:
         ConfigurationError: when it starts, if a queue cannot be had.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a namespace can be started with
         self,
         *,
         host: str = "127.0.0.1",
@@ -68,6 +69,7 @@ class EmulatorServer:
         topics: Mapping[str, Iterable[str]] | None = None,
         clock: Clock | None = None,
         tier: Tier = Tier.PREMIUM,
+        token_clock: Clock | None = None,
     ) -> None:
         self._host = host
         self._wanted_ports = [port] if http_port is None else [port, http_port]
@@ -77,6 +79,7 @@ class EmulatorServer:
             self._queues.update(cast("Mapping[str, QueueOptions | None]", queues))
         self._topics = {name: list(subscriptions) for name, subscriptions in (topics or {}).items()}
         self._clock = clock or SystemClock()
+        self._token_clock = token_clock
         self._registry = Registry(tier)
         self._leases = Leases()
         self._exit = AsyncExitStack()
@@ -123,7 +126,9 @@ class EmulatorServer:
                 stack.callback(store.close)
                 now = self._clock.now()
                 restore(self._registry, store.load(now), store, now=now)
-            self._broker = Broker(self._registry, self._clock, store, self._on_store_failure)
+            self._broker = Broker(
+                self._registry, self._clock, store, self._on_store_failure, token_clock=self._token_clock
+            )
             self._make_queues()
             self._make_topics()
             http = await self._start_http()

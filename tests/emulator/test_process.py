@@ -21,6 +21,7 @@ from sbnotebook.emulator import ensure_running, stop
 from sbnotebook.emulator.process import State, default_data_dir
 from sbnotebook.emulator.store import Store
 from sbnotebook.errors import EmulatorStartError
+from tests.emulator.service.conftest import token
 
 USER = (
     "import sys, time; from pathlib import Path; from sbnotebook.emulator import ensure_running;"
@@ -58,7 +59,7 @@ def create_queue(directory: Path) -> None:
     state = State.read(directory)
     assert state is not None
     connection = http.client.HTTPConnection("127.0.0.1", state.port, timeout=5)
-    connection.request("PUT", "/orders")
+    connection.request("PUT", "/orders", headers={"Authorization": token()})
     assert connection.getresponse().status == 201
     connection.close()
 

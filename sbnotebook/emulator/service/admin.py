@@ -27,6 +27,7 @@ from aiohttp import web
 from sbnotebook.emulator.entities import Queue, QueueOptions
 from sbnotebook.emulator.faults import MAX_DELAY_MS, Faults
 from sbnotebook.emulator.service import atom
+from sbnotebook.emulator.service.access import authorize
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.leases import Leases
 from sbnotebook.errors import ConfigurationError, SbNotebookError
@@ -47,7 +48,7 @@ def application(broker: Broker, leases: Leases) -> web.Application:
         leases: counts who holds ``GET /lease`` open.
     """
     admin = _Admin(broker, leases)
-    app = web.Application(middlewares=[_answer_errors])
+    app = web.Application(middlewares=[_answer_errors, authorize(broker.access)])
     app.router.add_get("/health", admin.health)
     app.router.add_get("/entities", admin.entities)
     app.router.add_get("/faults", admin.faults)

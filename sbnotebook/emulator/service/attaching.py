@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sbnotebook.emulator.amqp import Coordinator, Error, ReceivingLink, SendingLink
+from sbnotebook.emulator.amqp import Coordinator, Error, Link, ReceivingLink, SendingLink
 from sbnotebook.emulator.entities import AnyEntity, Queue, Receivable, Topic
+from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError, GuardedNode
 from sbnotebook.emulator.service.cbs import CbsNode
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.links import LinkHandler, ReceiverLink, SenderLink
@@ -17,7 +18,7 @@ from sbnotebook.model.amqp import Int, Symbol
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
-__all__ = ["LinkHandler", "attach"]
+__all__ = ["LinkHandler", "attach", "refusal"]
 
 _MAX_REQUEST_SIZE: Final = 16 * 1_048_576
 """Bytes of one request. Much more than a request needs that can be carried out: azure-servicebus never forgets that
@@ -43,6 +44,10 @@ def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler | None:
     if isinstance(link.target, Coordinator):
         link.refuse(Condition.NOT_IMPLEMENTED.error("The emulator has no transactions."))
         return None
+    unauthorized = refusal(peer, link)
+    if unauthorized is not None:
+        link.refuse(unauthorized)
+        return None
     path = _path(link.address)
     node = _node(peer, path)
     if node is not None:
@@ -51,6 +56,30 @@ def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler | None:
     if isinstance(link, ReceivingLink):
         return _attach_sender(peer, link, path, entity)
     return _attach_receiver(peer, link, path, entity)
+
+
+def refusal(peer: AmqpPeer, link: Link) -> Error | None:
+    """Why the tokens of a connection do not allow a link.
+
+    Args:
+        peer: the connection.
+        link: a link that it has, or wants to attach.
+
+    Returns:
+        The error to detach it with; None if it is allowed.
+    """
+    path = _path(link.address)
+    if path.casefold() == _CBS:
+        return None
+    if path.casefold().endswith(_MANAGEMENT):
+        claims = (LISTEN, SEND)  # The node asks for the one that an operation needs.
+    else:
+        claims = (SEND if isinstance(link, ReceivingLink) else LISTEN,)
+    try:
+        peer.access.require(path, *claims)
+    except AccessRefusedError as error:
+        return Condition.UNAUTHORIZED_ACCESS.error(str(error))
+    return None
 
 
 def _path(address: object) -> str:
@@ -64,10 +93,10 @@ def _path(address: object) -> str:
 def _node(peer: AmqpPeer, path: str) -> Node | None:
     lowered = path.casefold()
     if lowered == _CBS:
-        return CbsNode(_CBS)
+        return CbsNode(_CBS, peer.access)
     if lowered.endswith(_MANAGEMENT):
         entity = peer.broker.registry.find(path[: -len(_MANAGEMENT)])
-        return None if entity is None else ManagementNode(lowered, peer.broker, entity)
+        return None if entity is None else GuardedNode(ManagementNode(lowered, peer.broker, entity), peer.access)
     return None
 
 

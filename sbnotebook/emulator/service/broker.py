@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from sbnotebook.emulator.clock import Clock
+from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.entities import AnyEntity, ReceivingEntity, Registry, Topic
 from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.dispatcher import Dispatcher
 from sbnotebook.emulator.store import Store
@@ -57,14 +58,23 @@ class Broker:
         clock: time.
         store: where changes are kept, None to keep nothing.
         on_failure: called when the store fails, after all connections were dropped.
+        token_clock: time, by which tokens expire; None for the machine's, by which clients make them,
+            also where a test turns the other clock by hand.
     """
 
     def __init__(
-        self, registry: Registry, clock: Clock, store: Store | None, on_failure: Callable[[Exception], None]
+        self,
+        registry: Registry,
+        clock: Clock,
+        store: Store | None,
+        on_failure: Callable[[Exception], None],
+        *,
+        token_clock: Clock | None = None,
     ) -> None:
         self.registry = registry
         registry.is_in_use = self.is_in_use
         self.clock = clock
+        self.access = NamespaceAccess(registry, token_clock or SystemClock())
         self.faults = Faults()
         self.dispatcher = Dispatcher()
         self.peers: set[Peer] = set()

@@ -1,4 +1,4 @@
-"""The node ``$cbs``, which takes the tokens of clients. Every token is good here.
+"""The node ``$cbs``, which takes the tokens of clients.
 
 Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide",
 "Claims-based authorization".
@@ -7,6 +7,7 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs
 from __future__ import annotations
 
 from sbnotebook.emulator.entities import Receivable
+from sbnotebook.emulator.service.access import AccessRefusedError, ConnectionAccess
 from sbnotebook.emulator.service.conditions import Condition, explain
 from sbnotebook.emulator.service.requests import Reply, Request
 from sbnotebook.model.amqp import Int
@@ -15,17 +16,31 @@ __all__ = ["CbsNode"]
 
 
 class CbsNode:
-    """Answers ``put-token``."""
+    """Answers ``put-token``.
+
+    A good token is taken for an entity that is not there, too: the link is what is refused then.
+
+    Args:
+        address: where it is asked, in lower case.
+        access: what the connection may do, which its tokens decide.
+    """
 
     entity: Receivable | None = None
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, access: ConnectionAccess) -> None:
         self.address = address
+        self._access = access
 
     def answer(self, request: Request) -> Reply:
-        """Accept a token; nothing else can be asked here."""
+        """Take a token, or say why it is not good; nothing else can be asked here."""
         if request.operation != "put-token":
             return self.failure(Condition.NOT_IMPLEMENTED, f"There is no operation {request.operation[:80]!r}.")
+        if not isinstance(request.body, str):
+            return self.failure(Condition.ARGUMENT_ERROR, "The body of put-token must be the token, as a string.")
+        try:
+            self._access.put_token(request.body, str(request.application_properties.get("name") or ""))
+        except AccessRefusedError as error:
+            return self.failure(Condition.UNAUTHORIZED_ACCESS, str(error))
         return _reply(202, "Accepted")
 
     def failure(self, condition: Condition, sentence: str) -> Reply:

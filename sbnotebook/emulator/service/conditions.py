@@ -36,7 +36,7 @@ class Condition(Enum):
     SESSION_CANNOT_BE_LOCKED = ("com.microsoft:session-cannot-be-locked", 410)
     SESSION_LOCK_LOST = ("com.microsoft:session-lock-lost", 410)
     TIMEOUT = ("com.microsoft:timeout", 408)
-    UNAUTHORIZED = ("amqp:unauthorized-access", 401)
+    UNAUTHORIZED_ACCESS = ("amqp:unauthorized-access", 401)
 
     @property
     def symbol(self) -> str:

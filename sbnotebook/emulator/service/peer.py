@@ -22,7 +22,8 @@ from sbnotebook.emulator.amqp import (
     SendingLink,
     TransferReceived,
 )
-from sbnotebook.emulator.service.attaching import LinkHandler, attach
+from sbnotebook.emulator.service.access import ConnectionAccess
+from sbnotebook.emulator.service.attaching import LinkHandler, attach, refusal
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import Condition
 
@@ -52,6 +53,7 @@ class AmqpPeer(asyncio.Protocol):
 
     def __init__(self, broker: Broker, *, open_timeout: float = _OPEN_TIMEOUT) -> None:
         self.broker = broker
+        self.access = ConnectionAccess(broker.access, self._detach_unauthorized)
         self.is_writable = True
         self.handlers: dict[Link, LinkHandler] = {}
         self._connection = Connection()
@@ -79,6 +81,7 @@ class AmqpPeer(asyncio.Protocol):
         """The connection is gone; the locks that the client holds stay until they end."""
         del exc
         self.broker.peers.discard(self)
+        self.access.close()
         self._connection.receive_eof()
         self._handle_events()
         for timer in (self._heartbeat, self._open_deadline):
@@ -140,6 +143,12 @@ class AmqpPeer(asyncio.Protocol):
     def is_attached_to(self, entities: Collection[object]) -> bool:
         """Whether there is a link to one of these entities."""
         return any(handler.attached_to in entities for handler in self.handlers.values())
+
+    def _detach_unauthorized(self) -> None:
+        for link in list(self.handlers):
+            error = refusal(self, link)
+            if error is not None:
+                self.detach(link, error)
 
     def _beat(self) -> None:
         idle = self._connection.peer_idle_timeout_ms or 0

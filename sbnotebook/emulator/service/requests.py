@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from sbnotebook.emulator.amqp import Accepted, ReceivingLink, Rejected, SendingLink, TransferReceived
@@ -39,6 +39,7 @@ class Request:
     body: AmqpValue
     message_id: AmqpValue = None
     reply_to: str | None = None
+    application_properties: dict[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ def _read(payload: bytes) -> Request:
         body=values.get(VALUE),
         message_id=properties[_MESSAGE_ID],
         reply_to=properties[_REPLY_TO],
+        application_properties=cast("dict[str, Any]", application_properties),
     )
 
 

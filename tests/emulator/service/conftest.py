@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hmac
 import socket
+import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -19,18 +23,54 @@ from sbnotebook.emulator.amqp.performatives import (
     Begin,
     Detach,
     Disposition,
+    End,
     Flow,
     Open,
     Transfer,
 )
+from sbnotebook.model.amqp import AmqpValue, encode
 
 T = TypeVar("T")
 
 
-class RawClient:
-    """Frames in and out over a real socket: no SASL, one session on channel 0."""
+ROOT_KEY = ("RootManageSharedAccessKey", "SAS_KEY_VALUE")
 
-    def __init__(self, connection_string: str, *, idle_time_out: int | None = None) -> None:
+
+def token(path: str = "", *, key_name: str = ROOT_KEY[0], key: str = ROOT_KEY[1], end: float | None = None) -> str:
+    """A shared access signature for a path, as the documentation of Service Bus makes it.
+
+    Args:
+        path: of the entity; "" for the namespace.
+        key_name: name of the key.
+        key: what it is signed with.
+        end: seconds since 1970 when it expires; None for an hour from now.
+    """
+    scope, seconds = quote_plus(f"sb://127.0.0.1/{path}"), round(time.time() + 3600 if end is None else end)
+    digest = hmac.digest(key.encode(), f"{scope}\n{seconds}".encode(), "sha256")
+    return f"SharedAccessSignature sr={scope}&sig={quote_plus(b64encode(digest))}&se={seconds}&skn={key_name}"
+
+
+def token_request(text: AmqpValue, message_id: AmqpValue = None, reply_to: str | None = None) -> bytes:
+    """The message that puts a token."""
+    return b"".join(
+        (
+            b"\x00\x53\x73" + encode([message_id, None, None, None, reply_to]),
+            b"\x00\x53\x74" + encode({"operation": "put-token"}),
+            b"\x00\x53\x77" + encode(text),
+        )
+    )
+
+
+class RawClient:
+    """Frames in and out over a real socket: no SASL, one session on channel 0.
+
+    Args:
+        connection_string: where it connects to.
+        idle_time_out: ms after which it wants to hear something.
+        text: the token that it begins with; "" for one for the whole namespace, None for none.
+    """
+
+    def __init__(self, connection_string: str, *, idle_time_out: int | None = None, text: str | None = "") -> None:
         port = int(connection_string.split(";", maxsplit=1)[0].rsplit(":", 1)[1])
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
         self._reader = FrameReader(2**31)
@@ -40,9 +80,27 @@ class RawClient:
         self.write(Begin(next_outgoing_id=0, incoming_window=1000, outgoing_window=1000))
         assert self.socket.recv(8, socket.MSG_WAITALL) == b"AMQP\x00\x01\x00\x00"
         self.read(Begin)
+        if text is not None:
+            self._put_token(text or token())
 
-    def write(self, performative: Any, payload: bytes = b"") -> None:
-        self._writer.write(0, encode_composite(performative), payload)
+    def _put_token(self, text: str) -> None:
+        """In a session of its own, so that the numbers of links and deliveries begin at 0 in the other."""
+        self.write(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10), channel=1)
+        cbs = Source("$cbs"), Target("$cbs")
+        for handle, role in enumerate((SENDER, RECEIVER)):
+            given: dict[str, Any] = {"source": cbs[0], "target": cbs[1], "initial_delivery_count": 0}
+            self.write(Attach(name=f"cbs {handle}", handle=handle, role=role, **given), channel=1)
+            self.read(Attach)
+        window: dict[str, Any] = {"next_incoming_id": 0, "incoming_window": 10, "next_outgoing_id": 0}
+        self.write(Flow(**window, outgoing_window=10, handle=1, link_credit=1, delivery_count=0), channel=1)
+        put = Transfer(handle=0, delivery_id=0, delivery_tag=b"0", message_format=0, settled=True)
+        self.write(put, token_request(text), channel=1)
+        self.read(Transfer)
+        self.write(End(), channel=1)
+        self.read(End)
+
+    def write(self, performative: Any, payload: bytes = b"", channel: int = 0) -> None:
+        self._writer.write(channel, encode_composite(performative), payload)
         self.socket.sendall(self._writer.take())
 
     def read_frame(self) -> bytes:

@@ -16,6 +16,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbnotebook.emulator import RunningEmulator
+from tests.emulator.service.conftest import token
 
 Ask = Callable[..., tuple[int, Any]]
 
@@ -40,7 +41,7 @@ def admin(emulator: RunningEmulator) -> Iterator[ServiceBusAdministrationClient]
 def ask(emulator: RunningEmulator) -> Ask:
     def ask(method: str, path: str, body: str | None = None, kind: str = "application/json") -> tuple[int, Any]:
         connection = http.client.HTTPConnection(emulator.http_url.removeprefix("http://"), timeout=5)
-        connection.request(method, path, body, {"Content-Type": kind})
+        connection.request(method, path, body, {"Content-Type": kind, "Authorization": token()})
         response = connection.getresponse()
         content = response.read()
         connection.close()

@@ -1,16 +1,49 @@
 from __future__ import annotations
 
+import pytest
+
+from sbnotebook.emulator import ManualClock
+from sbnotebook.emulator.entities import Registry
+from sbnotebook.emulator.service.access import ConnectionAccess, NamespaceAccess
 from sbnotebook.emulator.service.cbs import CbsNode
-from sbnotebook.emulator.service.requests import Request
-from sbnotebook.model.amqp import Int
+from sbnotebook.emulator.service.requests import Reply, Request
+from sbnotebook.model.amqp import AmqpValue, Int
+from tests.emulator.service.conftest import token
 
 
-def test_any_token_is_good() -> None:
-    reply = CbsNode("$cbs").answer(Request("put-token", "whatever"))
-    assert reply.application_properties["status-code"] == 202
+def answer(body: AmqpValue, operation: str = "put-token", name: AmqpValue = None) -> Reply:
+    clock = ManualClock()
+    access = ConnectionAccess(NamespaceAccess(Registry(), clock), clock, lambda: None)
+    try:
+        return CbsNode("$cbs", access).answer(Request(operation, body, application_properties={"name": name}))
+    finally:
+        access.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", [None, "", "sb://localhost:1/nobody", "amqp://other/nobody/$management", "nobody", 5])
+async def test_a_good_token_is_taken_also_for_what_is_not_there(name: AmqpValue) -> None:
+    reply = answer(token(), name=name)
+    assert reply.application_properties == {"status-code": 202, "status-description": "Accepted"}
     assert type(reply.application_properties["status-code"]) is Int
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "body", "name"),
+    [
+        (401, "InvalidSignature", token(key="another"), None),
+        (401, "InvalidAudience", token("orders"), "sb://host/bills"),
+        (401, "MalformedToken: The token is no shared access signature", "eyJhbGciOiJIUzI1NiJ9.e30.x", None),
+        (400, "must be the token", b"SharedAccessSignature", None),
+        (400, "must be the token", None, None),
+    ],
+)
+def test_a_bad_token_is_refused_with_its_reason(status: int, reason: str, body: AmqpValue, name: AmqpValue) -> None:
+    properties = answer(body, name=name).application_properties
+    assert properties["status-code"] == status
+    assert reason in str(properties["status-description"])
+    assert "another" not in str(properties["status-description"]), "a key is named"
+
+
 def test_another_operation_is_not_there() -> None:
-    reply = CbsNode("$cbs").answer(Request("fly", None))
-    assert reply.application_properties["status-code"] == 501
+    assert answer(None, "fly").application_properties["status-code"] == 501

@@ -78,7 +78,7 @@ async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes) ->
     create_server = asyncio.get_running_loop().create_server
     async with await create_server(lambda: AmqpPeer(broker, open_timeout=0.1), "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
-        open_client = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};")
+        open_client = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(greeting)
         with suppress(ConnectionResetError):

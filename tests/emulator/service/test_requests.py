@@ -9,7 +9,7 @@ from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.amqp.performatives import Disposition, Transfer
 from sbnotebook.model.amqp import AmqpValue, encode
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES, section_value, split
-from tests.emulator.service.conftest import Connect, RawClient
+from tests.emulator.service.conftest import Connect, RawClient, token, token_request
 
 
 def request(message_id: AmqpValue, reply_to: str | None, operation: str) -> bytes:
@@ -39,7 +39,7 @@ def test_the_answer_names_its_request(connect: Connect, message_id: UUID | str |
     client.sender("$cbs")
     client.receiver("$cbs")
     client.flow(1, 1)
-    assert client.transfer(request(message_id, "$cbs", "put-token")).state == Accepted()
+    assert client.transfer(token_request(token(), message_id, "$cbs")).state == Accepted()
     _, sections = reply(client)
     assert sections[PROPERTIES] == [None] * 5 + [message_id]
     assert sections[APPLICATION_PROPERTIES] == {"status-code": 202, "status-description": "Accepted"}
@@ -74,8 +74,8 @@ def test_an_answer_waits_for_credit(connect: Connect) -> None:
     client = connect()
     client.sender("$cbs")
     client.receiver("$cbs")
-    client.transfer(request(1, "$cbs", "put-token"), 0)
-    client.transfer(request(2, "$cbs", "put-token"), 1)
+    client.transfer(token_request(token(), 1), 0)
+    client.transfer(token_request(token(), 2), 1)
     client.flow(1, 2)
     assert [reply(client)[1][PROPERTIES] for _ in range(2)] == [[None] * 5 + [number] for number in (1, 2)]
 
@@ -89,4 +89,4 @@ def test_a_request_that_cannot_be_read_is_rejected(connect: Connect, payload: by
     assert isinstance(answer.state, Rejected)
     assert answer.state.error is not None
     assert answer.state.error.condition == "amqp:decode-error"
-    assert client.transfer(request(1, "$cbs", "put-token"), 1).state == Accepted()
+    assert client.transfer(token_request(token(), 1), 1).state == Accepted()

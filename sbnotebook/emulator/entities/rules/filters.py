@@ -6,13 +6,11 @@ Source: Service Bus documentation, "Topic filters and actions".
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from sbnotebook.emulator.entities.rules.evaluation import Predicate, predicate
 from sbnotebook.emulator.entities.rules.operands import Operand, compared, operand
-from sbnotebook.emulator.entities.rules.sql import parse
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue
@@ -59,9 +57,13 @@ class SqlFilter:
 
     expression: str
     parameters: Mapping[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
-    _test: Predicate = field(init=False, repr=False, compare=False)
+    _test: Callable[[RuleSubject], bool | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # Here, because sqlglot takes a while to import, and most emulators have no SQL.
+        from sbnotebook.emulator.entities.rules.evaluation import predicate
+        from sbnotebook.emulator.entities.rules.sql import parse
+
         object.__setattr__(self, "_test", predicate(parse(self.expression), self.parameters))
 
     def matches(self, subject: RuleSubject) -> bool:

@@ -294,10 +294,17 @@ def _shifted(symbol: str, left: Operand, right: Operand) -> Operand:
     if isinstance(left, timedelta) and isinstance(right, timedelta):
         return left + sign * right
     if isinstance(left, Timestamp) and isinstance(right, timedelta):
-        return Timestamp(left + sign * (right // timedelta(milliseconds=1)))
+        return _moment(left + sign * (right // timedelta(milliseconds=1)))
     if isinstance(left, Timestamp) and isinstance(right, Timestamp) and symbol == "-":
         return timedelta(milliseconds=int(left) - int(right))
     return None
+
+
+def _moment(milliseconds: int) -> Timestamp:
+    low, high = _RANGES[Long]
+    if not low <= milliseconds < high:
+        raise OverflowError
+    return Timestamp(milliseconds)
 
 
 def _type_of(value: Operand) -> str:

@@ -96,7 +96,10 @@ def tokenize(expression: str) -> list[Token]:
             f"A SQL expression has at most {MOST_CHARACTERS} characters, this one has {len(expression)}."
         )
     try:
+        expression.encode()
         words = _DIALECT.tokenize(expression)
+    except UnicodeEncodeError:
+        raise ConfigurationError("The SQL expression has half of a surrogate pair, which is no character.") from None
     except TokenError:
         raise ConfigurationError("The SQL expression cannot be read: a text or a name in it has no end.") from None
     depth = run = 0
@@ -122,10 +125,9 @@ def tree(words: list[Token], expression: str) -> exp.Expr:
     try:
         trees = reader.parse(words, expression)
     except ParseError as error:
-        place = error.errors[0]
-        raise ConfigurationError(
-            f"The SQL expression cannot be read at column {place['col']}, near {str(place['highlight'])[:40]!r}."
-        ) from None
+        word = str(error.errors[0]["highlight"])
+        column = int(error.errors[0]["col"] or 0) - len(word) + 1
+        raise ConfigurationError(f"The SQL expression cannot be read at column {column}, near {word[:40]!r}.") from None
     root = trees[0] if len(trees) == 1 else None
     if root is None:
         raise ConfigurationError("A SQL expression is needed, and only one.")

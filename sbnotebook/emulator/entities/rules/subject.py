@@ -145,12 +145,17 @@ class RuleSubject:
         """
         if system:
             home = self._writable(name)
+            self._read(home)  # a section that cannot be read cannot be written either
             self._write(home.section, home.key, _fitting(name, home, value))
             return
         key = self._key(name)
         if key is not None:
             value = converted(value, self.user(key))
-        self._write(APPLICATION_PROPERTIES, name if key is None else key, encode(amqp_value(value)))
+        try:
+            encoded = encode(amqp_value(value))
+        except (OverflowError, TypeError, UnicodeError):
+            raise FilterError(f"AMQP has nothing for the value of the property {name[:40]!r}.") from None
+        self._write(APPLICATION_PROPERTIES, name if key is None else key, encoded)
 
     def remove(self, name: str, *, system: bool) -> None:
         """Take a property away; one that is not there stays away.
@@ -180,7 +185,7 @@ class RuleSubject:
             value = fields[home.key] if home.key < len(fields) else None
         else:
             value = self._map(home.section).get(home.key)
-        if home.kind is timedelta and isinstance(value, int):
+        if home.kind is timedelta and isinstance(value, UInt):
             return timedelta(milliseconds=value)
         # The identifiers of a message may be numbers or UUIDs on AMQP; to Service Bus they are texts.
         return str(value) if home.kind is str and isinstance(value, int | UUID) else value
@@ -213,6 +218,7 @@ class RuleSubject:
         return value
 
     def _write(self, section: int, key: int | str, value: bytes | None) -> None:
+        """Write a value, or take it away; the section was read before, so it is known to be well-formed."""
         if isinstance(key, int):
             self._payload = spliced_list(self._payload, section, key, value)
         else:

@@ -1,0 +1,332 @@
+"""Who may do what: shared access keys, the tokens that are signed with them, and the claims that they grant.
+
+A token is checked once, when a client shows it; a connection remembers what its tokens grant.
+
+Sources: Service Bus documentation, "Service Bus access control with Shared Access Signatures" and
+"AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide", "Claims-based authorization".
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, unquote_plus
+
+from aiohttp import web
+
+from sbnotebook.emulator.clock import Clock
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, Queue, Registry, Topic
+from sbnotebook.emulator.service import atom
+from sbnotebook.emulator.service.conditions import Condition, explain
+from sbnotebook.emulator.service.requests import Node, Reply, Request
+
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Handler, Middleware
+
+__all__ = [
+    "LISTEN",
+    "MANAGE",
+    "OPEN_PAGES",
+    "ROOT_RULE",
+    "SEND",
+    "AccessRefusedError",
+    "ConnectionAccess",
+    "Grant",
+    "GuardedNode",
+    "NamespaceAccess",
+    "authorize",
+]
+
+SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
+
+OPEN_PAGES: Final = frozenset({"/", "/health", "/entities", "/faults", "/lease"})
+"""What is answered over HTTP without a key; none of it can be the name of an entity."""
+
+_PREFIX: Final = "SharedAccessSignature "
+_MAX_TOKEN: Final = 8192
+_MAX_TOKENS: Final = 1000
+"""Tokens of one connection; it needs one for each entity that it uses."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECONDS: Final = re.compile(r"[0-9]{1,11}")
+_INSIDE_ENTITY: Final = re.compile(r"/subscriptions/|/\$")
+"""Where the path of an entity ends, and that of something inside of it begins."""
+_SEND_OPERATIONS: Final = frozenset({"com.microsoft:schedule-message", "com.microsoft:cancel-scheduled-message"})
+"""What is asked of a management node with the claim Send; the rest is asked with Listen, rules too."""
+
+
+ROOT_RULE: Final = AuthorizationRule("RootManageSharedAccessKey", "SAS_KEY_VALUE", "", frozenset(Claim))
+"""The key of the emulator's connection string. It is a well-known one, and no secret."""
+
+
+class AccessRefusedError(Exception):
+    """A token is not good, or does not allow what is asked for; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one token allows.
+
+    Args:
+        scope: path that the token was made for, in lower case; "" for the whole namespace.
+        entity: the queue or topic whose own key signed it, in lower case; None for a key of the namespace.
+        claims: what the key allows; Manage includes the others.
+        until: when the token expires (ms).
+    """
+
+    scope: str
+    entity: str | None
+    claims: frozenset[str]
+    until: int
+
+    def covers(self, path: str) -> bool:
+        """Whether the token is for this path, whatever it allows there."""
+        path = path.casefold()
+        is_within = not self.scope or f"{path}/".startswith(f"{self.scope}/")
+        return is_within and self.entity in (None, _entity(path))
+
+    def allows(self, path: str, claims: frozenset[str]) -> bool:
+        """Whether it allows something at this path that needs one of these claims."""
+        return self.covers(path) and bool(self.claims & (claims | {MANAGE}))
+
+
+class NamespaceAccess:
+    """The keys of a namespace and of its entities.
+
+    Args:
+        registry: the entities, of which some have keys of their own.
+        clock: time, by which tokens expire.
+
+    Attributes:
+        rules: the keys that are good for the whole namespace.
+        clock: as given.
+    """
+
+    def __init__(self, registry: Registry, clock: Clock) -> None:
+        self.rules: tuple[AuthorizationRule, ...] = (ROOT_RULE,)
+        self.clock = clock
+        self._registry = registry
+
+    def grant(self, token: str) -> Grant:
+        """Check a token.
+
+        Args:
+            token: ``SharedAccessSignature sr=…&sig=…&se=…&skn=…``.
+
+        Returns:
+            What it allows.
+
+        Raises:
+            AccessRefusedError: it is not good.
+        """
+        fields = _fields(token)
+        scope = _scope(unquote_plus(fields["sr"]))
+        rule, entity = self._signer(fields, scope)
+        until = int(fields["se"]) * 1000
+        if until <= self.clock.now():
+            end = (_EPOCH + timedelta(milliseconds=until)).strftime("%Y-%m-%d %H:%M:%SZ")
+            raise AccessRefusedError(f"ExpiredToken: The token is expired. Expiration time: '{end}'.")
+        return Grant(scope, entity, rule.claims, until)
+
+    def _signer(self, fields: dict[str, str], scope: str) -> tuple[AuthorizationRule, str | None]:
+        """The key that signed a token, and the entity that it belongs to."""
+        signed = f"{fields['sr']}\n{fields['se']}".encode(errors="replace")
+        signature = unquote(fields["sig"]).encode(errors="replace")
+        name = unquote_plus(fields["skn"])
+        named = [(rule, entity) for rule, entity in self._rules(scope) if rule.key_name == name]
+        for rule, entity in named:
+            # Without the second key, which a rule need not have: anybody could sign with an empty one.
+            keys = [key for key in (rule.primary_key, rule.secondary_key) if key]
+            if any(hmac.compare_digest(_signature(key, signed), signature) for key in keys):
+                return rule, entity
+        place = f"'{scope[:260]}' or the namespace" if scope else "the namespace"
+        hint = (
+            f"Check SharedAccessKey: it is not the key {name[:80]!r}."
+            if named
+            else f"Check SharedAccessKeyName: there is no key {name[:80]!r} for {place}."
+        )
+        raise AccessRefusedError(f"InvalidSignature: The token has an invalid signature. {hint}")
+
+    def _rules(self, scope: str) -> Iterator[tuple[AuthorizationRule, str | None]]:
+        path = _entity(scope)
+        entity = self._registry.find(path)
+        if isinstance(entity, Queue | Topic):
+            yield from ((rule, path) for rule in entity.options.authorization_rules)
+        yield from ((rule, None) for rule in self.rules)
+
+
+class ConnectionAccess:
+    """What the tokens of one connection allow it.
+
+    Args:
+        namespace: the keys that tokens are checked with.
+        on_expired: called when a token has expired, for the links that it allowed.
+    """
+
+    def __init__(self, namespace: NamespaceAccess, on_expired: Callable[[], None]) -> None:
+        self._namespace = namespace
+        self._clock = namespace.clock
+        self._on_expired = on_expired
+        self._grants: dict[str, Grant] = {}
+        self._cancel_alarm: Callable[[], None] | None = None
+
+    def put_token(self, token: str, audience: str = "") -> None:
+        """Take a token, which replaces one for the same audience.
+
+        Args:
+            token: ``SharedAccessSignature sr=…&sig=…&se=…&skn=…``.
+            audience: address that the client needs the token for; one without a scheme says nothing.
+
+        Raises:
+            AccessRefusedError: it is not good, or not for this audience.
+        """
+        grant = self._namespace.grant(token)
+        path = _scope(audience) if "://" in audience else grant.scope
+        if not grant.covers(path):
+            raise AccessRefusedError(_wrong_audience(path))
+        self._grants.pop(path, None)
+        self._grants[path] = grant
+        if len(self._grants) > _MAX_TOKENS:
+            del self._grants[next(iter(self._grants))]
+        self._set_alarm()
+
+    def require(self, path: str, *claims: str) -> None:
+        """Check that something is allowed.
+
+        Args:
+            path: the entity, or something of it such as its management node.
+            claims: what allows it, any of them.
+
+        Raises:
+            AccessRefusedError: no token of the connection allows it.
+        """
+        now, wanted = self._clock.now(), frozenset(claims)
+        if not any(grant.until > now and grant.allows(path, wanted) for grant in self._grants.values()):
+            raise AccessRefusedError(_unauthorized(path, *claims))
+
+    def close(self) -> None:
+        """Forget the tokens: the connection has ended."""
+        self._grants.clear()
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if self._cancel_alarm is not None:
+            self._cancel_alarm()
+        self._cancel_alarm = None
+        if self._grants:
+            first = min(grant.until for grant in self._grants.values())
+            self._cancel_alarm = self._clock.wake_at(first, self._expire)
+
+    def _expire(self) -> None:
+        now = self._clock.now()
+        self._grants = {path: grant for path, grant in self._grants.items() if grant.until > now}
+        self._set_alarm()
+        self._on_expired()
+
+
+class GuardedNode:
+    """A management node that carries out only what the connection has the claim for.
+
+    Args:
+        node: the management node.
+        access: what the connection may do.
+    """
+
+    def __init__(self, node: Node, access: ConnectionAccess) -> None:
+        self.address = node.address
+        self.entity = node.entity
+        self._node = node
+        self._access = access
+
+    def answer(self, request: Request) -> Reply:
+        """Carry out a request, or say which claim it needs."""
+        claim = SEND if request.operation in _SEND_OPERATIONS else LISTEN
+        try:
+            self._access.require(self.address, claim)
+        except AccessRefusedError as error:
+            return self.failure(Condition.UNAUTHORIZED_ACCESS, str(error))
+        return self._node.answer(request)
+
+    def failure(self, condition: Condition, sentence: str) -> Reply:
+        """The reply that says what went wrong."""
+        return self._node.failure(condition, sentence)
+
+
+def authorize(access: NamespaceAccess) -> Middleware:
+    """The middleware that lets administration through with a key that has the claim Manage.
+
+    Args:
+        access: the keys. ``OPEN_PAGES`` need none.
+    """
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            if request.path not in OPEN_PAGES:
+                _require_manage(access, request)
+        except AccessRefusedError as error:
+            body = atom.error(401, explain(str(error)))
+            return web.Response(body=body, status=401, content_type="application/xml", charset="utf-8")
+        return await handler(request)
+
+    return check
+
+
+def _require_manage(access: NamespaceAccess, request: web.Request) -> None:
+    token, path = request.headers.get("Authorization"), request.path.strip("/")
+    if token is None:
+        text = (
+            "MissingToken: Send a header 'Authorization: SharedAccessSignature …', signed with a key that may manage."
+        )
+        raise AccessRefusedError(text)
+    grant = access.grant(token)
+    if not grant.covers(path):
+        raise AccessRefusedError(_wrong_audience(path))
+    if not grant.allows(path, frozenset({MANAGE})):
+        raise AccessRefusedError(_unauthorized(path, MANAGE))
+
+
+def _fields(token: str) -> dict[str, str]:
+    """The fields of a token as they stand in it: that is how they were signed."""
+    if not token.startswith(_PREFIX):
+        text = "MalformedToken: The token is no shared access signature, and the emulator checks no others: use a key."
+        raise AccessRefusedError(text)
+    pairs = [pair.partition("=") for pair in token.removeprefix(_PREFIX)[:_MAX_TOKEN].split("&")]
+    fields = {name: value for name, _, value in pairs}
+    is_whole = len(token) <= _MAX_TOKEN and len(fields) == len(pairs) and {"sr", "sig", "se", "skn"} <= fields.keys()
+    if not is_whole or not _SECONDS.fullmatch(fields["se"]):
+        text = (
+            f"MalformedToken: The token must have sr, sig, se in seconds and skn, and at most {_MAX_TOKEN} characters."
+        )
+        raise AccessRefusedError(text)
+    return fields
+
+
+def _signature(key: str, signed: bytes) -> bytes:
+    return base64.b64encode(hmac.digest(key.encode(), signed, "sha256"))
+
+
+def _scope(address: str) -> str:
+    """The path of an address, in lower case; scheme, host and port do not matter."""
+    return address.split("://", 1)[-1].partition("/")[2].strip("/").casefold()
+
+
+def _entity(path: str) -> str:
+    """The queue or topic of a path in lower case."""
+    return _INSIDE_ENTITY.split(path, maxsplit=1)[0]
+
+
+def _wrong_audience(path: str) -> str:
+    return f"InvalidAudience: The authorization contains a token with a wrong audience: it is not for '{path[:260]}'."
+
+
+def _unauthorized(path: str, *claims: str) -> str:
+    wanted = ",".join(claims)
+    return (
+        f"Unauthorized access. '{wanted}' claim(s) are required to perform this operation. "
+        f"Resource: 'sb://emulator/{path[:260]}'."
+    )

@@ -1,0 +1,27 @@
+"""Messages as rules see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sbnotebook.emulator.entities.rules import RuleSubject
+from sbnotebook.model.amqp import AmqpValue
+from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES
+
+
+@pytest.fixture
+def subject(encode_message: Callable[..., bytes]) -> Callable[..., RuleSubject]:
+    """A message with these application properties, a label and a message id."""
+
+    def make(properties: dict[Any, AmqpValue] | None = None, **system: AmqpValue) -> RuleSubject:
+        fields: list[Any] = [None] * 13
+        places = {"message_id": 0, "to": 2, "label": 3, "reply_to": 4, "correlation_id": 5, "content_type": 6}
+        places |= {"session_id": 10, "reply_to_session_id": 12}
+        for name, value in system.items():
+            fields[places[name]] = value
+        return RuleSubject(encode_message(sections={PROPERTIES: fields, APPLICATION_PROPERTIES: properties or {}}))
+
+    return make

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sbnotebook.emulator.entities.rules import FilterError
+from sbnotebook.emulator.entities.rules.like import MOST_PATTERN_CHARACTERS, LikePattern
+
+ESCAPE = "|"
+
+
+def reference(pattern: str, text: str, escape: str | None) -> bool:
+    """LIKE by its definition, try after try; fine for short texts only."""
+    if not pattern:
+        return not text
+    first, rest = pattern[0], pattern[1:]
+    if first == escape:
+        literal, rest = (rest[0], rest[1:]) if rest else (first, "")
+        return text[:1] == literal and reference(rest, text[1:], escape)
+    if first == "%":
+        return any(reference(rest, text[start:], escape) for start in range(len(text) + 1))
+    return bool(text) and first in ("_", text[0]) and reference(rest, text[1:], escape)
+
+
+@given(st.text("ab%_|", max_size=7), st.text("ab%_|", max_size=7), st.sampled_from([None, ESCAPE]))
+@example("%a%b%", "aabb", None)
+@example("a|%", "a%", ESCAPE)
+@example("a|", "a|", ESCAPE)
+@example("%", "", None)
+def test_like_is_what_its_definition_says(pattern: str, text: str, escape: str | None) -> None:
+    assert LikePattern(pattern, escape).matches(text) is reference(pattern, text, escape)
+
+
+@pytest.mark.parametrize("pattern", ["%a" * 500 + "%b", "a_" * 500 + "%", "%" * 1_000 + "b"])
+def test_a_hostile_pattern_costs_as_much_as_the_text_is_long(pattern: str) -> None:
+    hostile, harmless = LikePattern(pattern), LikePattern("a%b")
+    text = "a" * 20_000
+    assert not harmless.matches(text)
+    started = time.perf_counter()
+    hostile.matches(text)
+    # Each character is one step of integers as wide as the pattern; backtracking would never end.
+    assert time.perf_counter() - started < 5
+
+
+def test_upper_and_lower_case_differ() -> None:
+    assert not LikePattern("A%").matches("abc")
+
+
+def test_any_character_counts_as_one() -> None:
+    assert LikePattern("_\n_").matches("é\n\U0001f600")
+
+
+def test_an_escape_character_is_one_character() -> None:
+    with pytest.raises(FilterError, match="one character"):
+        LikePattern("a", "ab")
+
+
+def test_a_pattern_from_a_message_is_limited() -> None:
+    LikePattern("a" * MOST_PATTERN_CHARACTERS)
+    with pytest.raises(FilterError, match="1024"):
+        LikePattern("a" * (MOST_PATTERN_CHARACTERS + 1))

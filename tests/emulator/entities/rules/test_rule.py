@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from sbnotebook.emulator.entities.rules import (
+    CorrelationFilter,
+    FalseFilter,
+    Rule,
+    RuleSubject,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from sbnotebook.model.amqp import AmqpValue, Int, Long, Timestamp
+
+MakeSubject = Callable[..., RuleSubject]
+VALUES: dict[str, AmqpValue] = {
+    "@text": "a", "@int": Int(1), "@long": Long(1), "@double": 1.0, "@bool": True, "@null": None,
+    "@when": Timestamp(5), "@id": UUID(int=1), "@bytes": b"a",
+}  # fmt: skip
+RULES = [
+    Rule("$Default", TrueFilter()),
+    Rule("none", FalseFilter(), created_time=5),
+    Rule("sql", SqlFilter("a = @int", VALUES), SqlAction("SET a = @long; REMOVE b", VALUES), 7),
+    Rule("correlated", CorrelationFilter(correlation_id="c", subject="", properties=VALUES), SqlAction("REMOVE b")),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_comes_back_from_json_as_it_was(rule: Rule) -> None:
+    back = Rule.from_json(json.loads(json.dumps(rule.to_json())))
+    assert back == rule
+    if isinstance(back.filter, SqlFilter):
+        assert [type(value) for value in back.filter.parameters.values()] == [type(value) for value in VALUES.values()]
+
+
+def test_a_datetime_is_kept_as_a_timestamp() -> None:
+    rule = Rule("dated", CorrelationFilter(properties={"when": datetime(2024, 5, 6, tzinfo=UTC)}))
+    back = Rule.from_json(rule.to_json())
+    assert isinstance(back.filter, CorrelationFilter)
+    assert back.filter.properties == {"when": Timestamp(1_714_953_600_000)}
+
+
+def test_the_copy_of_a_rule_is_changed_and_named_and_the_message_is_not(subject: MakeSubject) -> None:
+    message = subject({"size": Int(4)})
+    before = message.payload
+    copy = RuleSubject(Rule("half", TrueFilter(), SqlAction("SET size = size / 2")).copy(message))
+    assert (copy.user("size"), copy.user("RuleName")) == (2, "half")
+    assert (message.payload, message.user("size")) == (before, 4)
+
+
+def test_an_action_knows_when_the_topic_took_the_message(encode_message: Callable[..., bytes]) -> None:
+    message = RuleSubject(encode_message(), enqueued_time=9, sequence_number=3)
+    action = SqlAction("SET taken = sys.EnqueuedTimeUtc; SET number = sys.SequenceNumber")
+    copy = RuleSubject(Rule("a", TrueFilter(), action).copy(message))
+    assert (copy.user("taken"), copy.user("number")) == (Timestamp(9), 3)
+
+
+def test_an_emulator_without_sql_does_not_wait_for_its_parser() -> None:
+    script = (
+        "import sys; from sbnotebook.emulator.entities.rules import *; "
+        "Rule('a', CorrelationFilter(to='b')); print('sqlglot' in sys.modules); "
+        "Rule('a', SqlFilter('a = 1')); print('sqlglot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.emulator.entities.rules import FilterError, RuleSubject, SqlAction, SqlFilter
+from sbnotebook.emulator.entities.rules.sql import MOST_CHARACTERS, MOST_NESTED, parse
+from sbnotebook.errors import ConfigurationError
+
+WORDS = [
+    "a", "sys", "user", ".", "=", "<>", "AND", "OR", "NOT", "LIKE", "ESCAPE", "IN", "IS", "NULL", "EXISTS", "(", ")",
+    ",", "-", "+", "*", "/", "%", "'x'", "5", "1.5e3", "@p", "[b]", '"d"', ";", "SET", "p", "newid", "CASE", "SELECT",
+    "::", "->", "{", "}", "--", "/*", "*/", "$", "#", "'", "[", "]", "\\", "?", "!", "|",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["order", "date", "case", "if", "any", "select", "from", "timestamp", "set", "é1"])
+def test_words_of_other_sqls_are_names_of_properties(name: str) -> None:
+    assert parse(f"{name} = 1").this.name == name
+
+
+@pytest.mark.parametrize(
+    ("expression", "name"), [("[unit price] > 1", "unit price"), ("[a]]b] > 1", "a]b"), ('"c""d" > 1', 'c"d')]
+)
+def test_delimited_names_hold_any_character(expression: str, name: str) -> None:
+    assert parse(expression).this.name == name
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "", ";", "a", "a b = 1", "a =", "a = 1 OR", "(a = 1", "a = 1)", "a = 1; b = 2", "a = 'x", "[a = 1", "a == 1",
+        "a = 'x' 'y'", "a = N'x'", "_a = 1", "$a = 1", "{{a}} = 1", "a = ?", "a = :b", "a::int = 1", "a.b.c = 1",
+        "a = 0x1F", "a = 1_000", "a = 1e", "a BETWEEN 1 AND 2", "a IN b", "a = (1, 2)", "a IN ((1, 2))", "*",
+        "COUNT(*) = 1", "a || b = 'x'", "CASE WHEN a = 1 THEN 2 END = 2", "a IN (SELECT b FROM c)", "a = 1 -- b c",
+        "a /* b */ = 1", "DISTINCT a", "sys.p('a') = 1", "a = 1 LIMIT 1", "a = DATE '2020-01-01'", "a[0] = 1",
+        "a LIKE ANY ('b')", "a = '\ud800'", "SELECT 1", "a & 1 = 1", "~a = 1", "a = 1 XOR b = 2",
+    ],
+)  # fmt: skip
+def test_what_service_bus_does_not_have_is_refused(expression: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        SqlFilter(expression)
+    assert len(str(refused.value)) < 200
+    assert "\n" not in str(refused.value)
+    assert "sqlglot" not in str(refused.value)
+
+
+def test_the_place_of_a_mistake_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="column 7, near 'AND'"):
+        parse("a = 1 AND")
+
+
+def test_the_length_is_limited() -> None:
+    longest = "a = '" + "x" * (MOST_CHARACTERS - 6) + "'"
+    parse(longest)
+    with pytest.raises(ConfigurationError, match="1024 characters, this one has 1025"):
+        parse(longest + " ")
+
+
+@pytest.mark.parametrize("opened", ["(", "NOT ", "NOT(", "-", "-(", "p(", "a IN ("])
+def test_nesting_is_limited_and_never_overflows_the_stack(opened: str) -> None:
+    closed = ")" if "(" in opened else ""
+    levels = MOST_NESTED // (2 if opened in ("NOT(", "-(") else 1) - 1
+    parse(opened * levels + "a" + closed * levels)
+    with pytest.raises(ConfigurationError, match="nested deeper than 16"):
+        parse(opened * 100 + "a" + closed * 100)
+
+
+@pytest.mark.parametrize("joined", [" AND ", " OR ", "+", "-", "*", "="])
+def test_a_long_row_is_not_deep(joined: str) -> None:
+    part = "a=1" if joined.isalpha() or " " in joined else "1"
+    row = joined.join([part] * (900 // len(part + joined)))
+    if joined == "=":
+        with pytest.raises(ConfigurationError):
+            SqlFilter(row)
+    else:
+        assert not SqlFilter(row if part == "a=1" else f"{row} = 7").matches(RuleSubject(b""))
+
+
+@given(st.sampled_from([SqlFilter, SqlAction]), st.lists(st.sampled_from(WORDS), max_size=25))
+def test_nothing_but_our_own_errors_comes_of_nonsense(kind: type[SqlFilter | SqlAction], words: list[str]) -> None:
+    with contextlib.suppress(ConfigurationError, FilterError):
+        made = kind("SET " * (kind is SqlAction) + " ".join(words), {"p": 1})
+        carry_out = made.matches if isinstance(made, SqlFilter) else made.apply
+        carry_out(RuleSubject(b""))
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ConfigurationError):
+        assert parse(text).key
