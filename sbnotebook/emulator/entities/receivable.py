@@ -68,7 +68,7 @@ class Receivable:
         self.is_deleted = False
         self.sessions: Sessions | None = None
         self._registry = registry
-        self._owner: ReceivingEntity = owner or self  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+        self._owner: ReceivingEntity = self if owner is None else owner  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
         self._log = MessageLog(box, registry.residency)
         self._locks = Locks()
 
