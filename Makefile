@@ -36,8 +36,9 @@ format: ## Format and mend what ruff can mend by itself
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: ## Measure single sends against the plain SDK and against one batch
+bench: ## Measure sends against the plain SDK, and the emulator's CPU time for a message
 	$(BIN)/python -m benchmarks.sending
+	$(BIN)/python -m benchmarks.emulator_cpu
 
 docs: ## Build the documentation; a warning is an error
 	$(BIN)/sphinx-build -W -q docs docs/_build

@@ -40,6 +40,8 @@ VALUE: Final = 0x77
 FOOTER: Final = 0x78
 
 _REPEATABLE: Final = frozenset((DATA, SEQUENCE))
+_SMALL_DESCRIPTORS: Final = {bytes((0x00, 0x53, code)): code for code in range(HEADER, FOOTER + 1)}
+"""Everybody writes the descriptor as a small ulong; the eight-byte form is legal, too."""
 
 
 class Section(NamedTuple):
@@ -80,7 +82,9 @@ def split(payload: bytes) -> list[Section]:
     sections: list[Section] = []
     start, size, previous = 0, len(payload), 0
     while start < size:
-        code, value_start = _descriptor(payload, start)
+        code, value_start = _SMALL_DESCRIPTORS.get(payload[start : start + 3], 0), start + 3
+        if not code:
+            code, value_start = _descriptor(payload, start)
         if code == DELIVERY_ANNOTATIONS:
             pass  # azure-servicebus for Python writes them last, and Service Bus takes that
         elif code < previous or (code == previous and code not in _REPEATABLE):
@@ -110,14 +114,10 @@ def section_value(payload: bytes, section: Section) -> AmqpValue:
 
 
 def _descriptor(payload: bytes, start: int) -> tuple[int, int]:
-    # Everybody writes the descriptor as a small ulong; the eight-byte form is legal, too.
-    if payload[start : start + 2] == b"\x00\x53" and start + 2 < len(payload):
-        code, value_start = payload[start + 2], start + 3
-    elif payload[start] == 0x00:
-        descriptor, value_start = decode(payload, start + 1)
-        code = int(descriptor) if isinstance(descriptor, ULong) else 0
-    else:
+    if payload[start] != 0x00:
         raise AmqpDecodeError(f"No message section starts at byte {start}.")
+    descriptor, value_start = decode(payload, start + 1)
+    code = int(descriptor) if isinstance(descriptor, ULong) else 0
     if not HEADER <= code <= FOOTER:
         raise AmqpDecodeError(f"No message section starts at byte {start}.")
     return code, value_start

@@ -49,7 +49,9 @@ class Namespaces:
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         certificate: Any = authority.issue_cert(f"*{SUFFIX}")
         certificate.configure_cert(self._tls)
-        self._trusted = Path(tempfile.mkdtemp(prefix="conformance-")) / "authority.pem"
+        # Removed with this object, at the end of the process.
+        self._folder = tempfile.TemporaryDirectory(prefix="conformance-")
+        self._trusted = Path(self._folder.name, "authority.pem")
         authority.cert_pem.write_to_path(self._trusted)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="tls-fronts", daemon=True).start()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import json
+import math
+import re
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent / "stand_ins"))
 
 __all__ = ["Results", "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_pyfunc_call"]
 
+_FUNCTION: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_TEXT: Final = 300
 """Characters of a failure's message that are kept."""
 
@@ -65,10 +69,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what never talks to a namespace: those tests say nothing about the emulator."""
+    """Leave out what never talks to a namespace and so says nothing about the emulator; begin with the longest."""
     live = [item for item in items if _is_live(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in live])
-    items[:] = live
+    waits = {path: _waits(path) for path in {item.path for item in live}}
+    items[:] = sorted(live, key=lambda item: -waits[item.path].get(item.name.partition("[")[0], 0))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,9 +81,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a coroutine in a loop of its own."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    names = inspect.signature(pyfuncitem.obj).parameters
+    names = inspect.signature(pyfuncitem.obj).parameters.keys() & pyfuncitem.funcargs.keys()
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+def _waits(path: Path) -> dict[str, int]:
+    """About how long each test of a file waits (s), by the numbers in its calls of sleep and its waiting times."""
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, _FUNCTION)]
+    return {
+        function.name: sum(
+            math.prod(int(number) for number in re.findall(r"\d+", wait))
+            for wait in re.findall(r"(?:sleep\(|max_wait_time=)([\d* ]+)", ast.unparse(function))
+        )
+        for function in functions
+    }
 
 
 def _is_live(item: pytest.Item) -> bool:

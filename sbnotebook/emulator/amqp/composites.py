@@ -19,12 +19,14 @@ Source: AMQP 1.0 part 1, types, section 1.4.
 from __future__ import annotations
 
 import dataclasses
+import struct
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from sbnotebook.errors import ProtocolViolationError
-from sbnotebook.model.amqp import AmqpValue, Array, Described, Symbol, ULong, decode, encode
+from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
+from sbnotebook.model.amqp import AmqpValue, Array, Described, Symbol, UInt, ULong, decode, encode
 
 __all__ = ["Anything", "Fields", "Symbols", "composite", "decode_composite", "encode_composite"]
 
@@ -46,13 +48,32 @@ class _Field(NamedTuple):
     mandatory: bool
     read: Callable[[Any], Any]
     write: Callable[[Any], bytes]
+    constants: Mapping[int, Any]
+    decode: Callable[[bytes, int], tuple[Any, int]]
+
+
+class _Shape(NamedTuple):
+    """What follows the first four bytes of a composite: its descriptor, and a list with short or long sizes."""
+
+    cls: type[Any]
+    fields: tuple[_Field, ...]
+    mandatory: frozenset[str]
+    sizes: struct.Struct
 
 
 _T = TypeVar("_T")
 _NULL: Final = b"\x40"
+_UINT32: Final = struct.Struct(">I")
+_SHORT_SIZES, _LONG_SIZES = struct.Struct(">BB"), struct.Struct(">II")
+_NO_CONSTANT: Final = object()
+_CONSTANTS: Final[dict[type, dict[int, Any]]] = {UInt: {0x43: 0}, bool: {0x41: True, 0x42: False}}
+"""Values that are nothing but their constructor byte, by the wire type of the field."""
 _CODES: Final[dict[type[Any], int]] = {}
 _CLASSES: Final[dict[int, type[Any]]] = {}
 _FIELDS: Final[dict[type[Any], tuple[_Field, ...]]] = {}
+_SHAPES: Final[dict[bytes, _Shape]] = {}
+_WITHOUT_FIELDS: Final[dict[bytes, Any]] = {}
+"""Composites that are always the same, by their bytes."""
 
 
 def composite(code: int) -> Callable[[type[_T]], type[_T]]:
@@ -61,13 +82,24 @@ def composite(code: int) -> Callable[[type[_T]], type[_T]]:
     def register(cls: type[_T]) -> type[_T]:
         hints = typing.get_type_hints(cls, include_extras=True)
         _CODES[cls], _CLASSES[code] = code, cls
-        _FIELDS[cls] = tuple(
-            _Field(each.name, _is_mandatory(each), *_reader_and_writer(hints[each.name].__metadata__))
-            for each in dataclasses.fields(cast("Any", cls))
+        _FIELDS[cls] = fields = tuple(
+            _field(each, hints[each.name].__metadata__) for each in dataclasses.fields(cast("Any", cls))
         )
+        mandatory = frozenset(each.name for each in fields if each.mandatory)
+        for constructor, sizes in ((0xC0, _SHORT_SIZES), (0xD0, _LONG_SIZES)):
+            _SHAPES[bytes((0x00, 0x53, code, constructor))] = _Shape(cls, fields, mandatory, sizes)
+        if not fields:
+            _WITHOUT_FIELDS[bytes((0x00, 0x53, code, 0x45))] = cls()
         return cls
 
     return register
+
+
+def _field(field: dataclasses.Field[Any], kinds: tuple[type, ...]) -> _Field:
+    read, write = _reader_and_writer(kinds)
+    constants = {_NULL[0]: None} | _CONSTANTS.get(kinds[0], {})
+    decoder = _QUICK_DECODERS.get(kinds[0], _decode_composite_field if kinds[0] in _CODES else _decode_field)
+    return _Field(field.name, _is_mandatory(field), read, write, constants, partial(decoder, read))
 
 
 def _is_mandatory(field: dataclasses.Field[Any]) -> bool:
@@ -83,7 +115,7 @@ def _reader_and_writer(kinds: tuple[type, ...]) -> tuple[Callable[[Any], Any], C
 
 def _composite_reader(classes: tuple[type, ...]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
-        found = _from_described(value)
+        found = value if type(value) in _CODES else _from_described(value)
         if not isinstance(found, classes):
             raise TypeError
         return found
@@ -130,6 +162,45 @@ _SPECIAL: Final[dict[type, tuple[Callable[[Any], Any], Callable[[Any], bytes]]]]
 }
 
 
+def _decode_field(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
+    value, end = decode(data, at)
+    return read(value), end
+
+
+def _decode_composite_field(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
+    known = _WITHOUT_FIELDS.get(data[at : at + 4])
+    return _decode_field(read, data, at) if known is None else (read(known), at + 4)
+
+
+def _decode_uint(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
+    code = data[at]
+    if code == 0x52:
+        return data[at + 1], at + 2
+    if code == 0x70:
+        return _UINT32.unpack_from(data, at + 1)[0], at + 5
+    return _decode_field(read, data, at)
+
+
+def _decode_boolean(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
+    if data[at] == 0x56 and data[at + 1] < 2:
+        return data[at + 1] == 1, at + 2
+    return _decode_field(read, data, at)
+
+
+def _decode_binary(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
+    if data[at] != 0xA0:
+        return _decode_field(read, data, at)
+    end = at + 2 + data[at + 1]
+    return data[at + 2 : end], end
+
+
+_QUICK_DECODERS: Final[dict[type, Callable[[Callable[[Any], Any], bytes, int], tuple[Any, int]]]] = {
+    UInt: _decode_uint,
+    bool: _decode_boolean,
+    bytes: _decode_binary,
+}
+
+
 def encode_composite(value: Any) -> bytes:
     """Encode a composite with its descriptor; nulls at its end are left out.
 
@@ -158,8 +229,39 @@ def decode_composite(data: bytes, offset: int = 0) -> tuple[Any, int]:
         AmqpDecodeError: the bytes are not AMQP data.
         ProtocolViolationError: they are no known composite, or a field is missing or of a wrong type.
     """
+    quick = _decode_quickly(data, offset)
+    if quick is not None:
+        return quick
     value, end = decode(data, offset)
     return _from_described(value), end
+
+
+def _decode_quickly(data: bytes, offset: int) -> tuple[Any, int] | None:
+    """Decode a composite that is as nearly everybody writes it; None if it is not, and for whatever is wrong.
+
+    There is one with every message that is sent, received or settled: this takes a fourth of the time
+    that it takes to decode the bytes as a value and to check that afterwards.
+    """
+    shape = _SHAPES.get(data[offset : offset + 4])
+    if shape is None:
+        return None
+    given: dict[str, Any] = {}
+    try:
+        size, count = shape.sizes.unpack_from(data, offset + 4)
+        at = offset + 4 + shape.sizes.size
+        end = at + size - shape.sizes.size // 2
+        for field in shape.fields[:count]:
+            value = field.constants.get(data[at], _NO_CONSTANT)
+            if value is _NO_CONSTANT:
+                value, at = field.decode(data, at)
+            else:
+                at += 1
+            if value is not None:
+                given[field.name] = value
+    except (AmqpDecodeError, ProtocolViolationError, IndexError, TypeError, struct.error):
+        return None
+    is_whole = at == end <= len(data) and count <= len(shape.fields)
+    return (shape.cls(**given), end) if is_whole and shape.mandatory <= given.keys() else None
 
 
 def _from_described(value: AmqpValue) -> Any:

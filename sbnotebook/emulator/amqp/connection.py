@@ -32,7 +32,18 @@ from sbnotebook.emulator.amqp.frames import (
     FrameWriter,
 )
 from sbnotebook.emulator.amqp.outcomes import Error
-from sbnotebook.emulator.amqp.performatives import Begin, Close, End, Open, Performative
+from sbnotebook.emulator.amqp.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    Performative,
+    Transfer,
+)
 from sbnotebook.emulator.amqp.session import Session
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
@@ -41,6 +52,7 @@ __all__ = ["Connection"]
 _AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 _SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 _CHANNEL_MAX: Final = 4095
+_OF_A_SESSION: Final = (Transfer, Disposition, Flow, Attach, Detach)
 
 
 class _State(Enum):
@@ -180,22 +192,29 @@ class Connection:
 
     def _receive_performative(self, frame: Frame) -> None:
         performative, end = decode_composite(frame.body)
-        if self._state is _State.OPEN:
+        session = self._sessions.get(frame.channel)
+        if session is not None and isinstance(performative, _OF_A_SESSION):
+            session.receive(performative, frame.body[end:])
+        elif self._state is _State.OPEN:
             self._receive_open(performative)
-        elif isinstance(performative, Begin):
-            self._receive_begin(frame.channel, performative)
-        elif isinstance(performative, End):
-            self._receive_end(frame.channel)
-        elif isinstance(performative, Close):
-            self._write(Close())
-            self._end(performative.error)
-        elif isinstance(performative, Open):
-            raise ProtocolViolationError("The connection is open already.", "amqp:not-allowed")
-        elif frame.channel in self._sessions:
-            self._sessions[frame.channel].receive(performative, frame.body[end:])
-        elif not isinstance(performative, Performative):
-            raise ProtocolViolationError(f"{type(performative).__name__} is not a performative.")
-        # Else it is for a session that has ended: the peer may not have known.
+        else:
+            self._receive_of_connection(frame.channel, performative)
+
+    def _receive_of_connection(self, channel: int, performative: object) -> None:
+        match performative:
+            case Begin():
+                self._receive_begin(channel, performative)
+            case End():
+                self._receive_end(channel)
+            case Close():
+                self._write(Close())
+                self._end(performative.error)
+            case Open():
+                raise ProtocolViolationError("The connection is open already.", "amqp:not-allowed")
+            case Attach() | Flow() | Transfer() | Disposition() | Detach():
+                pass  # For a session that has ended: the peer may not have known.
+            case _:
+                raise ProtocolViolationError(f"{type(performative).__name__} is not a performative.")
 
     def _receive_open(self, performative: Performative) -> None:
         if not isinstance(performative, Open):

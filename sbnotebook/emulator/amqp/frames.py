@@ -78,9 +78,12 @@ class FrameReader:
         Raises:
             ProtocolViolationError: the frame is larger than allowed, or its header makes no sense.
         """
-        if not self._has(HEADER_SIZE):
-            return None
-        size, words, kind, channel = _HEADER.unpack_from(self._buffer, self._offset)
+        start = self._offset
+        if len(self._buffer) - start < HEADER_SIZE:
+            if not self._has(HEADER_SIZE):
+                return None
+            start = self._offset
+        size, words, kind, channel = _HEADER.unpack_from(self._buffer, start)
         if size > self._max_frame_size:
             raise ProtocolViolationError(f"A frame of {size} bytes is larger than {self._max_frame_size} bytes.")
         if not HEADER_SIZE <= 4 * words <= size:
@@ -88,8 +91,8 @@ class FrameReader:
         if not self._has(size):
             return None
         start = self._offset
-        self._offset = start + size
-        return Frame(kind, channel, self._buffer[start + 4 * words : self._offset])
+        end = self._offset = start + size
+        return Frame(kind, channel, self._buffer[start + 4 * words : end])
 
     def _has(self, size: int) -> bool:
         left = len(self._buffer) - self._offset

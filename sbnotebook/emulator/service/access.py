@@ -99,7 +99,8 @@ class NamespaceAccess:
 
     Args:
         registry: the entities, of which some have keys of their own.
-        clock: time, by which tokens expire.
+        clock: time, by which tokens expire; that of the start, also while the entities go by another one.
+            Clients make their tokens by the machine's time, and would not notice that theirs has jumped.
 
     Attributes:
         rules: the keys that are good for the whole namespace.
@@ -163,7 +164,7 @@ class ConnectionAccess:
     """What the tokens of one connection allow it.
 
     Args:
-        namespace: the keys that tokens are checked with.
+        namespace: the keys that tokens are checked with, and the clock by which they expire.
         on_expired: called when a token has expired, for the links that it allowed.
     """
 

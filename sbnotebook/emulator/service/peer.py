@@ -34,6 +34,8 @@ _NOBODY: Final = LinkHandler(None)
 """Handles the events of a link that was refused or detached while they were under way."""
 _OPEN_TIMEOUT: Final = 30.0
 """Seconds that a client has to open its connection."""
+_IDLE_TIMEOUT: Final = 240.0
+"""Seconds within which a client has to say something; Azure's. Who is silent for twice as long is gone (section 2.4.5)."""
 _SHORTEST_BEAT: Final = 0.05
 """Seconds between two signs of life, whatever the client asks for."""
 _MAX_UNSENT: Final = 67_108_864
@@ -49,27 +51,37 @@ class AmqpPeer(asyncio.Protocol):
     Args:
         broker: the namespace.
         open_timeout: seconds after which a client that has not opened its connection is dropped.
+        idle_timeout: seconds within which a client is asked to say something; after twice as many
+            its connection is closed.
     """
 
-    def __init__(self, broker: Broker, *, open_timeout: float = _OPEN_TIMEOUT) -> None:
+    def __init__(
+        self, broker: Broker, *, open_timeout: float = _OPEN_TIMEOUT, idle_timeout: float = _IDLE_TIMEOUT
+    ) -> None:
         self.broker = broker
         self.access = ConnectionAccess(broker.access, self._detach_unauthorized)
         self.is_writable = True
         self.handlers: dict[Link, LinkHandler] = {}
-        self._connection = Connection()
+        self._connection = Connection(idle_timeout_ms=round(1000 * idle_timeout))
         self._transport: asyncio.Transport | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._open_timeout = open_timeout
         self._open_deadline: asyncio.TimerHandle | None = None
+        self._idle_timeout = idle_timeout
+        self._idle_check: asyncio.TimerHandle | None = None
+        self._was_heard = True
+        self._silent_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self.broker.peers.add(self)
         self._open_deadline = asyncio.get_running_loop().call_later(self._open_timeout, self._expect_open)
+        self._check_idle()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come in."""
+        self._was_heard = True
         self.broker.moment()
         self._connection.receive_data(data)
         self._handle_events()
@@ -84,7 +96,7 @@ class AmqpPeer(asyncio.Protocol):
         self.access.close()
         self._connection.receive_eof()
         self._handle_events()
-        for timer in (self._heartbeat, self._open_deadline):
+        for timer in (self._heartbeat, self._open_deadline, self._idle_check):
             if timer is not None:
                 timer.cancel()
 
@@ -156,20 +168,36 @@ class AmqpPeer(asyncio.Protocol):
         self.broker.touch(self)
         self._heartbeat = asyncio.get_running_loop().call_later(max(idle / 2000, _SHORTEST_BEAT), self._beat)
 
+    def _check_idle(self) -> None:
+        # Twice in the idle time-out instead of one timer for each read; who is not let speak is not silent.
+        loop = asyncio.get_running_loop()
+        if self._was_heard or not self.is_writable:
+            self._was_heard = False
+            self._silent_since = loop.time()
+        elif loop.time() - self._silent_since > 2 * self._idle_timeout:
+            milliseconds = round(1000 * self._idle_timeout)
+            text = f"The connection was inactive for more than the allowed {milliseconds} milliseconds and is closed."
+            self._connection.close(Error("amqp:connection:forced", text))
+            self._handle_events()
+            self.flush()
+            return
+        self._idle_check = loop.call_later(self._idle_timeout / 2, self._check_idle)
+
     def _expect_open(self) -> None:
         if not self._connection.is_open:
             self.drop(f"the client did not open it in {self._open_timeout:g} seconds.")
 
     def _handle_events(self) -> None:
-        for event in self._connection.events_received():
-            try:
-                self._handle(event)
-            except Exception:
-                _LOGGER.exception("An event was not handled: %s", type(event).__name__)
-                _apologise(event)
-            if self._connection.unsent_bytes > _MAX_UNSENT:
-                self.drop("the client asked for too much at once.")
-                return
+        while events := self._connection.events_received():
+            for event in events:
+                try:
+                    self._handle(event)
+                except Exception:
+                    _LOGGER.exception("An event was not handled: %s", type(event).__name__)
+                    _apologise(event)
+                if self._connection.unsent_bytes > _MAX_UNSENT:
+                    self.drop("the client asked for too much at once.")
+                    return
 
     def _handle(self, event: Event) -> None:
         match event:

@@ -76,7 +76,14 @@ def skip(data: bytes, offset: int = 0) -> int:
         code = data[offset]
         if code == 0x00:
             return skip(data, skip(data, offset + 1))
-        end = _end_of(data, offset + 1, code)
+        fixed, size_width = _WIDTHS[code >> 4]
+        end = offset + 1 + fixed
+        if size_width == 1:
+            end += data[offset + 1]
+        elif size_width == 4:
+            end += _UINT32.unpack_from(data, offset + 1)[0]
+    except KeyError:
+        raise AmqpDecodeError(f"There is no AMQP type 0x{data[offset]:02x}.") from None
     except (IndexError, struct.error, RecursionError):
         raise AmqpDecodeError(f"The AMQP value at byte {offset} is cut short.") from None
     if end > len(data):
@@ -84,19 +91,11 @@ def skip(data: bytes, offset: int = 0) -> int:
     return end
 
 
-def _end_of(data: bytes, start: int, code: int) -> int:
-    # The high digit of a constructor gives the width of what follows it (section 1.2).
-    kind = code >> 4
-    if kind in _FIXED_WIDTHS:
-        return start + _FIXED_WIDTHS[kind]
-    if kind in (0xA, 0xC, 0xE):
-        return start + 1 + data[start]
-    if kind in (0xB, 0xD, 0xF):
-        return start + 4 + _UINT32.unpack_from(data, start)[0]
-    raise AmqpDecodeError(f"There is no AMQP type 0x{code:02x}.")
-
-
-_FIXED_WIDTHS: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+_WIDTHS: Final = {
+    0x4: (0, 0), 0x5: (1, 0), 0x6: (2, 0), 0x7: (4, 0), 0x8: (8, 0), 0x9: (16, 0),
+    0xA: (1, 1), 0xC: (1, 1), 0xE: (1, 1), 0xB: (4, 4), 0xD: (4, 4), 0xF: (4, 4),
+}  # fmt: skip
+"""By the high digit of a constructor: bytes that always follow it, and how many of them tell of more (section 1.2)."""
 _UINT32: Final = struct.Struct(">I")
 _PAIR32: Final = struct.Struct(">II")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
@@ -71,17 +72,41 @@ def _decimal(code: int, size: int) -> Callable[[bytes], bytes]:
     return write
 
 
-def _integer(
-    small: Callable[[Any], bytes], wide: Callable[[Any], bytes], low: int, high: int
-) -> Callable[[Any], bytes]:
-    return lambda value: small(value) if low <= value <= high else wide(value)
+def _unsigned(zero: int, small: int, wide: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    short: list[bytes] = [bytes((zero,)), *(bytes((small, value)) for value in range(1, 256))]
+
+    def write(value: int) -> bytes:
+        return short[value] if 0 <= value < 256 else wide(value)
+
+    return write
+
+
+def _signed(small: int, wide: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    short: list[bytes] = [bytes((small, value & 0xFF)) for value in (*range(128), *range(-128, 0))]
+
+    def write(value: int) -> bytes:
+        return short[value] if -128 <= value < 128 else wide(value)
+
+    return write
 
 
 def _variable(small: int, wide: int) -> Callable[[bytes], bytes]:
+    heads = [bytes((small, size)) for size in range(256)]
+
     def write(raw: bytes) -> bytes:
-        if len(raw) < 256:
-            return bytes((small, len(raw))) + raw
-        return bytes((wide,)) + _UINT32.pack(len(raw)) + raw
+        size = len(raw)
+        return heads[size] + raw if size < 256 else bytes((wide,)) + _UINT32.pack(size) + raw
+
+    return write
+
+
+def _text(small: int, wide: int) -> Callable[[str], bytes]:
+    heads = [bytes((small, size)) for size in range(256)]
+
+    def write(text: str) -> bytes:
+        raw = text.encode()
+        size = len(raw)
+        return heads[size] + raw if size < 256 else bytes((wide,)) + _UINT32.pack(size) + raw
 
     return write
 
@@ -99,7 +124,7 @@ def _encode_list(value: list[Any]) -> bytes:
 
 
 def _encode_map(value: dict[Any, Any]) -> bytes:
-    content = b"".join(encode(key) + encode(item) for key, item in value.items())
+    content = b"".join(map(encode, chain.from_iterable(value.items())))
     return _compound(0xC1, 0xD1, 2 * len(value), content)
 
 
@@ -124,9 +149,6 @@ def _wide_array(value: Array) -> bytes:
     return b"\xf0" + _PAIR32.pack(len(content) + 4, len(value)) + content
 
 
-_binary = _variable(0xA0, 0xB0)
-_string = _variable(0xA1, 0xB1)
-_symbol = _variable(0xA3, 0xB3)
 _wide = {name: _pack(code, layout) for name, code, layout in (
     ("uint", 0x70, "I"), ("ulong", 0x80, "Q"), ("int", 0x71, "i"), ("long", 0x81, "q"),
 )}  # fmt: skip
@@ -138,10 +160,10 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Byte: _pack(0x51, "b"),
     UShort: _pack(0x60, "H"),
     Short: _pack(0x61, "h"),
-    UInt: lambda value: b"\x43" if value == 0 else _small_uint(value),
-    ULong: lambda value: b"\x44" if value == 0 else _small_ulong(value),
-    Int: _integer(_pack(0x54, "b"), _wide["int"], -128, 127),
-    Long: _integer(_pack(0x55, "b"), _wide["long"], -128, 127),
+    UInt: _unsigned(0x43, 0x52, _wide["uint"]),
+    ULong: _unsigned(0x44, 0x53, _wide["ulong"]),
+    Int: _signed(0x54, _wide["int"]),
+    Long: _signed(0x55, _wide["long"]),
     Float: _pack(0x72, "f"),
     float: _pack(0x82, "d"),
     Char: lambda value: _pack(0x73, "I")(ord(value)),
@@ -150,16 +172,14 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Decimal32: _decimal(0x74, 4),
     Decimal64: _decimal(0x84, 8),
     Decimal128: _decimal(0x94, 16),
-    bytes: _binary,
-    str: lambda value: _string(value.encode()),
-    Symbol: lambda value: _symbol(value.encode()),
+    bytes: _variable(0xA0, 0xB0),
+    str: _text(0xA1, 0xB1),
+    Symbol: _text(0xA3, 0xB3),
     list: _encode_list,
     dict: _encode_map,
     Array: _encode_array,
     Described: lambda value: b"\x00" + encode(value.descriptor) + encode(value.value),
 }
-_small_uint = _integer(_pack(0x52, "B"), _wide["uint"], 0, 255)
-_small_ulong = _integer(_pack(0x53, "B"), _wide["ulong"], 0, 255)
 
 
 def _wide_bytes(code: int, convert: Callable[[Any], bytes]) -> Callable[[Any], bytes]:

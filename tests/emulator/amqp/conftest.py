@@ -51,12 +51,12 @@ class Peer:
 
     def read(self) -> list[tuple[Any, bytes]]:
         """The performatives, with their payloads, that the server sent since the last call."""
+        return [split_body(body) for body in self.read_bodies()]
+
+    def read_bodies(self) -> list[bytes]:
+        """The bodies of the frames that the server sent since the last call."""
         self._reader.receive(self.connection.data_to_send())
-        found: list[tuple[Any, bytes]] = []
-        while (each := self._reader.next_frame()) is not None:
-            performative, end = decode_composite(each.body)
-            found.append((performative, each.body[end:]))
-        return found
+        return [each.body for each in iter(self._reader.next_frame, None)]
 
     def answers(self) -> list[Any]:
         return [performative for performative, _ in self.read()]
@@ -114,6 +114,12 @@ class Peer:
             "message_format": 0,
         } | fields
         return self.write(Transfer(**given), payload)
+
+
+def split_body(body: bytes) -> tuple[Any, bytes]:
+    """The performative of a frame, and its payload."""
+    performative, end = decode_composite(body)
+    return performative, body[end:]
 
 
 def frame(performative: Performative, payload: bytes = b"", *, channel: int = 1) -> bytes:

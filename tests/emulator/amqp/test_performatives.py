@@ -35,6 +35,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Open,
     Transfer,
     encode_settlement,
+    encode_transfer,
 )
 from sbnotebook.emulator.amqp.termini import Coordinator, Source, Target
 
@@ -283,6 +284,27 @@ def test_the_quick_way_to_settle_says_the_same(role: bool, delivery_id: int, out
     data = encode_settlement(role, delivery_id, outcome)
     expected = Disposition(role=role, first=delivery_id, last=delivery_id, settled=True, state=outcome)
     assert decode_composite(data) == (expected, len(data))
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    st.binary(min_size=1, max_size=32),
+    st.integers(0, 2**32 - 1),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_quick_way_to_transfer_says_the_same(
+    handle: int, delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool
+) -> None:
+    data = encode_transfer(handle, delivery_id, tag, message_format, settled=settled, more=more)
+    numbers: dict[str, Any] = {
+        "handle": handle,
+        "delivery_id": delivery_id,
+        "delivery_tag": tag,
+        "message_format": message_format,
+    }
+    assert decode_composite(data) == (Transfer(**numbers, settled=settled, more=more), len(data))
 
 
 def test_every_performative_is_public() -> None:

@@ -161,6 +161,16 @@ def test_an_expired_token_is_refused_by_the_clock_of_the_emulator(
         send(text)
 
 
+def test_a_clock_for_the_entities_alone_expires_no_token(emulator: RunningEmulator) -> None:
+    another = ManualClock()
+    emulator.use_clock(another)
+    with client_of(emulator.connection_string) as client, client.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage("before"))
+        another.advance(86_400)
+        sender.send_messages(ServiceBusMessage("after"))
+    assert receive(emulator.connection_string) == ["before", "after"]
+
+
 def test_a_missing_entity_is_told_to_who_has_the_claim(emulator: RunningEmulator) -> None:
     with pytest.raises(MessagingEntityNotFoundError):
         send(emulator.connection_string, "nobody")
@@ -316,8 +326,7 @@ async def test_a_newer_token_keeps_links_and_the_last_one_lets_them_go() -> None
 
 @pytest.mark.anyio
 async def test_a_connection_holds_so_many_tokens_and_no_more() -> None:
-    clock = ManualClock(0)
-    access = ConnectionAccess(NamespaceAccess(Registry(), clock), lambda: None)
+    access = ConnectionAccess(NamespaceAccess(Registry(), ManualClock(0)), lambda: None)
     for number in range(1001):
         access.put_token(token(f"q{number}", end=10))
     access.require("q1", SEND)

@@ -12,8 +12,7 @@ from tests.emulator.service.conftest import token
 
 
 def answer(body: AmqpValue, operation: str = "put-token", name: AmqpValue = None) -> Reply:
-    clock = ManualClock()
-    access = ConnectionAccess(NamespaceAccess(Registry(), clock), clock, lambda: None)
+    access = ConnectionAccess(NamespaceAccess(Registry(), ManualClock()), lambda: None)
     try:
         return CbsNode("$cbs", access).answer(Request(operation, body, application_properties={"name": name}))
     finally:

@@ -321,7 +321,7 @@ _NOTHING: Final = RuleSubject(b"")
 
 
 def _chain(node: exp.Expr, parameters: Parameters) -> Calculation:
-    """A row of operators of one rank, from left to right; a loop, because the tree is as deep as the row is long."""
+    """A row of operators from left to right: a loop, because the tree is as deep as the row is long."""
     steps: list[tuple[str, Calculation]] = []
     while type(node) in _SYMBOLS:
         steps.append((_SYMBOLS[type(node)], calculation(node.args["expression"], parameters)))

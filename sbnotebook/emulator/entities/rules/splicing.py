@@ -12,7 +12,7 @@ from typing import Final
 
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import decode, encode, skip
-from sbnotebook.model.sections import DELIVERY_ANNOTATIONS, Section, split
+from sbnotebook.model.sections import Section, split
 
 __all__ = ["spliced_list", "spliced_map"]
 
@@ -76,7 +76,7 @@ def _section(payload: bytes, code: int) -> Section:
     for section in sections:
         if section.code == code:
             return section
-    later = (section.start for section in sections if section.code > code and section.code != DELIVERY_ANNOTATIONS)
+    later = (section.start for section in sections if section.code > code)
     start = next(later, len(payload))
     return Section(code, start, start, start)
 

@@ -10,9 +10,9 @@ import functools
 import inspect
 import secrets
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Final
 
-from azure.core.credentials import AzureNamedKeyCredential
 from namespaces import KEY, KEY_NAME, SUFFIX, here
 
 __all__ = [
@@ -169,10 +169,12 @@ class CachedResourceGroupPreparer(AzureMgmtPreparer):
 RandomNameResourceGroupPreparer = CachedResourceGroupPreparer
 
 
-def get_credential(*, is_async: bool = False) -> AzureNamedKeyCredential:
+def get_credential(*, is_async: bool = False) -> Any:
     """The credential of the namespace: its key, since there is no Entra ID here to give tokens."""
-    del is_async
-    return AzureNamedKeyCredential(KEY_NAME, KEY)
+    handler = import_module(
+        "azure.servicebus.aio._base_handler_async" if is_async else "azure.servicebus._base_handler"
+    )
+    return handler.ServiceBusSharedKeyCredential(KEY_NAME, KEY)
 
 
 def recorded_by_proxy(test: _Test) -> _Test:

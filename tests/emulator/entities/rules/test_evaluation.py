@@ -85,7 +85,7 @@ PROPERTIES: dict[str, AmqpValue] = {
         ("color = 'Red'", F), ("color <> 'red'", F), ("color != 'blue'", T), ("color < 'reed'", T),
         ("size > 4", T), ("size >= 5 and size <= 5", T), ("size < 5.5", T), ("size = 5.0", T), ("size = '5'", U),
         ("NOT size = '5'", U), ("price * 2 = size", T), ("size / 2 = 2", T), ("size % 2 = 1", T), ("-size = -5", T),
-        ("size - 1 - 1 = 3", T), ("2 + 3 * size = 17", T), ("(2 + 3) * size = 25", T), ("8 / 2 / 2 = 2", T),
+        ("size - 1 - 1 = 3", T), ("2 + 3 * size = 17", T), ("(2 + 3) * size = 25", T), ("7 / 2 * 2 = 6", T),
         ("size - -1 = 6", T), ("+size = 5", T), ("paid = TRUE", T), ("paid = false", F), ("paid > FALSE", U),
         ("[two words] = 'x'", T), ('"Two Words" = \'x\'', T), ("size = @n", T), ("size = @N", T),
         ("when = @moment", T), ("when - @moment = @zero", T), ("id = @id", T), ("color = @missing_value", U),

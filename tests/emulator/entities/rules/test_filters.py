@@ -32,7 +32,7 @@ def test_true_takes_all_and_false_none(subject: MakeSubject) -> None:
 def test_unknown_is_no_match(subject: MakeSubject) -> None:
     message = subject({"color": "red"})
     assert SqlFilter("color = 'red'").matches(message)
-    assert not SqlFilter("size = 1").matches(message)
+    assert SqlFilter("size = 1").matches(message) is False
     assert not SqlFilter("NOT size = 1").matches(message)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sbnotebook.emulator.entities.rules import FilterError
@@ -25,8 +25,10 @@ def reference(pattern: str, text: str, escape: str | None) -> bool:
     return bool(text) and first in ("_", text[0]) and reference(rest, text[1:], escape)
 
 
+@settings(max_examples=500)
 @given(st.text("ab%_|", max_size=7), st.text("ab%_|", max_size=7), st.sampled_from([None, ESCAPE]))
 @example("%a%b%", "aabb", None)
+@example("_a", "aa", None)
 @example("a|%", "a%", ESCAPE)
 @example("a|", "a|", ESCAPE)
 @example("%", "", None)

@@ -76,11 +76,13 @@ def test_a_new_section_stands_in_its_order(encode_message: Encode, code: int) ->
     assert section(after, code) == (["x"] if in_list else {"x": "x"})
 
 
-def test_delivery_annotations_at_the_end_do_not_draw_a_section_to_them(encode_message: Encode) -> None:
-    last = encode(Described(ULong(DELIVERY_ANNOTATIONS), {Symbol("d"): 1}))
-    after = spliced_list(encode_message() + last, HEADER, 0, encode(True))
-    assert next(each.code for each in split(after)) == HEADER
-    assert after.endswith(last)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_new_header_stands_first_wherever_the_delivery_annotations_are(encode_message: Encode, first: bool) -> None:
+    annotations = encode(Described(ULong(DELIVERY_ANNOTATIONS), {Symbol("d"): 1}))
+    before = annotations + encode_message() if first else encode_message() + annotations
+    after = spliced_list(before, HEADER, 0, encode(True))
+    assert after.endswith(before)
+    assert split(after)[0].code == HEADER
 
 
 @pytest.mark.parametrize("value", ["text", UInt(5)])

@@ -1,0 +1,316 @@
+"""CPU time that the emulator spends on a message of 1 kB, and what keeping messages on disk costs.
+
+The emulator runs in a process of its own, and a client that only shovels prepared bytes drives it from this one: the
+SDK's own CPU time would hide the emulator's. Every number is the emulator's process time over the messages of one
+phase, the median of the rounds; the ratio of the throughputs is of the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import multiprocessing
+import socket
+import struct
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from urllib.parse import quote_plus
+
+from rich.console import Console
+from rich.table import Table
+
+from sbnotebook.emulator.amqp import Accepted, Source, Target
+from sbnotebook.emulator.amqp.composites import encode_composite
+from sbnotebook.emulator.amqp.frames import FrameWriter
+from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Disposition, Flow, Open, Transfer
+from sbnotebook.emulator.server import EmulatorServer
+from sbnotebook.model.amqp import AmqpValue, Int, Long, encode
+
+COUNT = 20_000
+ROUNDS = 3
+IN_FLIGHT = 100
+MESSAGE = b"\x00\x53\x73" + encode(["id", None, "bench"]) + b"\x00\x53\x75" + encode(b"x" * 1000)
+BATCH = (b"\x00\x53\x75" + encode(MESSAGE)) * 100
+BATCH_FORMAT = 0x80013700
+FLOW, TRANSFER, DISPOSITION = 0x13, 0x14, 0x15
+QUEUE = "bench"
+WINDOW = 2**31 - 1
+
+
+class Cost(NamedTuple):
+    """What a phase has cost for one message: microseconds of the emulator's CPU, and of the clock."""
+
+    cpu: float
+    elapsed: float
+
+
+class Emulator(NamedTuple):
+    """A running emulator: how to reach it, and the pipe that answers with its CPU time in seconds."""
+
+    connection_string: str
+    pipe: Any
+
+    def cpu_time(self) -> float:
+        """Seconds of CPU time that its process has used."""
+        self.pipe.send(None)
+        return self.pipe.recv()
+
+
+def main() -> None:
+    """Measure and print."""
+    with emulator(None) as running:
+        in_memory = measure(running)
+    with TemporaryDirectory() as directory, emulator(Path(directory)) as running:
+        durable = measure(running)
+    show(in_memory, durable)
+
+
+@contextmanager
+def emulator(data_dir: Path | None) -> Generator[Emulator]:
+    """An emulator in its own process."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, data_dir), daemon=True)
+    process.start()
+    try:
+        yield Emulator(ours.recv(), ours)
+    finally:
+        process.terminate()
+        process.join()
+
+
+def serve(pipe: Any, data_dir: Path | None) -> None:
+    """What the emulator's process does."""
+
+    async def run() -> None:
+        async with EmulatorServer(queues=[QUEUE], data_dir=data_dir) as server:
+            pipe.send(server.connection_string)
+            while True:
+                await asyncio.to_thread(pipe.recv)
+                pipe.send(time.process_time())
+
+    asyncio.run(run())
+
+
+class Client:
+    """Prepared bytes out, frames counted by their sizes in."""
+
+    def __init__(self, connection_string: str) -> None:
+        parts = dict(part.split("=", 1) for part in connection_string.strip(";").split(";"))
+        host, port = parts["Endpoint"].removeprefix("sb://").rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = b""
+        self._socket.sendall(b"AMQP\x00\x01\x00\x00")
+        self.send(Open(container_id="bench"), Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW))
+        self._socket.recv(8, socket.MSG_WAITALL)  # the protocol header
+        self._next_handle = 0
+        self._authorize(f"sb://{host}:{port}/{QUEUE}", parts["SharedAccessKeyName"], parts["SharedAccessKey"])
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def sender(self, address: str) -> int:
+        """Attach a link to send on, and wait for credit; its handle."""
+        handle = self._attach(SENDER, Source("bench"), Target(address))
+        self.read(1, FLOW)
+        return handle
+
+    def receiver(self, address: str, target: str = "bench") -> int:
+        """Attach a link to receive on; its handle."""
+        return self._attach(RECEIVER, Source(address), Target(target))
+
+    def send(self, *performatives: Any, payload: bytes = b"") -> None:
+        """Send performatives; the payload goes with the last one."""
+        *others, last = performatives
+        self.write(b"".join([frame(each) for each in others]) + frame(last, payload))
+
+    def write(self, data: bytes) -> None:
+        """Send bytes that were prepared."""
+        self._socket.sendall(data)
+
+    def flow(self, handle: int, credit: int, delivery_count: int = 0) -> None:
+        """Grant credit."""
+        link: dict[str, Any] = {"handle": handle, "delivery_count": delivery_count, "link_credit": credit}
+        session: dict[str, Any] = {"next_incoming_id": delivery_count, "incoming_window": WINDOW, "next_outgoing_id": 0}
+        self.send(Flow(**session, **link, outgoing_window=WINDOW))
+
+    def read(self, count: int, code: int, found: Callable[[bytes, int], None] | None = None) -> None:
+        """Wait for frames of a performative; each one is told to ``found``, with the offset of its body."""
+        while count:
+            data, at = self._buffer, 0
+            while count and len(data) - at >= 4:
+                size = int.from_bytes(data[at : at + 4])
+                if len(data) - at < size:
+                    break
+                if size > 8 and data[at + 10] == code:
+                    count -= 1
+                    if found is not None:
+                        found(data, at + 8)
+                at += size
+            self._buffer = data[at:]
+            if count:
+                more = self._socket.recv(1 << 18)
+                if not more:
+                    raise ConnectionError(f"The emulator has closed the connection: {data!r}.")
+                self._buffer += more
+
+    def _attach(self, role: bool, source: Source, target: Target) -> int:
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        modes: dict[str, Any] = {"snd_settle_mode": 0, "rcv_settle_mode": 1, "initial_delivery_count": 0}
+        self.send(Attach(name=f"link {handle}", handle=handle, role=role, source=source, target=target, **modes))
+        return handle
+
+    def _authorize(self, audience: str, key_name: str, key: str) -> None:
+        resource, expiry = quote_plus(audience), int(time.time()) + 3600
+        mac = hmac.new(key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
+        signature = quote_plus(base64.b64encode(mac))
+        token = f"SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={key_name}"
+        request: AmqpValue = {"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": audience}
+        sender = self.sender("$cbs")
+        self.flow(self.receiver("$cbs"), 1)
+        ask(self, sender, 0, encode(["token"]), encode(request), encode(token))
+        self.read(1, TRANSFER)
+
+
+def ask(client: Client, handle: int, number: int, properties: bytes, application: bytes, body: bytes) -> None:
+    """Send a request."""
+    payload = b"\x00\x53\x73" + properties + b"\x00\x53\x74" + application + b"\x00\x53\x77" + body
+    client.send(transfer_of(handle, number, 0, settled=True), payload=payload)
+
+
+def transfer_of(handle: int, number: int, message_format: int, *, settled: bool = False) -> Transfer:
+    """The performative of a message in one frame."""
+    tag = number.to_bytes(4)
+    return Transfer(handle=handle, delivery_id=number, delivery_tag=tag, message_format=message_format, settled=settled)
+
+
+def frame(performative: Any, payload: bytes = b"") -> bytes:
+    """One frame on channel 0."""
+    writer = FrameWriter()
+    writer.write(0, encode_composite(performative), payload)
+    return writer.take()
+
+
+def measure(running: Emulator) -> dict[str, Cost]:
+    """The cost of each phase, the median of the rounds."""
+    phases: dict[str, Callable[[Client], Callable[[], None]]] = {
+        "send, one after the other": lambda client: sending(client, MESSAGE, 0, COUNT, 1),
+        "send, 100 in flight": lambda client: sending(client, MESSAGE, 0, COUNT, IN_FLIGHT),
+        "send, batches of 100": lambda client: sending(client, BATCH, BATCH_FORMAT, COUNT // 100, 2),
+        "peek, 250 at once": peeking,
+        "receive and complete": receiving,
+        "receive and delete": deleting,
+    }
+    costs: dict[str, list[Cost]] = {name: [] for name in phases}
+    for _ in range(ROUNDS):
+        for name, prepare in phases.items():
+            client = Client(running.connection_string)
+            costs[name].append(timed(running, prepare(client)))
+            client.close()
+    return {name: Cost(*map(median, zip(*found, strict=True))) for name, found in costs.items()}
+
+
+def timed(running: Emulator, phase: Callable[[], None]) -> Cost:
+    """Run a phase over all messages."""
+    started, cpu = time.perf_counter(), running.cpu_time()
+    phase()
+    return Cost(*(1e6 * spent / COUNT for spent in (running.cpu_time() - cpu, time.perf_counter() - started)))
+
+
+def sending(client: Client, payload: bytes, message_format: int, count: int, in_flight: int) -> Callable[[], None]:
+    """Send, with a number of transfers that are not settled yet."""
+    handle = client.sender(QUEUE)
+    frames = [frame(transfer_of(handle, number, message_format), payload) for number in range(1, count + 1)]
+    step = max(in_flight // 2, 1)
+    parts = [b"".join(frames[at : at + step]) for at in range(0, count, step)]
+
+    def run() -> None:
+        waiting = 0
+        for part in parts:
+            client.write(part)
+            waiting += step
+            while waiting >= in_flight:
+                client.read(step, DISPOSITION)
+                waiting -= step
+        client.read(waiting, DISPOSITION)
+
+    return run
+
+
+def peeking(client: Client) -> Callable[[], None]:
+    """Look at all messages, page by page."""
+    node = f"{QUEUE}/$management"
+    handle, reply = client.sender(node), client.receiver(node)
+    client.flow(reply, 1000)
+    operation = encode({"operation": "com.microsoft:peek-message"})
+    first = [0]
+
+    def found(data: bytes, at: int) -> None:
+        # The number of the page's last message: behind its annotation.
+        key = data.rindex(b"x-opt-sequence-number") + len(b"x-opt-sequence-number")
+        del at
+        width = {0x55: 1, 0x81: 8}[data[key]]
+        first[0] = int.from_bytes(data[key + 1 : key + 1 + width]) + 1
+
+    def run() -> None:
+        for number in range(COUNT // 250):
+            arguments = encode({"from-sequence-number": Long(first[0]), "message-count": Int(250)})
+            ask(client, handle, number + 1, encode([f"peek {number}"]), operation, arguments)
+            client.read(1, TRANSFER, found)
+
+    return run
+
+
+def receiving(client: Client) -> Callable[[], None]:
+    """Receive in peek-lock mode and complete each message, and wait until that is confirmed."""
+    handle = client.receiver(QUEUE)
+    settle = frame(Disposition(role=RECEIVER, first=0x77777777, last=0x77777777, settled=False, state=Accepted()))
+    pieces = settle.split(struct.pack(">I", 0x77777777))
+
+    def run() -> None:
+        for at in range(0, COUNT, IN_FLIGHT):
+            client.flow(handle, IN_FLIGHT, at)
+            client.read(IN_FLIGHT, TRANSFER)
+            numbers = [struct.pack(">I", number) for number in range(at + 1, at + IN_FLIGHT + 1)]
+            client.write(b"".join([number.join(pieces) for number in numbers]))
+            client.read(IN_FLIGHT, DISPOSITION)
+
+    return run
+
+
+def deleting(client: Client) -> Callable[[], None]:
+    """Receive in receive-and-delete mode."""
+    source, target = Source(QUEUE), Target("bench")
+    modes: dict[str, Any] = {"snd_settle_mode": 1, "rcv_settle_mode": 0, "initial_delivery_count": 0}
+    client.send(Attach(name="deleting", handle=9, role=RECEIVER, source=source, target=target, **modes))
+
+    def run() -> None:
+        for at in range(0, COUNT, IN_FLIGHT):
+            client.flow(9, IN_FLIGHT, at)
+            client.read(IN_FLIGHT, TRANSFER)
+
+    return run
+
+
+def show(in_memory: dict[str, Cost], durable: dict[str, Cost]) -> None:
+    """Print both as a table."""
+    table = Table(f"{COUNT} messages of 1 kB", "in memory, CPU µs each", "on disk, CPU µs each", "throughput on disk")
+    for name, cost in in_memory.items():
+        kept = durable[name]
+        table.add_row(
+            name, f"{cost.cpu:.1f}", f"{kept.cpu:.1f}", f"{cost.elapsed / kept.elapsed:.2f} of that in memory"
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
