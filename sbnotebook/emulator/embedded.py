@@ -127,6 +127,42 @@ class RunningEmulator:
 
         self._change(delete)
 
+    def lose_locks(self, path: str | None = None) -> None:
+        """Let every lock be lost, of sessions too; no delivery counts as failed.
+
+        Args:
+            path: of this queue, subscription or sub-queue alone; None for all.
+
+        Raises:
+            ConfigurationError: there is no such one.
+            EmulatorError: the emulator has ended.
+        """
+        self._break("lose_locks", path)
+
+    def close_links(self, path: str | None = None) -> None:
+        """Detach all links, or those to one entity, as when it was changed; errors as for ``lose_locks``."""
+        self._break("close_links", path)
+
+    def drop_connections(self, path: str | None = None) -> None:
+        """End all connections without a word, or those of one entity; errors as for ``lose_locks``."""
+        self._break("drop_connections", path)
+
+    def freeze(self, path: str | None = None) -> None:
+        """Answer nobody until ``thaw``, or none of those who use one entity now; errors as for ``lose_locks``."""
+        self._break("freeze", path)
+
+    def freeze_new(self) -> None:
+        """Answer no new connection until ``thaw``.
+
+        Raises:
+            EmulatorError: the emulator has ended.
+        """
+        self._break("freeze_new")
+
+    def thaw(self) -> None:
+        """Answer everybody again, also what they have asked meanwhile; the error is that of ``freeze_new``."""
+        self._break("thaw")
+
     def use_clock(self, clock: Clock) -> None:
         """Go by another clock from now on, until ``reset``; a ``ManualClock`` lets time stand still.
 
@@ -146,7 +182,7 @@ class RunningEmulator:
             broker = self._server.broker
             await broker.drop_peers()
             broker.registry.clear()
-            broker.faults = Faults()
+            broker.faults, broker.freezes_new = Faults(), False
             broker.use_clock(self._clock)
             await broker.kept()
 
@@ -157,6 +193,16 @@ class RunningEmulator:
         with self._ending.lock:
             if not self._ending.outcome.done():
                 self._loop.call_soon_threadsafe(self._server.request_stop)
+
+    def _break(self, act: str, path: str | None = None) -> None:
+        from sbnotebook.emulator.service.breaking import change_faults
+
+        async def change() -> None:
+            broker = self._server.broker
+            change_faults(broker, {act: True if path is None else path})
+            await broker.kept()
+
+        self._run(change)
 
     def _receiving(self, path: str) -> ReceivingEntity:
         self._server.broker.moment()

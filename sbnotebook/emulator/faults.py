@@ -91,6 +91,8 @@ class EntityFaults:
     def drop(self) -> Drop | None:
         """Whether the connection ends with the send, settlement or request that has just come in."""
         before, after = self.drop_before_nth, self.drop_after_nth
+        if not (before or after):
+            return None
         self.drop_before_nth, self.drop_after_nth = max(before - 1, 0), max(after - 1, 0)
         if before == 1:
             return Drop.BEFORE
@@ -142,15 +144,16 @@ class Faults(EntityFaults):
         """The faults that are in force for an entity."""
         return self.entities.get(path.casefold(), self) if self.entities else self
 
-    def changed(self, document: Mapping[str, Any]) -> Faults:
-        """These faults with those that a JSON object names set anew, also by entity.
+    def change(self, document: Mapping[str, Any]) -> None:
+        """Set the faults that a JSON object names, those of an entity all together.
 
         Raises:
-            ConfigurationError: there is no such fault, or it cannot have this value.
+            ConfigurationError: there is no such fault, or it cannot have this value; nothing is set.
         """
-        new = Faults.from_json({**self.to_json(), **document})
-        new.entities = {**self.entities, **new.entities}
-        return new
+        values = {name: _checked(Faults, name, value) for name, value in document.items()}
+        self.entities.update(values.pop("entities", {}))
+        for name, value in values.items():
+            setattr(self, name, value)
 
 
 def _checked(kind: type[EntityFaults], name: str, value: object) -> Any:

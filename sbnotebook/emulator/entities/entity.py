@@ -18,7 +18,7 @@ from sbnotebook.model.address import SubQueue
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.registry import Registry
 
-__all__ = ["Counts", "EntityRecord", "ReceivingEntity"]
+__all__ = ["Counts", "EntityRecord", "ReceivingEntity", "without_partition"]
 
 _PARTITIONS = 16
 _PARTITION_SHIFT = 48
@@ -77,6 +77,11 @@ class EntityRecord:
         """The record of the entity as it is now."""
         description = {**options_to_json(options), **more}
         return EntityKept(self.entity_id, self.kind, path, description, self.created_time, self.updated_time)
+
+
+def without_partition(sequence_number: int) -> int:
+    """A sequence number without the number of a partition at its beginning."""
+    return sequence_number & ((1 << _PARTITION_SHIFT) - 1)
 
 
 class ReceivingEntity(Receivable):

@@ -228,10 +228,6 @@ def _check_receiving(options: QueueOptions | SubscriptionOptions) -> None:
         1 <= options.max_delivery_count <= _MAX_DELIVERY_COUNT,
         f"MaxDeliveryCount must be from 1 to {_MAX_DELIVERY_COUNT}.",
     )
-    _expect(
-        not (options.requires_session and options.forward_to),
-        "RequiresSession and ForwardTo exclude each other: an entity that forwards cannot be received from.",
-    )
     _check_any(options)
 
 

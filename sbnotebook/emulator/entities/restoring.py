@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
-from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity
+from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity, without_partition
 from sbnotebook.emulator.entities.message import MessageState
 from sbnotebook.emulator.entities.message_log import Residency, Storage
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions, options_from_json
@@ -52,7 +52,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
 
 
 def _entity(registry: Registry, stored: StoredEntity, now: int) -> AnyEntity:
-    record = EntityRecord(stored.entity_id, stored.kind, now, stored.last_sequence_number)
+    record = EntityRecord(stored.entity_id, stored.kind, now, without_partition(stored.last_sequence_number))
     record.created_time, record.updated_time = stored.created_time, stored.updated_time
     match stored.kind:
         case "queue":

@@ -1,4 +1,4 @@
-"""What a store kept of a namespace: everything but the messages themselves."""
+"""What a store gives back at the start: summaries only, the messages are read when they are asked for."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 from sbnotebook.emulator.entities.message_log import ShelfSummary
 
-__all__ = ["Snapshot", "StoredBox", "StoredEntity"]
+__all__ = ["Snapshot", "StoredBox", "StoredEntity", "StoredMessageId", "StoredSession"]
 
 
 class StoredEntity(NamedTuple):
-    """A queue, topic or subscription; the fields are those of ``EntityKept``.
+    """An entity as it was kept; the fields are those of ``EntityKept``, and one more.
 
-    ``last_sequence_number`` is the highest that was given out, without the number of a partition.
+    Attributes:
+        last_sequence_number: the newest number that it ever gave to a message, 0 if none; in an
+            entity with partitions the one whose low 48 bits are the highest.
     """
 
     entity_id: int
@@ -26,12 +28,12 @@ class StoredEntity(NamedTuple):
 
 
 class StoredBox(NamedTuple):
-    """What is in a box.
+    """What stands in a box.
 
     Attributes:
-        shelves: its messages, by shelf.
-        deferred: how many of them are deferred.
-        scheduled: those that are scheduled: (time in ms, sequence number).
+        shelves: those that have messages, in order.
+        deferred: how many messages are set aside.
+        scheduled: when a message becomes active (ms), and its sequence number; in order.
     """
 
     shelves: list[ShelfSummary]
@@ -39,18 +41,35 @@ class StoredBox(NamedTuple):
     scheduled: list[tuple[int, int]]
 
 
+class StoredSession(NamedTuple):
+    """The state of a session; ``updated_time`` is in ms."""
+
+    box: int
+    session_id: str
+    state: bytes
+    updated_time: int
+
+
+class StoredMessageId(NamedTuple):
+    """An id that was seen, and until when a second message with it is a duplicate (ms)."""
+
+    entity_id: int
+    message_id: str
+    until: int
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A namespace as it was kept.
+    """All that a registry restores itself from.
 
     Attributes:
         entities: topics before their subscriptions.
-        boxes: those that hold messages, by number.
-        sessions: those that have a state: (box, session id, state, when it was set in ms).
-        seen: the message ids that are duplicates still: (entity id, message id, until when in ms), by entity.
+        boxes: those that have messages, by number.
+        sessions: those that have a state.
+        seen: the ids whose time has not passed.
     """
 
     entities: list[StoredEntity] = field(default_factory=list[StoredEntity])
     boxes: dict[int, StoredBox] = field(default_factory=dict[int, StoredBox])
-    sessions: list[tuple[int, str, bytes, int]] = field(default_factory=list[tuple[int, str, bytes, int]])
-    seen: list[tuple[int, str, int]] = field(default_factory=list[tuple[int, str, int]])
+    sessions: list[StoredSession] = field(default_factory=list[StoredSession])
+    seen: list[StoredMessageId] = field(default_factory=list[StoredMessageId])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.entities import AnyEntity, ReceivingEntity, Registry, Topic
+from sbnotebook.emulator.entities import AnyEntity, Receivable, ReceivingEntity, Registry, Topic
 from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.service.access import NamespaceAccess
@@ -16,7 +17,7 @@ from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.dispatcher import Dispatcher
 from sbnotebook.emulator.store import Store
 
-__all__ = ["Broker", "Peer"]
+__all__ = ["Broker", "Peer", "boxes"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -38,6 +39,14 @@ class Peer(Protocol):
 
     def detach_from(self, entities: Collection[object], condition: Condition, sentence: str) -> None:
         """Detach the links to these entities."""
+        ...
+
+    def freeze(self) -> None:
+        """Neither hear nor answer the client, until ``thaw``."""
+        ...
+
+    def thaw(self) -> None:
+        """Hear and answer the client again."""
         ...
 
     def is_attached_to(self, entities: Collection[object]) -> bool:
@@ -76,6 +85,7 @@ class Broker:
         self.clock = clock
         self.access = NamespaceAccess(registry, token_clock or SystemClock())
         self.faults = Faults()
+        self.freezes_new = False
         self.dispatcher = Dispatcher()
         self.peers: set[Peer] = set()
         self._store = store
@@ -126,7 +136,7 @@ class Broker:
     def update(self, entity: AnyEntity, options: Options) -> None:
         """Change an entity's options; as in Service Bus, its locks are lost and the links to it are detached."""
         self.registry.update(entity, options, now=self.moment())
-        self._detach(entity, Condition.DETACH_FORCED, f"The entity '{entity.path}' was changed.")
+        self.detach(entity, Condition.DETACH_FORCED, f"The entity '{entity.path}' was changed.")
         self.schedule_turn()
 
     def delete(self, entity: AnyEntity) -> None:
@@ -134,12 +144,17 @@ class Broker:
         removed = [*entity.subscriptions, entity] if isinstance(entity, Topic) else [entity]
         self.registry.delete(entity)
         for each in removed:
-            self._detach(each, Condition.NOT_FOUND, f"The entity '{each.path}' was deleted.")
+            self.detach(each, Condition.NOT_FOUND, f"The entity '{each.path}' was deleted.")
         self.schedule_turn()
+
+    def detach(self, entity: AnyEntity | Receivable, condition: Condition, sentence: str) -> None:
+        """Detach the links to an entity and its sub-queues, or to one sub-queue."""
+        for peer in list(self.peers):
+            peer.detach_from(boxes(entity), condition, sentence)
 
     def is_in_use(self, entity: AnyEntity) -> bool:
         """Whether a client is attached to an entity."""
-        return any(peer.is_attached_to(_boxes(entity)) for peer in self.peers)
+        return any(peer.is_attached_to(boxes(entity)) for peer in self.peers)
 
     def use_clock(self, clock: Clock) -> None:
         """Go by another clock from now on."""
@@ -193,6 +208,8 @@ class Broker:
 
     def _keep(self) -> bool:
         changes = self.registry.take_changes()
+        if changes and self.faults.slow_disk_ms:
+            time.sleep(self.faults.slow_disk_ms / 1000)  # Everybody waits, as for a disk that is slow.
         try:
             if self._store is not None:
                 self._store.apply(changes)
@@ -206,10 +223,6 @@ class Broker:
             return False
         self.registry.residency.shed()
         return True
-
-    def _detach(self, entity: AnyEntity, condition: Condition, sentence: str) -> None:
-        for peer in list(self.peers):
-            peer.detach_from(_boxes(entity), condition, sentence)
 
     def _set_alarm(self) -> None:
         self._deadline = self.registry.next_deadline
@@ -225,5 +238,6 @@ class Broker:
         self.schedule_turn()
 
 
-def _boxes(entity: AnyEntity) -> Collection[object]:
-    return (entity,) if isinstance(entity, Topic) else entity.boxes
+def boxes(entity: AnyEntity | Receivable) -> Collection[object]:
+    """What links can be attached to: the entity, and its sub-queues if it has some."""
+    return entity.boxes if isinstance(entity, ReceivingEntity) else (entity,)

@@ -13,7 +13,10 @@ from uuid import uuid4
 from sbnotebook.emulator.amqp import Error
 from sbnotebook.emulator.entities import Refusal, RefusedError
 
-__all__ = ["Condition", "condition_of", "explain"]
+__all__ = ["SERVER_BUSY", "Condition", "condition_of", "explain"]
+
+SERVER_BUSY = "The request was terminated because the entity is being throttled. Please wait 2 seconds and try again."
+"""What a fault on demand says; the words are those of the service."""
 
 
 class Condition(Enum):

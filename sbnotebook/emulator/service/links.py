@@ -6,12 +6,16 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from sbnotebook.emulator.amqp import (
     Accepted,
     DispositionReceived,
+    Error,
     Modified,
     Outcome,
     ReceivingLink,
@@ -26,12 +30,14 @@ from sbnotebook.emulator.entities import (
     DeadLetterReason,
     Queue,
     Receivable,
+    Refusal,
     RefusedError,
     SentMessage,
     Topic,
     read_sent,
 )
-from sbnotebook.emulator.service.conditions import Condition, condition_of
+from sbnotebook.emulator.faults import EntityFaults
+from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_of, explain
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.sections import DATA, section_value, split
@@ -47,9 +53,6 @@ _CREDIT: Final = 2000
 _SETTLED: Final = 1
 """The snd-settle-mode of receive-and-delete."""
 _ACCEPTED: Final = Accepted()
-# What the client asked for, without the properties that it sent along.
-_ABANDONED: Final = Modified(delivery_failed=True)
-_DEFERRED: Final = Modified(delivery_failed=True, undeliverable_here=True)
 
 
 class LinkHandler:
@@ -61,6 +64,7 @@ class LinkHandler:
 
     def __init__(self, entity: AnyEntity | Receivable | None) -> None:
         self.attached_to = entity
+        self.path = None if entity is None else entity.path
 
     def transfer_received(self, event: TransferReceived) -> None:
         """The client sent a message."""
@@ -105,33 +109,47 @@ class SenderLink(LinkHandler):
     def transfer_received(self, event: TransferReceived) -> None:
         """Keep a message, or all messages of a batch, and accept them once they are kept."""
         # First, so that a delay that is none leaves nothing half done.
-        delay = self._peer.broker.faults.accept_delay_ms / 1000
+        delay = self._faults.accept_delay_ms / 1000
         outcome = self._take_in(event)
         if self._link.credit < _CREDIT // 2:
             self._link.grant_credit(_CREDIT)
-        if event.settled:
-            return
-        if delay:
-            asyncio.get_running_loop().call_later(delay, self._confirm, event.delivery_id, outcome)
-        else:
-            self._link.settle(event.delivery_id, outcome)
+        if not event.settled:
+            _confirm(self._peer, partial(self._link.settle, event.delivery_id, outcome), delay)
+
+    @property
+    def _faults(self) -> EntityFaults:
+        return self._peer.broker.faults.at(self._destination.path)
 
     def _take_in(self, event: TransferReceived) -> Outcome:
         now = self._peer.broker.moment()
         try:
+            self._check_batch(event)
             messages = _messages(event)
             self._destination.intake.check(messages)
         except AmqpDecodeError as error:
             return Rejected(Condition.DECODE_ERROR.error(str(error)))
         except RefusedError as error:
             return Rejected(condition_of(error).error(str(error)))
+        fault = self._fault(len(messages))
+        if fault is not None:
+            return Rejected(fault)
         for message in messages:
             self._destination.send(message, now)
         return _ACCEPTED
 
-    def _confirm(self, delivery_id: int, outcome: Outcome) -> None:
-        self._link.settle(delivery_id, outcome)
-        self._peer.broker.touch(self._peer)
+    def _check_batch(self, event: TransferReceived) -> None:
+        limit = self._peer.broker.registry.tier.quotas.max_batch_size
+        if event.message_format == _BATCH_FORMAT and len(event.payload) > limit:
+            text = f"The batch has {len(event.payload)} bytes, the limit is {limit}."
+            raise RefusedError(Refusal.TOO_LARGE, text)
+
+    def _fault(self, count: int) -> Error | None:
+        faults = self._faults
+        if faults.is_busy():
+            return Condition.SERVER_BUSY.error(SERVER_BUSY)
+        if faults.rejects(count):
+            return Error(faults.reject_condition, explain("The message was rejected on demand."))
+        return None
 
 
 class ReceiverLink(LinkHandler):
@@ -153,16 +171,17 @@ class ReceiverLink(LinkHandler):
         self._link = link
         self._peer = peer
         self._deletes = link.snd_settle_mode == _SETTLED
+        self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()
 
     @property
     def can_take(self) -> bool:
         """Whether a message can be sent to the client now."""
-        return self._link.credit > 0 and self._peer.is_writable
+        return self._link.credit > len(self._late) and self._peer.is_writable
 
     @property
     def is_draining(self) -> bool:
         """Whether the client wants to hear that there are no more messages, instead of waiting."""
-        return self._link.drain
+        return self._link.drain and not self._late
 
     def credit_changed(self) -> None:
         """The client said how much it takes, or the connection can be written to again."""
@@ -171,14 +190,18 @@ class ReceiverLink(LinkHandler):
 
     def deliver(self, now: int) -> int:
         """Send the next message; its bytes."""
+        delay = self._faults.delivery_delay_ms / 1000
         message = self.outlet.receive_and_delete(now) if self._deletes else self.outlet.receive(now)
         if message is None:
             return 0
         payload = self.entity.rendered(message, with_lock=not self._deletes and self.outlet is self.entity)
         # Nobody settles a message that is deleted already; its tag only has to be unique.
         tag = message.lock_token.bytes_le if message.lock_token else message.sequence_number.to_bytes(16)
-        self._link.send(tag, payload, settled=self._deletes)
-        self._peer.broker.touch(self._peer)
+        self._late.append((tag, payload, message.lock_token))
+        if delay:
+            asyncio.get_running_loop().call_later(delay, self._arrive)
+        else:
+            self._send_next()
         return len(payload)
 
     def end_drain(self) -> None:
@@ -188,15 +211,33 @@ class ReceiverLink(LinkHandler):
 
     def disposition_received(self, event: DispositionReceived) -> None:
         """Settle a message as the client decided, and confirm it once that is kept."""
+        delay = self._faults.settle_delay_ms / 1000
         is_held, echo = self._settle(UUID(bytes_le=event.delivery_tag), event.outcome)
         if not is_held:
             text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
             echo = Rejected(self.lock_lost.error(text))
-        self._link.settle(event.delivery_tag, echo)
+        _confirm(self._peer, partial(self._link.settle, event.delivery_tag, echo), delay)
 
     def detached(self) -> None:
         """The link is gone; its locks stay."""
         self._peer.broker.dispatcher.forget(self)
+
+    @property
+    def _faults(self) -> EntityFaults:
+        return self._peer.broker.faults.at(self.entity.path)
+
+    def _arrive(self) -> None:
+        """A message was under way for long enough."""
+        self._send_next()
+        self.credit_changed()
+
+    def _send_next(self) -> None:
+        tag, payload, token = self._late.popleft()
+        if self._link.credit > 0:
+            self._link.send(tag, payload, settled=self._deletes)
+        elif token is not None:
+            self.entity.release(token, self._peer.broker.moment())  # The client is gone, or took its credit back.
+        self._peer.broker.touch(self._peer)
 
     def _settle(self, token: UUID, outcome: Outcome) -> tuple[bool, Outcome]:
         """Carry out a decision; whether the lock was held, and the echo that confirms it."""
@@ -206,10 +247,11 @@ class ReceiverLink(LinkHandler):
                 return self.entity.complete(token, now), outcome
             case Released():
                 return self.entity.release(token, now), outcome
-            case Modified(undeliverable_here=True):
-                return self.entity.defer(token, now, outcome.message_annotations), _DEFERRED
             case Modified():
-                return self.entity.abandon(token, now, outcome.message_annotations), _ABANDONED
+                act = self.entity.defer if outcome.undeliverable_here else self.entity.abandon
+                # The echo comes without the properties that were sent along.
+                echo = Modified(outcome.delivery_failed, outcome.undeliverable_here)
+                return act(token, now, outcome.message_annotations), echo
             case Rejected():
                 return self._dead_letter(token, outcome, now)
 
@@ -221,6 +263,19 @@ class ReceiverLink(LinkHandler):
         keys = ("DeadLetterReason", "DeadLetterErrorDescription")
         why = DeadLetterReason(*(_text(info.pop(key, None)) for key in keys))
         return self.entity.dead_letter_message(token, now, why, info), Rejected()
+
+
+def _confirm(peer: AmqpPeer, settle: Callable[[], None], delay: float) -> None:
+    """Settle a delivery, after a delay in seconds if there is one."""
+    if not delay:
+        settle()
+        return
+
+    def confirm() -> None:
+        settle()
+        peer.broker.touch(peer)
+
+    asyncio.get_running_loop().call_later(delay, confirm)
 
 
 def _messages(event: TransferReceived) -> list[SentMessage]:

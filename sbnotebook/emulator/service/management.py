@@ -18,7 +18,7 @@ from sbnotebook.emulator.entities import (
     Topic,
 )
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import Condition, condition_of
+from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_of
 from sbnotebook.emulator.service.operations import failure, receiving, scheduling
 from sbnotebook.emulator.service.requests import Reply, Request
 from sbnotebook.emulator.service.rule_operations import rule_operations
@@ -42,6 +42,7 @@ class ManagementNode:
     def __init__(self, address: str, broker: Broker, entity: AnyEntity | Receivable) -> None:
         self.address = address
         self.entity = entity
+        self._path = entity.path
         self._broker = broker
         self._operations: dict[str, Callable[[dict[str, Any], int], Reply]] = {}
         if isinstance(entity, Queue | Topic):
@@ -55,6 +56,8 @@ class ManagementNode:
 
     def answer(self, request: Request) -> Reply:
         """Carry out a request, or say why not."""
+        if self._broker.faults.at(self._path).is_busy():
+            return self.failure(Condition.SERVER_BUSY, SERVER_BUSY)
         operation = self._operations.get(request.operation)
         if operation is None:
             text = f"There is no operation {request.operation[:80]!r} here."

@@ -87,6 +87,8 @@ class _Receiving:
         return done({"messages": rendered}) if rendered else nothing()
 
     def renew_lock(self, body: dict[str, Any], now: int) -> Reply:
+        if self._entity.sessions is not None:
+            raise RefusedError(Refusal.NOT_ALLOWED, "The entity has sessions: renew the lock of the session.")
         tokens = self._held_tokens(body, now)
         ends = [self._entity.renew(token, now) or 0 for token in tokens]
         return done({"expirations": Array([Timestamp(end) for end in ends], Timestamp)})

@@ -1,0 +1,171 @@
+"""The properties of queues, topics and subscriptions under the names that Service Bus has for them.
+
+The descriptions of the administration and Microsoft's emulator's ``Config.json`` share these names.
+
+Source: Service Bus REST documentation, "Queue description", "Topic description" and
+"Subscription description".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from sbnotebook.emulator.entities.durations import format_duration, parse_duration
+from sbnotebook.emulator.entities.options import EntityStatus, Options
+from sbnotebook.errors import ConfigurationError
+
+__all__ = ["PROPERTIES", "Property", "forwarding_target", "read_properties"]
+
+_MAX_DIGITS: Final = 9
+_FOREVER: Final = 10_675_199 * 86_400_000
+"""Milliseconds: from here on a duration is the longest that .NET knows, which means never."""
+_SCHEMES: Final = frozenset(("sb", "amqp", "amqps", "http", "https"))
+_O = TypeVar("_O", bound=Options)
+
+
+class Property(NamedTuple):
+    """One property.
+
+    Attributes:
+        option: its name in the options.
+        read: gives the option for the text.
+        write: gives the text for the option, None where it is left out.
+        is_fixed: whether it stays as the entity was created with.
+    """
+
+    option: str
+    read: Callable[[str], Any]
+    write: Callable[[Any], str | None]
+    is_fixed: bool = False
+
+
+def read_properties(kind: type[_O], texts: Mapping[str, str], known: _O | None = None) -> _O:
+    """Read the options of an entity.
+
+    Args:
+        kind: the options of a queue, a topic or a subscription.
+        texts: the text of each property by its name; what an entity of this kind does not have is passed
+            over, what is left out or empty has its default.
+        known: the options of an entity that is there already; None for a new one.
+
+    Raises:
+        ConfigurationError: a property cannot be read, is out of its range, or cannot be changed any more.
+
+    Example:
+        >>> from sbnotebook.emulator.entities.options import QueueOptions
+        >>> read_properties(QueueOptions, {"LockDuration": "PT30S"}).lock_duration
+        30000
+    """
+    options = {field.name for field in fields(kind)}
+    values: dict[str, Any] = {}
+    for name, item in PROPERTIES.items():
+        if item.option not in options:
+            continue
+        if texts.get(name):
+            values[item.option] = _read(name, item, texts[name])
+        if known is not None and item.is_fixed:
+            _keep(name, item.option, values, known)
+    return kind(**values)
+
+
+def forwarding_target(text: str) -> str:
+    """The entity that messages are forwarded to, whose name may stand in an address.
+
+    Example:
+        >>> forwarding_target("sb://localhost:5672/team/orders"), forwarding_target("orders")
+        ('team/orders', 'orders')
+    """
+    try:
+        address = urlsplit(text)
+    except ValueError:
+        return text
+    return unquote(address.path).strip("/") if address.scheme.lower() in _SCHEMES and address.netloc else text
+
+
+def _keep(name: str, option: str, values: dict[str, Any], known: Options) -> None:
+    before = getattr(known, option)
+    if values.setdefault(option, before) != before:
+        raise ConfigurationError(
+            f"SubCode=40000. The value of {name} cannot be changed: delete the entity and create it again."
+        )
+
+
+def _read(name: str, item: Property, text: str) -> Any:
+    try:
+        return item.read(text.strip())
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+
+
+def _flag(text: str) -> bool:
+    # As XML Schema has it.
+    known = {"true": True, "1": True, "false": False, "0": False}
+    if text.lower() not in known:
+        raise ConfigurationError(f"{text[:40]!r} is neither true nor false.")
+    return known[text.lower()]
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MAX_DIGITS:
+        raise ConfigurationError(f"{text[:40]!r} is not a number of at most {_MAX_DIGITS} digits.")
+    return int(text)
+
+
+def _life(text: str) -> int | None:
+    duration = parse_duration(text)
+    return None if duration >= _FOREVER else duration
+
+
+def _status(text: str) -> EntityStatus:
+    try:
+        return EntityStatus(text)
+    except ValueError:
+        raise ConfigurationError(f"{text[:40]!r} is none of {', '.join(EntityStatus)}.") from None
+
+
+def _flag_text(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _number_text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _same(text: str | None) -> str | None:
+    return text
+
+
+def _flag_of(option: str, *, is_fixed: bool = False) -> Property:
+    return Property(option, _flag, _flag_text, is_fixed)
+
+
+def _number_of(option: str) -> Property:
+    return Property(option, _number, _number_text)
+
+
+PROPERTIES: Final[dict[str, Property]] = {
+    "LockDuration": Property("lock_duration", parse_duration, format_duration),
+    "MaxSizeInMegabytes": _number_of("max_size_mb"),
+    "RequiresDuplicateDetection": _flag_of("requires_duplicate_detection", is_fixed=True),
+    "RequiresSession": _flag_of("requires_session", is_fixed=True),
+    "DefaultMessageTimeToLive": Property("default_time_to_live", _life, format_duration),
+    "DeadLetteringOnMessageExpiration": _flag_of("dead_letter_on_expiration"),
+    "DeadLetteringOnFilterEvaluationExceptions": _flag_of("dead_letter_on_filter_errors"),
+    "DuplicateDetectionHistoryTimeWindow": Property("duplicate_detection_window", parse_duration, format_duration),
+    "MaxDeliveryCount": _number_of("max_delivery_count"),
+    "EnableBatchedOperations": _flag_of("enable_batched_operations"),
+    "FilteringMessagesBeforePublishing": _flag_of("filter_messages_before_publishing"),
+    "Status": Property("status", _status, str),
+    "ForwardTo": Property("forward_to", forwarding_target, _same),
+    "UserMetadata": Property("user_metadata", str, _same),
+    "SupportOrdering": _flag_of("support_ordering"),
+    "ForwardDeadLetteredMessagesTo": Property("forward_dead_letters_to", forwarding_target, _same),
+    "AutoDeleteOnIdle": Property("auto_delete_on_idle", _life, format_duration),
+    "EnablePartitioning": _flag_of("enable_partitioning", is_fixed=True),
+    "EnableExpress": _flag_of("enable_express"),
+    "MaxMessageSizeInKilobytes": _number_of("max_message_size_kb"),
+}
+"""Each property by its name; keys of entities are apart, because they are no plain text."""
