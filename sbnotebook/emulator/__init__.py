@@ -6,7 +6,18 @@ and ``python -m sbnotebook.emulator`` runs one in the foreground.
 
 from sbnotebook.emulator.clock import ManualClock
 from sbnotebook.emulator.embedded import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator.entities import EntityStatus, QueueOptions, SubscriptionOptions, Tier, TopicOptions
 from sbnotebook.emulator.process import ensure_running, stop
 
-__all__ = ["ManualClock", "QueueOptions", "RunningEmulator", "ensure_running", "running", "stop"]
+__all__ = [
+    "EntityStatus",
+    "ManualClock",
+    "QueueOptions",
+    "RunningEmulator",
+    "SubscriptionOptions",
+    "Tier",
+    "TopicOptions",
+    "ensure_running",
+    "running",
+    "stop",
+]

@@ -7,13 +7,14 @@ import logging
 import os
 import signal
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from sbnotebook.emulator.config import read_config
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator.config import Config, apply_config, read_config
+from sbnotebook.emulator.entities import Tier
 from sbnotebook.emulator.process import State, default_data_dir
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.errors import ConfigurationError, SbNotebookError
@@ -24,7 +25,7 @@ app: Final = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
-def emulator(
+def emulator(  # noqa: PLR0913 - one for each option
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port for AMQP and HTTP; 0 picks a free one.")] = 5672,
@@ -37,32 +38,48 @@ def emulator(
     ] = None,
     in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep nothing.")] = False,
     queue: Annotated[list[str] | None, typer.Option(help="A queue to have; may be said several times.")] = None,
+    tier: Annotated[Tier, typer.Option(case_sensitive=False, help="What the namespace has and allows.")] = Tier.PREMIUM,
     # An emulator that was started on demand ends when nobody uses it.
     end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run the emulator until it is interrupted; its connection string is printed when it is ready."""
     if in_memory and data_dir is not None:
         raise ConfigurationError("Say either --in-memory or --data-dir.")
-    queues: dict[str, QueueOptions] = {} if config is None else read_config(config)
+    entities = Config() if config is None else read_config(config)
     directory = None if in_memory else data_dir or default_data_dir()
     server = EmulatorServer(
         host=host,
         port=port,
         http_port=http_port,
         data_dir=directory,
-        queues={name: queues.get(name) for name in [*queues, *(queue or [])]},
+        queues=queue or (),
+        tier=tier,
     )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    asyncio.run(_serve(server, host, directory, end_after_unused))
+    if not _is_loopback(host):
+        text = f"everyone who reaches {host} can use the emulator: its key is known to all, and nothing is encrypted."
+        print(f"sbnotebook emulator: warning: {text}", file=sys.stderr)  # noqa: T201
+    asyncio.run(_serve(server, entities, host, directory, end_after_unused))
 
 
-async def _serve(server: EmulatorServer, host: str, data_dir: Path | None, end_after_unused: float | None) -> None:
+async def _serve(
+    server: EmulatorServer, entities: Config, host: str, data_dir: Path | None, end_after_unused: float | None
+) -> None:
     _stop_on_signals(server)
     async with server:
+        apply_config(server.broker.registry, entities, server.broker.clock.now())
+        await server.broker.kept()
         if data_dir is not None:
             State(os.getpid(), host, server.port, server.connection_string).write(data_dir)
         print(server.connection_string, flush=True)  # noqa: T201
         await server.serve(end_after_unused=end_after_unused)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.casefold() == "localhost"
 
 
 def _stop_on_signals(server: EmulatorServer) -> None:

@@ -1,61 +1,200 @@
 """Microsoft's emulator's ``Config.json``.
 
-Source: Service Bus documentation, "Test locally with the Service Bus emulator", "Config.json".
+Source: Service Bus documentation, "Test locally with the Service Bus emulator"; the schema that its
+installer comes with.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
-from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.emulator.entities.options import parse_duration
+from sbnotebook.emulator.entities import RefusedError, Registry, Subscription, Topic
+from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
+from sbnotebook.emulator.service.properties import read_properties
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.amqp import AmqpValue
 
-__all__ = ["read_config"]
+__all__ = ["Config", "SubscriptionConfig", "TopicConfig", "apply_config", "read_config"]
 
-_UNSUPPORTED: Final = ("RequiresSession", "RequiresDuplicateDetection", "ForwardTo", "ForwardDeadLetteredMessagesTo")
+_SYSTEM: Final = {
+    "ContentType": "content_type",
+    "CorrelationId": "correlation_id",
+    "Label": "subject",
+    "MessageId": "message_id",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session_id",
+    "SessionId": "session_id",
+    "To": "to",
+}
+_O = TypeVar("_O", bound=Options)
 
 
-def read_config(path: Path) -> dict[str, QueueOptions]:
-    """Read the queues of all namespaces of a configuration file.
+@dataclass(frozen=True, slots=True)
+class SubscriptionConfig:
+    """A subscription to have; without rules it gets every message."""
 
-    Expiry is not there yet: ``DefaultMessageTimeToLive`` and what belongs to it are passed over.
+    options: SubscriptionOptions
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic to have, with its subscriptions by name."""
+
+    options: TopicOptions
+    subscriptions: dict[str, SubscriptionConfig] = field(default_factory=dict[str, SubscriptionConfig])
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Entities to have, by name."""
+
+    queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])
+    topics: dict[str, TopicConfig] = field(default_factory=dict[str, TopicConfig])
+
+
+def read_config(path: Path) -> Config:
+    """Read the entities of all namespaces of a configuration file.
+
+    What is left out has the default of Service Bus, not the one of Microsoft's emulator.
 
     Args:
         path: the file.
 
-    Returns:
-        The options by the queue's name.
-
     Raises:
-        ConfigurationError: the file cannot be read, or asks for what the emulator does not have.
+        ConfigurationError: the file cannot be read, or says something that cannot be.
     """
     try:
         document = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"The configuration {path} cannot be read: {error}.") from None
-    queues: dict[str, QueueOptions] = {}
+    config = Config()
     for namespace in _items(_object(document, "the file").get("UserConfig"), "Namespaces"):
-        if _items(namespace, "Topics"):
-            raise ConfigurationError(f"The emulator does not have topics yet: take them out of {path}.")
         for queue in _items(namespace, "Queues"):
-            name = str(queue.get("Name", ""))
-            queues[name] = _options(name, _object(queue.get("Properties") or {}, f"Properties of {name}"))
-    return queues
+            config.queues[_name(queue)] = _options(QueueOptions, queue)
+        for topic in _items(namespace, "Topics"):
+            subscriptions = {_name(each): _subscription(each) for each in _items(topic, "Subscriptions")}
+            config.topics[_name(topic)] = TopicConfig(_options(TopicOptions, topic), subscriptions)
+    return config
 
 
-def _options(name: str, properties: dict[str, Any]) -> QueueOptions:
-    asked = [key for key in _UNSUPPORTED if properties.get(key)]
-    if asked:
-        raise ConfigurationError(f"The emulator does not have {', '.join(asked)} yet: take it out of the queue {name}.")
-    known = QueueOptions()
-    duration = properties.get("LockDuration")
-    count = properties.get("MaxDeliveryCount", known.max_delivery_count)
-    if not isinstance(count, int):
-        raise ConfigurationError(f"MaxDeliveryCount of the queue {name} must be a number.")
-    return QueueOptions(known.lock_duration if duration is None else parse_duration(str(duration)), count)
+def apply_config(registry: Registry, config: Config, now: int) -> None:
+    """Have the entities of a configuration; what is there already gets its options and rules, messages stay.
+
+    Args:
+        registry: the entities.
+        config: those to have; others stay as they are.
+        now: ms.
+
+    Raises:
+        ConfigurationError: an entity cannot be had.
+        EmulatorError: a queue has the name of a topic, or a topic that of a queue.
+    """
+    try:
+        _apply_queues(registry, config, now)
+        _apply_topics(registry, config, now)
+    except RefusedError as error:
+        raise ConfigurationError(f"The configuration cannot be applied: {error}") from None
+
+
+def _apply_queues(registry: Registry, config: Config, now: int) -> None:
+    for name, options in config.queues.items():
+        queue = registry.find_queue(name)
+        if queue is None:
+            registry.create_queue(name, options, now=now)
+        elif queue.options != options:
+            registry.update(queue, options, now=now)
+
+
+def _apply_topics(registry: Registry, config: Config, now: int) -> None:
+    for name, wanted in config.topics.items():
+        topic = registry.find_topic(name)
+        if topic is None:
+            topic = registry.create_topic(name, wanted.options, now=now)
+        elif topic.options != wanted.options:
+            registry.update(topic, wanted.options, now=now)
+        for each, subscription in wanted.subscriptions.items():
+            _apply_subscription(registry, topic, each, subscription, now)
+
+
+def _apply_subscription(registry: Registry, topic: Topic, name: str, wanted: SubscriptionConfig, now: int) -> None:
+    found = registry.find_subscription(topic.path, name)
+    rules = list(wanted.rules)
+    if found is None:
+        registry.create_subscription(topic, name, wanted.options, now=now, rules=rules or None)
+        return
+    if found.options != wanted.options:
+        registry.update(found, wanted.options, now=now)
+    if rules:
+        _apply_rules(registry, found, rules, now)
+
+
+def _apply_rules(registry: Registry, subscription: Subscription, rules: list[Rule], now: int) -> None:
+    for rule in rules:
+        before = subscription.find_rule(rule.name)
+        if before is None or replace(before, created_time=rule.created_time) != rule:
+            registry.put_rule(subscription, rule, now=now)
+    names = {rule.name.casefold() for rule in rules}
+    for rule in subscription.rules:
+        if rule.name.casefold() not in names:
+            registry.remove_rule(subscription, rule.name, now=now)
+
+
+def _subscription(item: dict[str, Any]) -> SubscriptionConfig:
+    rules = tuple(_rule(each) for each in _items(item, "Rules"))
+    return SubscriptionConfig(_options(SubscriptionOptions, item), rules)
+
+
+def _rule(item: dict[str, Any]) -> Rule:
+    name = _name(item)
+    properties = _object(item.get("Properties") or {}, f"Properties of the rule {name}")
+    action = _object(properties.get("Action") or {}, f"Action of the rule {name}").get("SqlExpression")
+    try:
+        return Rule(name, _filter(name, properties), SqlAction(str(action)) if action else None)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"In the configuration, the rule {name}: {error}") from None
+
+
+def _filter(name: str, properties: dict[str, Any]) -> CorrelationFilter | SqlFilter:
+    kind = str(properties.get("FilterType"))
+    if kind == "Correlation":
+        return _correlation(_object(properties.get("CorrelationFilter"), f"CorrelationFilter of the rule {name}"))
+    if kind == "Sql":
+        sql = _object(properties.get("SqlFilter"), f"SqlFilter of the rule {name}")
+        return SqlFilter(str(sql.get("SqlExpression") or ""))
+    raise ConfigurationError(f"FilterType of the rule {name} must be Correlation or Sql, not {kind[:40]!r}.")
+
+
+def _correlation(item: dict[str, Any]) -> CorrelationFilter:
+    texts = {option: str(item[key]) for key, option in _SYSTEM.items() if item.get(key) is not None}
+    properties = _object(item.get("Properties") or {}, "Properties of a CorrelationFilter")
+    for key, value in properties.items():
+        if not isinstance(value, str | int | float):
+            raise ConfigurationError(f"The property {key[:40]!r} must be a text, a number, true or false.")
+    return CorrelationFilter(**texts, properties=cast("dict[str, AmqpValue]", properties))
+
+
+def _options(kind: type[_O], item: dict[str, Any]) -> _O:
+    name = _name(item)
+    properties = _object(item.get("Properties") or {}, f"Properties of {name}")
+    try:
+        return read_properties(kind, {key: _text(value) for key, value in properties.items()})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"In the configuration, {name}: {error}") from None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def _name(item: dict[str, Any]) -> str:
+    return str(item.get("Name", ""))[:300]
 
 
 def _items(parent: Any, key: str) -> list[dict[str, Any]]:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sbnotebook.emulator.entities import Counts, Queue, QueueOptions
+from sbnotebook.emulator.entities import (
+    AnyEntity,
+    Counts,
+    QueueOptions,
+    ReceivingEntity,
+    Registry,
+    SubscriptionOptions,
+    Tier,
+    TopicOptions,
+)
+from sbnotebook.emulator.entities.rules import Rule
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import EmulatorError
 
@@ -52,13 +62,13 @@ class RunningEmulator:
         """What is made to go wrong; change it at any time."""
         return self._server.broker.faults
 
-    def counts(self, queue: str) -> Counts:
-        """How many messages a queue holds now.
+    def counts(self, path: str) -> Counts:
+        """How many messages a queue or subscription holds now.
 
         Raises:
-            EmulatorError: there is no such queue, or the emulator has ended.
+            EmulatorError: there is no such one, or the emulator has ended.
         """
-        return self._call(lambda: self._queue(queue).counts)
+        return self._call(lambda: self._receiving(path).counts)
 
     def create_queue(self, name: str, options: QueueOptions | None = None) -> None:
         """Make a queue.
@@ -67,16 +77,91 @@ class RunningEmulator:
             InvalidEntityAddressError: it cannot have this name.
             EmulatorError: there is an entity of this name, or the emulator has ended.
         """
-        broker = self._server.broker
-        self._change(lambda: broker.registry.create_queue(name, options, now=broker.clock.now()))
+        self._change(lambda registry, now: registry.create_queue(name, options, now=now))
 
-    def delete_queue(self, name: str) -> None:
-        """Remove a queue with all its messages.
+    def create_topic(self, name: str, options: TopicOptions | None = None) -> None:
+        """Make a topic; the errors are those of ``create_queue``."""
+        self._change(lambda registry, now: registry.create_topic(name, options, now=now))
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        options: SubscriptionOptions | None = None,
+        *,
+        rules: Sequence[Rule] | None = None,
+    ) -> None:
+        """Make a subscription.
+
+        Args:
+            topic: of this topic.
+            name: its name.
+            options: how it treats its messages; None for the defaults.
+            rules: which messages it gets; None for all.
 
         Raises:
-            EmulatorError: there is no such queue, or the emulator has ended.
+            InvalidEntityAddressError: it cannot have this name.
+            EmulatorError: there is no such topic, or it has such a subscription, or the emulator has ended.
         """
-        self._change(lambda: self._server.broker.delete_queue(self._queue(name)))
+
+        def create(registry: Registry, now: int) -> None:
+            found = registry.find_topic(topic)
+            if found is None:
+                raise EmulatorError(f"There is no topic {topic!r}.")
+            registry.create_subscription(found, name, options, now=now, rules=rules)
+
+        self._change(create)
+
+    def delete(self, path: str) -> None:
+        """Remove a queue, topic or subscription with all its messages.
+
+        Raises:
+            EmulatorError: there is no such one, or the emulator has ended.
+        """
+
+        def delete(registry: Registry, _now: int) -> None:
+            entity = registry.find(path)
+            if not isinstance(entity, AnyEntity):
+                raise EmulatorError(f"There is no queue, topic or subscription {path!r}.")
+            self._server.broker.delete(entity)
+
+        self._change(delete)
+
+    def lose_locks(self, path: str | None = None) -> None:
+        """Let every lock be lost, of sessions too; no delivery counts as failed.
+
+        Args:
+            path: of this queue, subscription or sub-queue alone; None for all.
+
+        Raises:
+            ConfigurationError: there is no such one.
+            EmulatorError: the emulator has ended.
+        """
+        self._break("lose_locks", path)
+
+    def close_links(self, path: str | None = None) -> None:
+        """Detach all links, or those to one entity, as when it was changed; errors as for ``lose_locks``."""
+        self._break("close_links", path)
+
+    def drop_connections(self, path: str | None = None) -> None:
+        """End all connections without a word, or those of one entity; errors as for ``lose_locks``."""
+        self._break("drop_connections", path)
+
+    def freeze(self, path: str | None = None) -> None:
+        """Answer nobody until ``thaw``, or none of those who use one entity now; errors as for ``lose_locks``."""
+        self._break("freeze", path)
+
+    def freeze_new(self) -> None:
+        """Answer no new connection until ``thaw``.
+
+        Raises:
+            EmulatorError: the emulator has ended.
+        """
+        self._break("freeze_new")
+
+    def thaw(self) -> None:
+        """Answer everybody again, also what they have asked meanwhile; the error is that of ``freeze_new``."""
+        self._break("thaw")
 
     def use_clock(self, clock: Clock) -> None:
         """Go by another clock from now on, until ``reset``; a ``ManualClock`` lets time stand still.
@@ -96,9 +181,8 @@ class RunningEmulator:
         async def reset() -> None:
             broker = self._server.broker
             await broker.drop_peers()
-            for queue in broker.registry.queues:
-                broker.delete_queue(queue)
-            broker.faults = Faults()
+            broker.registry.clear()
+            broker.faults, broker.freezes_new = Faults(), False
             broker.use_clock(self._clock)
             await broker.kept()
 
@@ -110,17 +194,28 @@ class RunningEmulator:
             if not self._ending.outcome.done():
                 self._loop.call_soon_threadsafe(self._server.request_stop)
 
-    def _queue(self, name: str) -> Queue:
-        self._server.broker.moment()
-        queue = self._server.broker.registry.find_queue(name)
-        if queue is None:
-            raise EmulatorError(f"There is no queue {name!r}.")
-        return queue
+    def _break(self, act: str, path: str | None = None) -> None:
+        from sbnotebook.emulator.service.breaking import change_faults
 
-    def _change(self, function: Callable[[], object]) -> None:
         async def change() -> None:
-            function()
-            await self._server.broker.kept()
+            broker = self._server.broker
+            change_faults(broker, {act: True if path is None else path})
+            await broker.kept()
+
+        self._run(change)
+
+    def _receiving(self, path: str) -> ReceivingEntity:
+        self._server.broker.moment()
+        entity = self._server.broker.registry.find(path)
+        if not isinstance(entity, ReceivingEntity):
+            raise EmulatorError(f"There is no queue or subscription {path!r}.")
+        return entity
+
+    def _change(self, function: Callable[[Registry, int], object]) -> None:
+        async def change() -> None:
+            broker = self._server.broker
+            function(broker.registry, broker.moment())
+            await broker.kept()
 
         self._run(change)
 
@@ -145,17 +240,24 @@ class RunningEmulator:
 def running(
     *,
     queues: Iterable[str] | Mapping[str, QueueOptions | None] = (),
+    topics: Mapping[str, Iterable[str]] | None = None,
     data_dir: Path | None = None,
     clock: Clock | None = None,
     port: int = 0,
+    tier: Tier = Tier.PREMIUM,
+    token_clock: Clock | None = None,
 ) -> Generator[RunningEmulator]:
     """Run an emulator while the block runs, in a thread with its own event loop.
 
     Args:
         queues: queues to have: names, or options by name.
+        topics: topics to have: the names of their subscriptions by name.
         data_dir: where messages are kept; None keeps them in memory only.
         clock: time; None for the machine's, a ``ManualClock`` to turn it by hand.
         port: for AMQP and HTTP; 0 picks a free one.
+        tier: what the namespace has and allows.
+        token_clock: time, by which the tokens of clients expire; None for the machine's, by which they
+            are made.
 
     Raises:
         EmulatorError: it cannot start; or, at the end of the block, messages could not be kept.
@@ -173,7 +275,15 @@ def running(
 
     async def serve() -> None:
         try:
-            async with EmulatorServer(port=port, data_dir=data_dir, queues=queues, clock=clock) as server:
+            async with EmulatorServer(
+                port=port,
+                data_dir=data_dir,
+                queues=queues,
+                topics=topics,
+                clock=clock,
+                tier=tier,
+                token_clock=token_clock,
+            ) as server:
                 started.set_result(RunningEmulator(server, asyncio.get_running_loop(), ending))
                 await server.serve()
         except BaseException as error:

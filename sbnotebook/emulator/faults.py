@@ -1,23 +1,183 @@
-"""Faults on demand: how a test or a benchmark makes the emulator behave badly."""
+"""Faults on demand: how a test or a benchmark makes the emulator behave badly.
+
+Standing faults are fields, in force until they are changed or ``RunningEmulator.reset`` clears them:
+
+====================  =============================================================================
+``accept_delay_ms``   the confirmation of each sent message is held back
+``settle_delay_ms``   the confirmation of each settlement over its link is held back
+``delivery_delay_ms`` each message arrives later, while its lock runs already
+``server_busy``       so many of the next sends and requests are refused as ``com.microsoft:server-busy``
+``reject_nth``        the nth message sent over a link from now on is refused with ``reject_condition``
+``drop_before_nth``   the nth send, settlement or request from now on ends its connection, not carried out
+``drop_after_nth``    the nth send, settlement or request from now on ends its connection, carried out
+``slow_disk_ms``      each commit takes longer, and nothing else happens meanwhile; for all entities only
+====================  =============================================================================
+
+They are for all entities but those that were given their own::
+
+    emulator.faults.entity("orders").server_busy = 2
+
+What breaks once and at once is a method of ``RunningEmulator``: ``lose_locks``, ``close_links``,
+``drop_connections``, ``freeze``, ``freeze_new`` and ``thaw``. ``POST /faults`` takes all of them as JSON.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum, auto
+from typing import Any, Final, Self, cast
 
-__all__ = ["MAX_DELAY_MS", "Faults"]
+from sbnotebook.errors import ConfigurationError
+
+__all__ = ["MAX_COUNT", "MAX_DELAY_MS", "Drop", "EntityFaults", "Faults"]
 
 MAX_DELAY_MS: Final = 600_000
 """The longest delay that can be asked for over HTTP."""
+MAX_COUNT: Final = 1_000_000
+"""The largest number of events that can be asked for over HTTP."""
+
+_MAX_CONDITION: Final = 100
+_MAX_PATH: Final = 400
+
+
+class Drop(Enum):
+    """When a connection ends: before what has come in is carried out, or after that."""
+
+    BEFORE = auto()
+    AFTER = auto()
 
 
 @dataclass(slots=True)
-class Faults:
-    """What is wrong with the emulator right now; by default nothing.
+class EntityFaults:
+    """What is wrong with an entity; by default nothing. Counts go down to 0 as the faults happen.
 
     Attributes:
         accept_delay_ms: how long the confirmation of each sent message is held back. The delays of
             several messages run at the same time, as on a long line.
+        settle_delay_ms: the same for each settlement of a message over the link that it came on.
+        delivery_delay_ms: how much later each message arrives; its lock runs already.
+        server_busy: how many of the next sends and requests are refused.
+        reject_nth: which message, counted from the next, is refused with ``reject_condition``, and
+            its whole batch with it; 0 for none.
+        reject_condition: the error condition of AMQP or of Service Bus that the sender is told.
+        drop_before_nth: which send, settlement or request, counted from the next, ends its
+            connection instead of being carried out; 0 for none.
+        drop_after_nth: the same, but it is carried out and kept, only not confirmed.
     """
 
     accept_delay_ms: int = 0
+    settle_delay_ms: int = 0
+    delivery_delay_ms: int = 0
+    server_busy: int = 0
+    reject_nth: int = 0
+    reject_condition: str = "amqp:internal-error"
+    drop_before_nth: int = 0
+    drop_after_nth: int = 0
+
+    def is_busy(self) -> bool:
+        """Whether the send or request that has just come in is refused."""
+        if self.server_busy <= 0:
+            return False
+        self.server_busy -= 1
+        return True
+
+    def rejects(self, count: int) -> bool:
+        """Whether one of so many messages that have just come in is the one to refuse."""
+        left = self.reject_nth
+        self.reject_nth = max(left - count, 0)
+        return 0 < left <= count
+
+    def drop(self) -> Drop | None:
+        """Whether the connection ends with the send, settlement or request that has just come in."""
+        before, after = self.drop_before_nth, self.drop_after_nth
+        if not (before or after):
+            return None
+        self.drop_before_nth, self.drop_after_nth = max(before - 1, 0), max(after - 1, 0)
+        if before == 1:
+            return Drop.BEFORE
+        return Drop.AFTER if after == 1 else None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """The faults that ``to_json`` wrote; those that it does not name are off.
+
+        Raises:
+            ConfigurationError: there is no such fault, or it cannot have this value.
+        """
+        return cls(**{name: _checked(cls, name, value) for name, value in document.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        """The faults by name."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Faults(EntityFaults):
+    """What is wrong with the emulator right now; by default nothing.
+
+    Attributes:
+        slow_disk_ms: how much longer each commit takes.
+        entities: the faults of those entities that have their own, by path in lower case.
+
+    Example:
+        >>> faults = Faults(accept_delay_ms=80)
+        >>> faults.entity("Orders").reject_nth = 2
+        >>> faults.at("orders").accept_delay_ms, faults.at("orders").rejects(1), faults.at("orders").rejects(1)
+        (0, False, True)
+        >>> faults.at("invoices").accept_delay_ms
+        80
+    """
+
+    slow_disk_ms: int = 0
+    entities: dict[str, EntityFaults] = field(default_factory=dict[str, EntityFaults])
+
+    def entity(self, path: str) -> EntityFaults:
+        """The faults of one entity alone; from now on it has its own, and not those of all.
+
+        Args:
+            path: entity path of a queue, topic, subscription or sub-queue.
+        """
+        return self.entities.setdefault(path.casefold(), EntityFaults())
+
+    def at(self, path: str) -> EntityFaults:
+        """The faults that are in force for an entity."""
+        return self.entities.get(path.casefold(), self) if self.entities else self
+
+    def change(self, document: Mapping[str, Any]) -> None:
+        """Set the faults that a JSON object names, those of an entity all together.
+
+        Raises:
+            ConfigurationError: there is no such fault, or it cannot have this value; nothing is set.
+        """
+        values = {name: _checked(Faults, name, value) for name, value in document.items()}
+        self.entities.update(values.pop("entities", {}))
+        for name, value in values.items():
+            setattr(self, name, value)
+
+
+def _checked(kind: type[EntityFaults], name: str, value: object) -> Any:
+    known = [each.name for each in fields(kind)]
+    if name not in known:
+        raise ConfigurationError(f"There is no fault {name[:40]!r}: choose among {', '.join(known)}.")
+    if name == "entities":
+        return _entities(value)
+    if name == "reject_condition":
+        _expect(isinstance(value, str) and value.isascii() and 0 < len(value) <= _MAX_CONDITION, name, "a condition")
+        return value
+    limit = MAX_DELAY_MS if name.endswith("_ms") else MAX_COUNT
+    _expect(type(value) is int and 0 <= value <= limit, name, f"a number from 0 to {limit}")
+    return value
+
+
+def _entities(value: object) -> dict[str, EntityFaults]:
+    _expect(isinstance(value, dict), "entities", "an object with faults by entity path")
+    given = cast("dict[str, Any]", value)
+    for path, document in given.items():
+        _expect(0 < len(path) <= _MAX_PATH and isinstance(document, dict), path[:40], "an object of faults")
+    return {path.casefold(): EntityFaults.from_json(document) for path, document in given.items()}
+
+
+def _expect(condition: bool, name: str, rule: str) -> None:
+    if not condition:
+        raise ConfigurationError(f"{name!r} must be {rule}.")

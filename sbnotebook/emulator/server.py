@@ -12,7 +12,7 @@ from typing import Any, Final, Self, cast
 from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.entities import QueueOptions, Registry
+from sbnotebook.emulator.entities import QueueOptions, Registry, Tier, restore
 from sbnotebook.emulator.service.admin import application
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.leases import Leases
@@ -47,7 +47,10 @@ class EmulatorServer:
         data_dir: where messages are kept; None keeps them in memory only.
         queues: queues to have: names, or options by name. A queue that is there already gets these
             options; one that is given by name only stays as it is.
+        topics: topics to have: the names of their subscriptions by name. What is there already stays.
         clock: time; None for the machine's.
+        tier: what the namespace has and allows.
+        token_clock: time, by which the tokens of clients expire; None for the machine's.
 
     Raises:
         EmulatorError: when it starts, if the data directory cannot be used.
@@ -55,7 +58,7 @@ class EmulatorServer:
         ConfigurationError: when it starts, if a queue cannot be had.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a namespace can be started with
         self,
         *,
         host: str = "127.0.0.1",
@@ -63,7 +66,10 @@ class EmulatorServer:
         http_port: int | None = None,
         data_dir: Path | None = None,
         queues: Iterable[str] | Mapping[str, QueueOptions | None] = (),
+        topics: Mapping[str, Iterable[str]] | None = None,
         clock: Clock | None = None,
+        tier: Tier = Tier.PREMIUM,
+        token_clock: Clock | None = None,
     ) -> None:
         self._host = host
         self._wanted_ports = [port] if http_port is None else [port, http_port]
@@ -71,8 +77,10 @@ class EmulatorServer:
         self._queues: dict[str, QueueOptions | None] = dict.fromkeys(queues)
         if isinstance(queues, Mapping):
             self._queues.update(cast("Mapping[str, QueueOptions | None]", queues))
+        self._topics = {name: list(subscriptions) for name, subscriptions in (topics or {}).items()}
         self._clock = clock or SystemClock()
-        self._registry = Registry()
+        self._token_clock = token_clock
+        self._registry = Registry(tier)
         self._leases = Leases()
         self._exit = AsyncExitStack()
         self._listeners: list[asyncio.Server] = []
@@ -116,9 +124,13 @@ class EmulatorServer:
             if self._data_dir is not None:
                 store = Store(self._data_dir)
                 stack.callback(store.close)
-                store.load(self._registry)
-            self._broker = Broker(self._registry, self._clock, store, self._on_store_failure)
+                now = self._clock.now()
+                restore(self._registry, store.load(now), store, now=now)
+            self._broker = Broker(
+                self._registry, self._clock, store, self._on_store_failure, token_clock=self._token_clock
+            )
             self._make_queues()
+            self._make_topics()
             http = await self._start_http()
             stack.push_async_callback(http.cleanup)
             stack.callback(self._broker.stop)
@@ -163,7 +175,15 @@ class EmulatorServer:
             if queue is None:
                 self._registry.create_queue(name, options, now=self._clock.now())
             elif options is not None and options != queue.options:
-                self._registry.update_queue(queue, options)
+                self._registry.update(queue, options, now=self._clock.now())
+
+    def _make_topics(self) -> None:
+        now = self._clock.now()
+        for name, subscriptions in self._topics.items():
+            topic = self._registry.find_topic(name) or self._registry.create_topic(name, now=now)
+            for subscription in subscriptions:
+                if topic.find_subscription(subscription) is None:
+                    self._registry.create_subscription(topic, subscription, now=now)
 
     async def _start_http(self) -> web.AppRunner:
         # A handler is cancelled when its client is gone: so a lease ends.

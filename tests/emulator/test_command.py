@@ -59,8 +59,14 @@ def received(connection_string: str) -> list[str]:
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_it_is_and_ends_when_it_is_told(sign: signal.Signals, tmp_path: Path) -> None:
     config = tmp_path / "Config.json"
-    config.write_text(json.dumps({"UserConfig": {"Namespaces": [{"Queues": [{"Name": "configured"}]}]}}))
-    with started("--in-memory", "--queue", "a", "--queue", "b", "--config", str(config)) as (process, where):
+    topic = {"Name": "events", "Subscriptions": [{"Name": "audit"}]}
+    config.write_text(
+        json.dumps({"UserConfig": {"Namespaces": [{"Queues": [{"Name": "configured"}], "Topics": [topic]}]}})
+    )
+    with started("--in-memory", "--tier", "standard", "--queue", "a", "--queue", "b", "--config", str(config)) as (
+        process,
+        where,
+    ):
         assert where.startswith("Endpoint=sb://127.0.0.1:")
         assert where.endswith(";UseDevelopmentEmulator=true;")
         port = int(where.split(";", maxsplit=1)[0].rsplit(":", 1)[1])
@@ -69,6 +75,9 @@ def test_it_says_where_it_is_and_ends_when_it_is_told(sign: signal.Signals, tmp_
         answer = json.loads(connection.getresponse().read())
         connection.close()
         assert [queue["name"] for queue in answer["queues"]] == ["a", "b", "configured"]
+        assert [topic["name"] for topic in answer["topics"]] == ["events"]
+        assert [each["name"] for each in answer["topics"][0]["subscriptions"]] == ["audit"]
+        assert answer["tier"] == "Standard"
         process.send_signal(sign)
         out, err = process.communicate(timeout=20)
         assert (process.returncode, out, err) == (0, "", "")
@@ -93,6 +102,24 @@ def test_a_port_that_there_is_not_is_refused(option: str, port: str) -> None:
     answer = CliRunner().invoke(app, ["--in-memory", option, port])
     assert answer.exit_code == 2
     assert "than or equal to" in answer.output
+
+
+@pytest.mark.parametrize(("host", "is_warned"), [("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)])  # noqa: S104
+def test_it_warns_when_others_can_reach_it(host: str, is_warned: bool) -> None:
+    with started("--in-memory", "--host", host) as (process, where):
+        assert where.startswith(f"Endpoint=sb://{host}:")
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+    assert ("everyone who reaches" in err) == is_warned
+    assert err.count("\n") == is_warned
+
+
+def test_a_configuration_that_the_tier_does_not_have_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "Config.json"
+    config.write_text(json.dumps({"UserConfig": {"Namespaces": [{"Topics": [{"Name": "events"}]}]}}))
+    answer = failed("--in-memory", "--tier", "Basic", "--config", str(config))
+    assert answer.count("\n") == 1
+    assert "tier Basic does not have topics" in answer
 
 
 class Sender(threading.Thread):

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator import QueueOptions
-from sbnotebook.emulator.config import read_config
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.emulator.config import Config, SubscriptionConfig, TopicConfig, apply_config, read_config
+from sbnotebook.emulator.entities import QueueOptions, Registry, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from sbnotebook.errors import ConfigurationError, EmulatorError
 
-# As Microsoft's emulator is delivered with, without its topics.
+# Says all that the schema of Microsoft's emulator knows.
 DOCUMENT: dict[str, Any] = {
     "UserConfig": {
         "Namespaces": [
@@ -18,26 +19,102 @@ DOCUMENT: dict[str, Any] = {
                 "Name": "sbemulatorns",
                 "Queues": [
                     {
-                        "Name": "queue.1",
+                        "Name": "bills",
                         "Properties": {
-                            "DeadLetteringOnMessageExpiration": False,
-                            "DefaultMessageTimeToLive": "PT1H",
-                            "DuplicateDetectionHistoryTimeWindow": "PT20S",
-                            "ForwardDeadLetteredMessagesTo": "",
+                            "DeadLetteringOnMessageExpiration": True,
+                            "DefaultMessageTimeToLive": "PT30M",
+                            "DuplicateDetectionHistoryTimeWindow": "PT40S",
+                            "ForwardDeadLetteredMessagesTo": "plain",
                             "ForwardTo": "",
                             "LockDuration": "PT2M",
-                            "MaxDeliveryCount": 3,
-                            "RequiresDuplicateDetection": False,
-                            "RequiresSession": False,
+                            "MaxDeliveryCount": 4,
+                            "RequiresDuplicateDetection": True,
+                            "RequiresSession": True,
                         },
                     },
                     {"Name": "plain"},
                 ],
-            }
+                "Topics": [
+                    {
+                        "Name": "team/events",
+                        "Properties": {
+                            "DefaultMessageTimeToLive": "PT1H",
+                            "DuplicateDetectionHistoryTimeWindow": "PT20S",
+                            "RequiresDuplicateDetection": False,
+                        },
+                        "Subscriptions": [
+                            {
+                                "Name": "audit",
+                                "Properties": {
+                                    "DeadLetteringOnMessageExpiration": False,
+                                    "DefaultMessageTimeToLive": "PT1H",
+                                    "LockDuration": "PT1M",
+                                    "MaxDeliveryCount": 3,
+                                    "ForwardDeadLetteredMessagesTo": "",
+                                    "ForwardTo": "plain",
+                                    "RequiresSession": False,
+                                },
+                                "Rules": [
+                                    {
+                                        "Name": "system",
+                                        "Properties": {
+                                            "FilterType": "Correlation",
+                                            "CorrelationFilter": {
+                                                "ContentType": "text/plain",
+                                                "CorrelationId": "c",
+                                                "Label": "l",
+                                                "MessageId": "m",
+                                                "ReplyTo": "r",
+                                                "ReplyToSessionId": "rs",
+                                                "SessionId": "s",
+                                                "To": "t",
+                                            },
+                                        },
+                                    },
+                                    {
+                                        "Name": "own",
+                                        "Properties": {
+                                            "FilterType": "Correlation",
+                                            "CorrelationFilter": {"Properties": {"color": "red", "size": 3}},
+                                        },
+                                    },
+                                    {
+                                        "Name": "sql",
+                                        "Properties": {
+                                            "FilterType": "Sql",
+                                            "SqlFilter": {"SqlExpression": "sys.MessageId = '1' AND color = 'red'"},
+                                            "Action": {"SqlExpression": "SET sys.To = 'Entity'"},
+                                        },
+                                    },
+                                ],
+                            },
+                            {"Name": "all"},
+                        ],
+                    }
+                ],
+            },
+            {"Name": "another", "Queues": [{"Name": "more"}]},
         ],
         "Logging": {"Type": "File"},
     }
 }
+RULES = (
+    Rule(
+        "system",
+        CorrelationFilter(
+            content_type="text/plain",
+            correlation_id="c",
+            subject="l",
+            message_id="m",
+            reply_to="r",
+            reply_to_session_id="rs",
+            session_id="s",
+            to="t",
+        ),
+    ),
+    Rule("own", CorrelationFilter(properties={"color": "red", "size": 3})),
+    Rule("sql", SqlFilter("sys.MessageId = '1' AND color = 'red'"), SqlAction("SET sys.To = 'Entity'")),
+)
 
 
 def written(tmp_path: Path, document: object) -> Path:
@@ -46,36 +123,112 @@ def written(tmp_path: Path, document: object) -> Path:
     return path
 
 
-def test_queues_are_read(tmp_path: Path) -> None:
-    assert read_config(written(tmp_path, DOCUMENT)) == {"queue.1": QueueOptions(120_000, 3), "plain": QueueOptions()}
+def test_all_that_the_schema_knows_is_read(tmp_path: Path) -> None:
+    config = read_config(written(tmp_path, DOCUMENT))
+    assert config.queues == {
+        "bills": QueueOptions(
+            lock_duration=120_000,
+            max_delivery_count=4,
+            requires_session=True,
+            default_time_to_live=1_800_000,
+            dead_letter_on_expiration=True,
+            requires_duplicate_detection=True,
+            duplicate_detection_window=40_000,
+            forward_dead_letters_to="plain",
+        ),
+        "plain": QueueOptions(),
+        "more": QueueOptions(),
+    }
+    topic = TopicOptions(default_time_to_live=3_600_000, duplicate_detection_window=20_000)
+    audit = SubscriptionOptions(default_time_to_live=3_600_000, max_delivery_count=3, forward_to="plain")
+    subscriptions = {"audit": SubscriptionConfig(audit, RULES), "all": SubscriptionConfig(SubscriptionOptions())}
+    assert config.topics == {"team/events": TopicConfig(topic, subscriptions)}
 
 
 @pytest.mark.parametrize(
     ("namespace", "match"),
     [
-        ({"Topics": [{"Name": "t"}]}, "topics"),
-        ({"Queues": [{"Name": "q", "Properties": {"RequiresSession": True}}]}, "RequiresSession"),
-        ({"Queues": [{"Name": "q", "Properties": {"ForwardTo": "x"}}]}, "ForwardTo"),
-        ({"Queues": [{"Name": "q", "Properties": {"LockDuration": "1 minute"}}]}, "is not a duration"),
-        ({"Queues": [{"Name": "q", "Properties": {"MaxDeliveryCount": "3"}}]}, "MaxDeliveryCount"),
+        ({"Queues": [{"Name": "q", "Properties": {"LockDuration": "1 minute"}}]}, "q: LockDuration: .*not a duration"),
+        ({"Queues": [{"Name": "q", "Properties": {"MaxDeliveryCount": 0}}]}, "q: MaxDeliveryCount"),
+        ({"Queues": [{"Name": "q", "Properties": {"MaxDeliveryCount": [1]}}]}, "q: MaxDeliveryCount"),
+        ({"Queues": [{"Name": "q", "Properties": {"RequiresSession": "perhaps"}}]}, "q: RequiresSession"),
+        ({"Queues": [{"Name": "q", "Properties": None}]}, None),
+        ({"Queues": [{"Name": "q", "Properties": "x"}]}, "must be an object"),
         ({"Queues": {}}, None),
         ({"Queues": "x"}, "Queues must be a list"),
         ({"Queues": ["x"]}, "must be an object"),
         ("x", "must be an object"),
+        ({"Topics": [{"Name": "t", "Subscriptions": 5}]}, "Subscriptions must be a list"),
     ],
 )
-def test_what_it_does_not_have_is_refused_with_its_name(tmp_path: Path, namespace: object, match: str | None) -> None:
+def test_what_cannot_be_is_refused_with_its_name(tmp_path: Path, namespace: object, match: str | None) -> None:
     path = written(tmp_path, {"UserConfig": {"Namespaces": [namespace]}})
     if match is None:
-        assert read_config(path) == {}
+        read_config(path)
         return
     with pytest.raises(ConfigurationError, match=match):
         read_config(path)
 
 
-def test_a_file_that_is_not_there_or_no_json_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"cannot be read"):
-        read_config(tmp_path / "missing")
-    (tmp_path / "broken").write_text("{")
-    with pytest.raises(ConfigurationError, match=r"cannot be read"):
-        read_config(tmp_path / "broken")
+@pytest.mark.parametrize(
+    ("properties", "match"),
+    [
+        ({"FilterType": "Wild"}, "FilterType of the rule r"),
+        ({"FilterType": "Sql"}, "SqlFilter of the rule r"),
+        ({"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a ="}}, "rule r"),
+        ({"FilterType": "Correlation"}, "CorrelationFilter of the rule r"),
+        ({"FilterType": "Correlation", "CorrelationFilter": {}}, "rule r"),
+        ({"FilterType": "Correlation", "CorrelationFilter": {"Properties": {"a": None}}}, "rule r.*'a'"),
+        ({"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a = 1"}, "Action": {"SqlExpression": "GO"}}, "rule r"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused_with_its_name(tmp_path: Path, properties: dict[str, Any], match: str) -> None:
+    subscription = {"Name": "s", "Rules": [{"Name": "r", "Properties": properties}]}
+    topics = [{"Name": "t", "Subscriptions": [subscription]}]
+    with pytest.raises(ConfigurationError, match=match):
+        read_config(written(tmp_path, {"UserConfig": {"Namespaces": [{"Topics": topics}]}}))
+
+
+@pytest.mark.parametrize("text", [None, "{", "[" * 100_000, "\xff"])
+def test_a_file_that_is_not_there_or_no_json_is_one_sentence(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "Config.json"
+    if text is not None:
+        path.write_text(text, encoding="latin-1")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_config(path)
+
+
+def test_what_is_there_gets_the_options_and_rules_of_the_file(tmp_path: Path) -> None:
+    registry, config = Registry(), read_config(written(tmp_path, DOCUMENT))
+    registry.create_queue("PLAIN", QueueOptions(max_delivery_count=3))
+    registry.create_queue("other")
+    topic = registry.create_topic("team/events")
+    before = registry.create_subscription(topic, "audit", rules=[Rule("old", TrueFilter()), Rule("SQL", TrueFilter())])
+    apply_config(registry, config, 5)
+    assert [queue.path for queue in registry.queues] == ["bills", "more", "other", "PLAIN"]
+    plain, bills = registry.find_queue("plain"), registry.find_queue("bills")
+    assert plain is not None
+    assert plain.options == QueueOptions()
+    assert bills is not None
+    assert (bills.options, bills.created_time) == (config.queues["bills"], 5)
+    assert topic.options == config.topics["team/events"].options
+    assert registry.find_subscription("team/events", "audit") is before
+    assert before.rules == sorted(RULES, key=lambda rule: rule.name)
+    everything = registry.find_subscription("team/events", "all")
+    assert everything is not None
+    assert [rule.filter for rule in everything.rules] == [TrueFilter()]
+
+
+def test_the_same_file_again_changes_nothing(tmp_path: Path) -> None:
+    registry, config = Registry(), read_config(written(tmp_path, DOCUMENT))
+    apply_config(registry, config, 5)
+    assert registry.take_changes()
+    apply_config(registry, config, 6)
+    assert registry.take_changes() == []
+
+
+def test_a_topic_cannot_have_the_name_of_a_queue() -> None:
+    registry = Registry()
+    registry.create_queue("orders")
+    with pytest.raises(EmulatorError, match="already an entity"):
+        apply_config(registry, Config(topics={"Orders": TopicConfig(TopicOptions())}), 0)

@@ -90,7 +90,7 @@ def test_what_could_not_be_kept_is_said_at_the_end_of_the_block(tmp_path: Path) 
 def test_queues_come_and_go() -> None:
     with running() as emulator:
         emulator.create_queue("bills", QueueOptions(5_000, 1))
-        assert emulator.counts("bills") == (0, 0, 0, 0, 0)
+        assert emulator.counts("bills") == (0, 0, 0, 0, 0, 0)
         with pytest.raises(EmulatorError, match="already an entity 'BILLS'"):
             emulator.create_queue("BILLS")
         with pytest.raises(InvalidEntityAddressError):

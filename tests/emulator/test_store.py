@@ -1,259 +1,268 @@
 from __future__ import annotations
 
+import copy
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import astuple, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities import BrokeredMessage, Queue, QueueOptions, Registry, SentMessage
-from sbnotebook.emulator.store import FILE_NAME, Store, is_in_use
-from sbnotebook.errors import EmulatorError
+from sbnotebook.emulator.entities.changes import (
+    Change,
+    EntityDeleted,
+    EntityKept,
+    MessageAdded,
+    MessageIdSeen,
+    MessageRemoved,
+    MessageUpdated,
+    SessionStateSet,
+)
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
+from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox, StoredEntity, StoredMessageId, StoredSession
+from sbnotebook.emulator.store import FILE_NAME, Store
 
-LATER = 10**15
+BOX = 4
+"""That of the entity 1."""
+QUEUE = EntityKept(1, "queue", "orders", {"lock_duration": 30_000, "rules": [None, "ä"]}, 7, 8)
 
 
-def message(number: int, scheduled_time: int | None = None) -> SentMessage:
-    return SentMessage(b"\x00\x53\x75\xa0\x01" + bytes([number % 256]), scheduled_time)
+def message(number: int, **fields: object) -> BrokeredMessage:
+    whole: dict[str, object] = {"payload": b"\x00\x53\x75\xa0\x01" + bytes([number % 256]), **fields}
+    return BrokeredMessage(number, number, 100 + number, **whole)  # pyright: ignore[reportArgumentType]
 
 
-def seen(registry: Registry) -> object:
-    """Everything that has to come back."""
-    return [
-        (queue.path, queue.options, queue.created_time, entity.path, without_locks(entity.peek(0, 10_000)))
-        for queue in registry.queues
-        for entity in (queue, queue.dead_letter)
+def added(*numbers: int, box: int = BOX) -> list[Change]:
+    return [MessageAdded(box, message(number)) for number in numbers]
+
+
+def kept(directory: Path, *turns: Iterable[Change]) -> None:
+    """One emulator's life."""
+    with Store(directory) as store:
+        store.load(0)
+        for turn in turns:
+            store.apply(list(turn))
+
+
+def loaded(directory: Path, now: int = 0) -> Snapshot:
+    with Store(directory) as store:
+        return store.load(now)
+
+
+def standing(directory: Path) -> dict[int, list[tuple[object, ...]]]:
+    """All messages by box."""
+    with Store(directory) as store:
+        boxes = store.load(0).boxes
+        return {
+            box: [plain(each) for shelf in found.shelves for each in store.load_shelf(box, shelf.number)]
+            for box, found in boxes.items()
+        }
+
+
+def plain(each: BrokeredMessage) -> tuple[object, ...]:
+    return astuple(replace(each, lock_token=None, locked_until=0))
+
+
+def test_entities_come_back_topics_before_subscriptions(tmp_path: Path) -> None:
+    subscription = EntityKept(2, "subscription", "news/Subscriptions/all", {}, 1, 2)
+    topic = EntityKept(3, "topic", "news", {"status": "Active"}, 3, 4)
+    kept(tmp_path, [QUEUE, subscription, topic])
+    assert loaded(tmp_path).entities == [
+        StoredEntity(1, "queue", "orders", {"lock_duration": 30_000, "rules": [None, "ä"]}, 7, 8, 0),
+        StoredEntity(3, "topic", "news", {"status": "Active"}, 3, 4, 0),
+        StoredEntity(2, "subscription", "news/Subscriptions/all", {}, 1, 2, 0),
     ]
 
 
-def without_locks(messages: Iterable[BrokeredMessage]) -> list[tuple[object, ...]]:
-    return [astuple(replace(found, lock_token=None, locked_until=0)) for found in messages]
+def test_an_entity_that_changes_keeps_its_messages_and_its_last_number(tmp_path: Path) -> None:
+    kept(tmp_path, [QUEUE, *added(1, 2)], [replace(QUEUE, description={"a": 1}, updated_time=9)])
+    assert loaded(tmp_path).entities == [StoredEntity(1, "queue", "orders", {"a": 1}, 7, 9, 2)]
+    assert len(standing(tmp_path)[BOX]) == 2
 
 
-def reopened(directory: Path) -> tuple[Store, Registry]:
-    store, registry = Store(directory), Registry()
-    store.load(registry)
-    return store, registry
+def test_every_field_of_a_message_comes_back_but_the_lock(tmp_path: Path) -> None:
+    full = BrokeredMessage(
+        5, 3, 70, b"payload", -1, MessageState.SCHEDULED, 80, 2, 90, "session", "orders", 4, locked_until=1
+    )
+    kept(tmp_path, [QUEUE, MessageAdded(BOX, full), *added(6)])
+    assert standing(tmp_path) == {BOX: [plain(full), plain(message(6))]}
 
 
-def test_everything_comes_back_but_the_locks(tmp_path: Path) -> None:
-    store, registry = reopened(tmp_path)
-    queue = registry.create_queue("Orders", QueueOptions(30_000, 5), now=77)
-    registry.create_queue("empty")
-    for number in range(6):
-        queue.send(message(number), now=number)
-    queue.send(message(9, LATER), now=5)
-    store.apply(registry.take_changes())
-    tokens = [found.lock_token for found in (queue.receive(0) for _ in range(5)) if found and found.lock_token]
-    queue.complete(tokens[0], 0)
-    queue.abandon(tokens[1], 0)
-    queue.defer(tokens[2], 0)
-    queue.dead_letter_message(tokens[3], 0, "Bad", "It is bad")
-    store.apply(registry.take_changes())
-    before = seen(registry)
-    store.close()
-
-    store, again = reopened(tmp_path)
-    assert seen(again) == before
-    restored = again.find_queue("orders")
-    assert restored is not None
-    assert restored.counts == (3, 0, 1, 1, 1)
-    assert restored.send(message(1), 0).sequence_number == 8
-    store.close()
-
-
-def test_a_number_is_never_given_twice_even_if_its_message_is_gone(tmp_path: Path) -> None:
-    store, registry = reopened(tmp_path)
-    queue = registry.create_queue("orders")
-    for _ in range(3):
-        queue.send(message(1), 0)
-        queue.receive_and_delete()
-    store.apply(registry.take_changes())
-    store.close()
-    store, registry = reopened(tmp_path)
-    assert registry.queues[0].send(message(1), 0).sequence_number == 4
-    store.close()
-
-
-def test_options_change_and_queues_go(tmp_path: Path) -> None:
-    store, registry = reopened(tmp_path)
-    for name in ("a", "b"):
-        registry.create_queue(name).send(message(1), 0)
-    registry.update_queue(registry.queues[0], QueueOptions(5_000, 2))
-    registry.delete_queue(registry.queues[1])
-    registry.create_queue("b")
-    store.apply(registry.take_changes())
-    store.close()
-    store, registry = reopened(tmp_path)
-    assert [(queue.path, queue.options, len(queue)) for queue in registry.queues] == [
-        ("a", QueueOptions(5_000, 2), 1),
-        ("b", QueueOptions(), 0),
+def test_summaries_say_what_stands_on_each_shelf(tmp_path: Path) -> None:
+    messages = [
+        message(1, expires_at=50, payload=b"1234"),
+        message(SHELF - 1, expires_at=20, state=MessageState.DEFERRED),
+        message(SHELF, expires_at=40, payload=b"12"),
+        message(SHELF + 1, expires_at=30, payload=b"123"),
+        message(2 * SHELF, state=MessageState.SCHEDULED, scheduled_time=9),
+        message(2 * SHELF + 1, state=MessageState.SCHEDULED, scheduled_time=8, expires_at=1),
     ]
-    store.close()
+    kept(tmp_path, [QUEUE, *(MessageAdded(BOX, each) for each in messages), *added(7, box=BOX + 1)])
+    first = ShelfSummary(0, 2, 4 + messages[1].size, 1, 50)
+    shelves = [first, ShelfSummary(1, 2, 5, 2, 30), ShelfSummary(2, 2, 12, 0, None)]
+    assert loaded(tmp_path).boxes == {
+        BOX: StoredBox(shelves, 1, [(8, 2 * SHELF + 1), (9, 2 * SHELF)]),
+        BOX + 1: StoredBox([ShelfSummary(0, 1, 6, 1, None)], 0, []),
+    }
 
 
-def settle_next(how: str, queue: Queue, now: int) -> None:
-    found = queue.receive(now)
-    if found is None or found.lock_token is None:
-        return
-    if how == "dead-letter":
-        queue.dead_letter_message(found.lock_token, now, "r", None)
-    else:
-        {"complete": queue.complete, "abandon": queue.abandon, "defer": queue.defer}[how](found.lock_token, now)
+def test_a_large_payload_stays_in_the_file_until_it_is_asked_for(tmp_path: Path) -> None:
+    kept(tmp_path, [QUEUE, *(MessageAdded(BOX, message(n, payload=bytes([n]) * (16_383 + n))) for n in (1, 2))])
+    with Store(tmp_path) as store:
+        small, large = store.load_shelf(BOX, 0)
+        assert (small.payload, small.size) == (b"\1" * 16_384, 16_384)
+        assert (large.payload, large.size) == (None, 16_385)
+        assert store.load_payload(BOX, 2) == b"\2" * 16_385
+        large.delivery_count = 3
+        store.apply([MessageUpdated(BOX, large)])
+        assert store.load_shelf(BOX, 0)[1].delivery_count == 3
+        assert store.load_payload(BOX, 2) == b"\2" * 16_385
 
 
-STEPS: dict[str, Callable[[Queue, int], object]] = {
-    "send": lambda queue, now: queue.send(message(now), now),
-    "schedule": lambda queue, now: queue.send(message(now, now + 5), now),
-    "expire": lambda queue, now: queue.expire(now),
-    "receive and delete": lambda queue, _: queue.receive_and_delete(),
-    "receive deferred": lambda queue, now: queue.receive_deferred([1], now),
-    **{how: partial(settle_next, how) for how in ("complete", "abandon", "defer", "dead-letter")},
-}
+def test_a_new_payload_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    changed = message(1, payload=b"dead-lettered", delivery_count=2)
+    silent = message(2, payload=None, size=6, delivery_count=3)
+    turn = [
+        MessageUpdated(BOX, changed, has_new_payload=True),
+        MessageUpdated(BOX, changed),
+        MessageUpdated(BOX, silent),
+    ]
+    kept(tmp_path, [QUEUE, *added(1, 2)], turn)
+    assert standing(tmp_path)[BOX] == [plain(changed), plain(replace(silent, payload=message(2).payload))]
 
 
-@given(steps=st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.booleans()), max_size=60))
+def test_a_message_without_its_payload_is_refused_and_nothing_is_kept(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        with pytest.raises(ValueError, match="without its payload"):
+            store.apply([QUEUE, MessageAdded(BOX, message(1, payload=None, size=20_000))])
+        with pytest.raises(ValueError, match="without its payload"):
+            store.apply([QUEUE])  # whoever goes on all the same
+    assert loaded(tmp_path) == Snapshot()
+
+
+def test_a_number_that_was_given_is_remembered_even_if_its_message_never_met_the_disk(tmp_path: Path) -> None:
+    kept(tmp_path, [QUEUE, *added(1, 2, 3), *(MessageRemoved(BOX, number) for number in (1, 2, 3))])
+    assert loaded(tmp_path) == Snapshot([StoredEntity(1, "queue", "orders", QUEUE.description, 7, 8, 3)])
+
+
+def test_an_older_number_in_the_dead_letter_queue_is_not_the_last_one(tmp_path: Path) -> None:
+    kept(tmp_path, [QUEUE, *added(1, 2)], [MessageRemoved(BOX, 1), *added(1, box=BOX + 1)])
+    assert loaded(tmp_path).entities[0].last_sequence_number == 2
+    assert set(standing(tmp_path)) == {BOX, BOX + 1}
+
+
+def test_of_two_partitions_the_later_number_is_the_last_one(tmp_path: Path) -> None:
+    first, second = (15 << 48) + 15, (14 << 48) + 30
+    kept(tmp_path, [QUEUE, *added(first)], [*added(second)])
+    assert loaded(tmp_path).entities[0].last_sequence_number == second
+    assert [each[0] for each in standing(tmp_path)[BOX]] == [second, first]
+
+
+def test_a_message_that_goes_and_comes_back_within_a_turn_is_there_once(tmp_path: Path) -> None:
+    again = message(1, delivery_count=1)
+    kept(tmp_path, [QUEUE, *added(1)], [MessageRemoved(BOX, 1), MessageAdded(BOX, again)])
+    assert standing(tmp_path) == {BOX: [plain(again)]}
+
+
+def test_sessions_and_ids_that_were_seen_come_back(tmp_path: Path) -> None:
+    sessions = [SessionStateSet(BOX, name, b"s", 5) for name in ("a", "b", "c")]
+    ids = [MessageIdSeen(1, "old", 50), MessageIdSeen(1, "new", 60), MessageIdSeen(1, "new", 70)]
+    kept(
+        tmp_path,
+        [QUEUE, *sessions, *ids],
+        [replace(sessions[0], state=b"t", updated_time=6), SessionStateSet(BOX, "b", None, 6)],
+    )
+    snapshot = loaded(tmp_path, now=50)
+    assert snapshot.sessions == [StoredSession(BOX, "a", b"t", 6), StoredSession(BOX, "c", b"s", 5)]
+    assert snapshot.seen == [StoredMessageId(1, "new", 70)]
+
+
+def test_ids_are_forgotten_once_their_time_has_passed(tmp_path: Path) -> None:
+    kept(tmp_path, [QUEUE, MessageIdSeen(1, "old", 105), MessageIdSeen(1, "new", 106)])
+    kept(tmp_path, [*added(5), MessageIdSeen(1, "newest", 200)])  # the message came in at 105
+    assert [seen.message_id for seen in loaded(tmp_path, now=0).seen] == ["new", "newest"]
+
+
+def everything_of_one() -> list[Change]:
+    boxes = [MessageAdded(box, message(number)) for box in (BOX, BOX + 1, BOX + 3) for number in range(1, 400)]
+    ids = [MessageIdSeen(1, str(number), 10**6) for number in range(600)]
+    return [QUEUE, *boxes, SessionStateSet(BOX, "a", b"s", 5), *ids]
+
+
+def test_what_an_entity_leaves_is_removed_little_by_little_and_never_seen_again(tmp_path: Path) -> None:
+    other = EntityKept(2, "queue", "other", {}, 0, 0)
+    kept(tmp_path, [*everything_of_one(), other, *added(1, box=8)], [EntityDeleted(1)])
+    assert loaded(tmp_path) == Snapshot(
+        [StoredEntity(2, "queue", "other", {}, 0, 0, 1)], {8: StoredBox([ShelfSummary(0, 1, 6, 1, None)], 0, [])}
+    )
+    kept(tmp_path, *([SessionStateSet(8, "a", b"", number)] for number in range(12)))
+    assert [rows(tmp_path, table) for table in ("message", "payload", "seen", "session")] == [1, 1, 0, 1]
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_the_number_of_a_deleted_entity_can_be_given_again(tmp_path: Path, is_restarted: bool) -> None:
+    turns: list[list[Change]] = [everything_of_one(), [EntityDeleted(1)], [QUEUE, *added(2)]]
+    lives = [turns[:2], turns[2:]] if is_restarted else [turns]
+    for life in lives:
+        kept(tmp_path, *life)
+    snapshot = loaded(tmp_path)
+    assert snapshot == Snapshot(
+        [StoredEntity(1, "queue", "orders", QUEUE.description, 7, 8, 2)],
+        {BOX: StoredBox([ShelfSummary(0, 1, 6, 1, None)], 0, [])},
+    )
+
+
+def rows(directory: Path, table: str) -> int:
+    """How many there are in the file of an emulator that has ended."""
+    with closing(sqlite3.connect(directory / FILE_NAME)) as database:
+        return database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - a name of this file
+
+
+KEYS = st.tuples(st.sampled_from((BOX, BOX + 1, BOX + 4)), st.sampled_from((1, 2, SHELF + 1)))
+
+
+@given(
+    turns=st.lists(
+        st.lists(st.tuples(st.sampled_from(["add", "update", "rewrite", "remove"]), KEYS), max_size=8), max_size=8
+    )
+)
 def test_whatever_happens_it_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bool]]
+    tmp_path_factory: pytest.TempPathFactory, turns: list[list[tuple[str, tuple[int, int]]]]
 ) -> None:
     directory = tmp_path_factory.mktemp("store")
-    store, registry = reopened(directory)
-    queue = registry.create_queue("orders", QueueOptions(10, 3))
-    for now, (step, ends_turn) in enumerate(steps):
-        STEPS[step](queue, now)
-        if ends_turn:
-            store.apply(registry.take_changes())
-    store.apply(registry.take_changes())
-    before = seen(registry)
-    store.close()
-    store, again = reopened(directory)
-    assert seen(again) == before
-    store.close()
+    model: dict[tuple[int, int], BrokeredMessage] = {}
+    history: list[list[Change]] = [[QUEUE, replace(QUEUE, entity_id=2)]]
+    for turn in turns:
+        history.append([])
+        for step, key in turn:
+            history[-1] += changed(model, step, key)
+    kept(directory, *history)
+    expected: defaultdict[int, list[tuple[object, ...]]] = defaultdict(list)
+    for box, number in sorted(model):
+        expected[box].append(plain(model[box, number]))
+    assert standing(directory) == expected
+    assert rows(directory, "payload") == len(model)
 
 
-def test_a_second_emulator_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.store._BUSY_TIMEOUT", 0.1)
-    store = Store(tmp_path)
-    with pytest.raises(EmulatorError, match="Another emulator uses"):
-        Store(tmp_path)
-    store.close()
-    Store(tmp_path).close()
-
-
-OPENED_IN_ANOTHER_PROCESS = (
-    "import sys; from pathlib import Path; import sbnotebook.emulator.store as store;"
-    "store._BUSY_TIMEOUT = 0.1; store.Store(Path(sys.argv[1]))"
-)
-
-
-def test_another_process_is_kept_out_after_one_in_this_process_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.store._BUSY_TIMEOUT", 0.1)
-    store = Store(tmp_path)
-    with pytest.raises(EmulatorError, match="Another emulator uses"):
-        Store(tmp_path)  # on the way it must not close the file, which would end the lock of the first
-    command = [sys.executable, "-c", OPENED_IN_ANOTHER_PROCESS, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert "Another emulator uses" in done.stderr
-    store.close()
-    assert subprocess.run(command, timeout=60, check=False).returncode == 0
-
-
-def test_of_two_that_find_nothing_one_owns_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.store._BUSY_TIMEOUT", 0.1)
-
-    class LateStore(Store):
-        def _create(self) -> None:
-            with pytest.raises(EmulatorError, match="Another emulator uses"):
-                Store(tmp_path)  # a second one, after the first has seen that there is no file
-            super()._create()
-
-    LateStore(tmp_path).close()
-
-
-def test_what_a_removed_file_left_behind_does_not_come_back(tmp_path: Path) -> None:
-    store, registry = reopened(tmp_path)
-    registry.create_queue("old")
-    store.apply(registry.take_changes())
-    left = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name.endswith("-wal")}
-    assert left  # as after a kill
-    store.close()
-    (tmp_path / FILE_NAME).unlink()
-    for name, content in left.items():
-        (tmp_path / name).write_bytes(content)
-    store, registry = reopened(tmp_path)
-    assert registry.queues == []
-    store.close()
-
-
-def test_it_is_in_use_while_it_is_open(tmp_path: Path) -> None:
-    assert not is_in_use(tmp_path / "missing")
-    with closing(Store(tmp_path)):
-        assert is_in_use(tmp_path)
-    assert not is_in_use(tmp_path)
-
-
-def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "taken" / "emulator.lock").mkdir(parents=True)
-    for directory in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "taken"):
-        with pytest.raises(EmulatorError, match="cannot be used"):
-            Store(directory)
-
-
-def test_the_data_is_the_owners_only(tmp_path: Path) -> None:
-    store = Store(tmp_path / "data")
-    assert store.path.stat().st_mode & 0o077 == 0
-    assert store.path.parent.stat().st_mode & 0o077 == 0
-    store.close()
-
-
-def test_a_foreign_file_is_left_as_it_is(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / FILE_NAME) as foreign:
-        foreign.execute("CREATE TABLE t (a)")
-    foreign.close()
-    assert_untouched(tmp_path, "is not a file of the emulator")
-
-
-@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"\xff" * 200])
-def test_what_is_no_database_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE_NAME).write_bytes(content)
-    assert_untouched(tmp_path, "is not a file of the emulator")
-
-
-def test_a_later_format_is_left_as_it_is(tmp_path: Path) -> None:
-    Store(tmp_path).close()
-    with sqlite3.connect(tmp_path / FILE_NAME) as database:
-        database.execute("PRAGMA user_version = 2")
-    database.close()
-    assert_untouched(tmp_path, "has the format 2")
-
-
-def test_a_damaged_file_is_left_as_it_is(tmp_path: Path) -> None:
-    store, registry = reopened(tmp_path)
-    queue = registry.create_queue("orders")
-    for number in range(500):
-        queue.send(SentMessage(b"x" * 200 + bytes([number % 256]), None), 0)
-    store.apply(registry.take_changes())
-    store.close()
-    path = tmp_path / FILE_NAME
-    content = bytearray(path.read_bytes())
-    content[4096:] = b"\xee" * (len(content) - 4096)
-    path.write_bytes(content)
-    assert_untouched(tmp_path, "cannot be read")
-
-
-def assert_untouched(directory: Path, match: str) -> None:
-    path = directory / FILE_NAME
-    before = path.read_bytes()
-    with pytest.raises(EmulatorError, match=match):
-        reopened(directory)
-    assert path.read_bytes() == before
+def changed(model: dict[tuple[int, int], BrokeredMessage], step: str, key: tuple[int, int]) -> list[Change]:
+    """Do what a box would do."""
+    box, number = key
+    if step == "add" and key not in model:
+        model[key] = message(number)
+        return [MessageAdded(box, model[key])]
+    if step == "add" or key not in model:
+        return []
+    if step == "remove":
+        del model[key]
+        return [MessageRemoved(box, number)]
+    found = model[key] = copy.copy(model[key])
+    found.delivery_count += 1
+    if step == "rewrite":
+        found.payload = (found.payload or b"") + b"!"
+        found.size += 1
+    return [MessageUpdated(box, found, has_new_payload=step == "rewrite")]

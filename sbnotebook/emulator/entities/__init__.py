@@ -3,41 +3,51 @@
 No sockets, no frames, no clock: the moment is passed in, as milliseconds since 1970-01-01 UTC.
 """
 
-from sbnotebook.emulator.entities.changes import (
-    Change,
-    MessageAdded,
-    MessageDeadLettered,
-    MessageRemoved,
-    MessageUpdated,
-    QueueCreated,
-    QueueDeleted,
-    QueueUpdated,
+from sbnotebook.emulator.entities.changes import Change
+from sbnotebook.emulator.entities.entity import Counts, ReceivingEntity
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage, read_sent
+from sbnotebook.emulator.entities.options import (
+    AuthorizationRule,
+    Claim,
+    EntityStatus,
+    QueueOptions,
+    SubscriptionOptions,
+    TopicOptions,
 )
-from sbnotebook.emulator.entities.message import MAX_MESSAGE_SIZE, BrokeredMessage, MessageState, SentMessage, read_sent
-from sbnotebook.emulator.entities.options import QueueOptions
-from sbnotebook.emulator.entities.queue import Counts, Queue
-from sbnotebook.emulator.entities.receivable import Receivable
-from sbnotebook.emulator.entities.registry import Registry
-from sbnotebook.emulator.entities.rendering import render
+from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.receivable import DeadLetterReason, Receivable
+from sbnotebook.emulator.entities.refusals import EntityExistsError, Refusal, RefusedError
+from sbnotebook.emulator.entities.registry import AnyEntity, Registry
+from sbnotebook.emulator.entities.restoring import restore
+from sbnotebook.emulator.entities.sessions import Session
+from sbnotebook.emulator.entities.topic import Subscription, Topic
 
 __all__ = [
-    "MAX_MESSAGE_SIZE",
+    "AnyEntity",
+    "AuthorizationRule",
     "BrokeredMessage",
     "Change",
+    "Claim",
     "Counts",
-    "MessageAdded",
-    "MessageDeadLettered",
-    "MessageRemoved",
+    "DeadLetterReason",
+    "EntityExistsError",
+    "EntityStatus",
     "MessageState",
-    "MessageUpdated",
     "Queue",
-    "QueueCreated",
-    "QueueDeleted",
     "QueueOptions",
-    "QueueUpdated",
     "Receivable",
+    "ReceivingEntity",
+    "Refusal",
+    "RefusedError",
     "Registry",
     "SentMessage",
+    "Session",
+    "Subscription",
+    "SubscriptionOptions",
+    "Tier",
+    "Topic",
+    "TopicOptions",
     "read_sent",
-    "render",
+    "restore",
 ]

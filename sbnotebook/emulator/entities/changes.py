@@ -1,80 +1,106 @@
-"""What has changed in the entities and has to be kept; locks are not kept."""
+"""What has changed in the entities and has to be kept; locks are not kept.
+
+A message stands in a box: each queue, subscription and sub-queue is one, and so is the schedule of a
+topic. Boxes have numbers; those of one entity follow each other (``BOXES_PER_ENTITY``). A message
+that goes from one box to another is removed from the one and added to the other, in one turn.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 from sbnotebook.emulator.entities.message import BrokeredMessage
-from sbnotebook.emulator.entities.options import QueueOptions
 
 __all__ = [
+    "BOXES_PER_ENTITY",
     "Change",
+    "EntityDeleted",
+    "EntityKept",
     "MessageAdded",
-    "MessageDeadLettered",
+    "MessageIdSeen",
     "MessageRemoved",
     "MessageUpdated",
-    "QueueCreated",
-    "QueueDeleted",
-    "QueueUpdated",
+    "SessionStateSet",
 ]
 
+BOXES_PER_ENTITY: Final = 4
+"""An entity's number times this is its box; the next two are its dead-letter and its transfer dead-letter queue."""
+
 
 @dataclass(frozen=True, slots=True)
-class QueueCreated:
-    """There is a new queue; ``created_time`` is in ms."""
+class EntityKept:
+    """There is a new entity, or it has other options.
 
-    queue: str
-    options: QueueOptions
+    Attributes:
+        entity_id: its number, which it keeps.
+        kind: "queue", "topic" or "subscription".
+        path: its path.
+        description: its options, and a subscription's rules: plain JSON values.
+        created_time: ms.
+        updated_time: ms.
+    """
+
+    entity_id: int
+    kind: str
+    path: str
+    description: dict[str, Any]
     created_time: int
+    updated_time: int
 
 
 @dataclass(frozen=True, slots=True)
-class QueueUpdated:
-    """A queue has other options."""
+class EntityDeleted:
+    """An entity is gone, with all that is in its boxes, its sessions and the ids that it has seen."""
 
-    queue: str
-    options: QueueOptions
-
-
-@dataclass(frozen=True, slots=True)
-class QueueDeleted:
-    """A queue is gone, with all its messages."""
-
-    queue: str
+    entity_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class MessageAdded:
-    """A queue has a new message."""
+    """A box has a new message; its entity's last sequence number is this one's."""
 
-    queue: str
+    box: int
     message: BrokeredMessage
 
 
 @dataclass(frozen=True, slots=True)
 class MessageUpdated:
-    """The state or the delivery count of a message is another one."""
+    """Anything but the number of a message is another one; ``has_new_payload`` if its bytes are, too."""
 
-    queue: str
+    box: int
     message: BrokeredMessage
-
-
-@dataclass(frozen=True, slots=True)
-class MessageDeadLettered:
-    """A message went to the dead-letter queue; its payload says why."""
-
-    queue: str
-    message: BrokeredMessage
+    has_new_payload: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRemoved:
-    """A message is gone from a queue or from its dead-letter queue."""
+    """A message is gone from a box."""
 
-    queue: str
+    box: int
     sequence_number: int
 
 
-Change = (
-    QueueCreated | QueueUpdated | QueueDeleted | MessageAdded | MessageUpdated | MessageDeadLettered | MessageRemoved
-)
+@dataclass(frozen=True, slots=True)
+class SessionStateSet:
+    """A session of a box has another state; None removes it. ``updated_time`` is in ms."""
+
+    box: int
+    session_id: str
+    state: bytes | None
+    updated_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageIdSeen:
+    """A message with this id has come in; a second one is a duplicate until ``until`` (ms).
+
+    Those whose time has passed may be forgotten.
+    """
+
+    entity_id: int
+    message_id: str
+    until: int
+
+
+Change = EntityKept | EntityDeleted | MessageAdded | MessageUpdated | MessageRemoved | SessionStateSet | MessageIdSeen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from itertools import takewhile
 from uuid import UUID, uuid4
 
 from sbnotebook.emulator.entities.message import BrokeredMessage
@@ -50,21 +50,13 @@ class Locks:
             del self._held[message.lock_token]
             message.lock_token, message.locked_until = None, 0
 
-    def drop_all(self) -> Iterator[BrokeredMessage]:
-        """Unlock every message."""
-        while self._held:
-            message = next(iter(self._held.values()))
-            self.drop(message)
-            yield message
+    def all(self) -> list[BrokeredMessage]:
+        """Every locked message."""
+        return list(self._held.values())
 
-    def drop_expired(self, now: int) -> Iterator[BrokeredMessage]:
-        """Unlock the messages whose locks have ended."""
-        while self._held:
-            message = next(iter(self._held.values()))
-            if message.locked_until > now:
-                return
-            self.drop(message)
-            yield message
+    def expired(self, now: int) -> list[BrokeredMessage]:
+        """The messages whose locks have ended; they are still here."""
+        return list(takewhile(lambda message: message.locked_until <= now, self._held.values()))
 
     @property
     def next_end(self) -> int | None:

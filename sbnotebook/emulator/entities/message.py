@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, cast
 from uuid import UUID
 
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Timestamp, skip
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
+    DATA,
     DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    Section,
     section_value,
     split,
 )
 
 __all__ = [
-    "MAX_MESSAGE_SIZE",
     "SCHEDULED_TIME",
     "BrokeredMessage",
     "MessageState",
@@ -29,14 +30,14 @@ __all__ = [
     "read_sent",
 ]
 
-MAX_MESSAGE_SIZE: Final = 1_048_576
-"""Bytes of one message or one batch: that of a Premium namespace without large messages.
-
-Source: Service Bus documentation, "Service Bus quotas".
-"""
 SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 """Message annotation: when a sent message becomes active."""
 
+_PARTITION_KEY: Final = "x-opt-partition-key"
+# Places among the fields (AMQP 1.0 part 3, sections 3.2.1 and 3.2.4).
+_TIME_TO_LIVE: Final = 2
+_MESSAGE_ID, _ABSOLUTE_EXPIRY, _CREATION_TIME, _GROUP_ID = 0, 8, 9, 10
+_MAX_UINT: Final = 2**32 - 1
 _SMALL_MAP, _LARGE_MAP = 0xC1, 0xD1
 _LISTS: Final = frozenset((0x45, 0xC0, 0xD0))
 _MAPS: Final = frozenset((_SMALL_MAP, _LARGE_MAP))
@@ -52,16 +53,21 @@ class MessageState(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class BrokeredMessage:
-    """One message in a queue or sub-queue.
+    """One message in a box.
 
     Attributes:
-        sequence_number: its number in the queue; only the activation of a scheduled message changes it.
+        sequence_number: its number in the entity; only the activation of a scheduled message changes it.
         enqueued_sequence_number: the number that it got first.
         enqueued_time: ms; when it came in, or became active.
-        payload: the encoded message as it was received.
+        payload: the encoded message as it was received; None while only the store has it.
+        size: bytes of the payload.
         state: what it waits for.
         scheduled_time: ms; when a scheduled message becomes active.
         delivery_count: deliveries that have failed.
+        expires_at: ms; from when on it is not given out; None for never.
+        session_id: the session that it belongs to, in an entity that has sessions.
+        dead_letter_source: the entity that it was dead-lettered in, once it was forwarded from there.
+        hops: how often it was forwarded.
         lock_token: who has it locked; None if nobody has.
         locked_until: ms; when the lock ends, 0 without a lock.
     """
@@ -69,19 +75,86 @@ class BrokeredMessage:
     sequence_number: int
     enqueued_sequence_number: int
     enqueued_time: int
-    payload: bytes
+    payload: bytes | None
+    size: int = -1
     state: MessageState = MessageState.ACTIVE
     scheduled_time: int | None = None
     delivery_count: int = 0
+    expires_at: int | None = None
+    session_id: str | None = None
+    dead_letter_source: str | None = None
+    hops: int = 0
     lock_token: UUID | None = None
     locked_until: int = 0
 
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            self.size = len(self.payload or b"")
 
-class SentMessage(NamedTuple):
-    """A message that was checked and can be kept: its bytes, and when to activate it (ms), if not at once."""
 
-    payload: bytes
-    scheduled_time: int | None
+class SentMessage:
+    """A message that was checked and can be kept.
+
+    Attributes:
+        payload: its bytes.
+        header_size: how many of them are not body.
+        scheduled_time: ms; when it is to become active, None for at once.
+        time_to_live: ms; None for as long as the entity lets it live.
+        partition_key: what goes to one partition together.
+    """
+
+    __slots__ = ("_properties", "header_size", "partition_key", "payload", "scheduled_time", "time_to_live")
+
+    def __init__(self, payload: bytes, properties: Section | None = None, header_size: int = 0) -> None:
+        self.payload = payload
+        self.header_size = header_size
+        self.scheduled_time: int | None = None
+        self.time_to_live: int | None = None
+        self.partition_key: str | None = None
+        self._properties = properties
+
+    @property
+    def message_id(self) -> str | None:
+        """The message's id, as text; None without one."""
+        value = self._property(_MESSAGE_ID)
+        return None if value is None else str(value)
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that the message belongs to; None without one."""
+        value = self._property(_GROUP_ID)
+        return None if value is None else str(value)
+
+    def _property(self, place: int) -> AmqpValue:
+        # Decoded only where an entity asks for it, which most do not.
+        if self._properties is None:
+            return None
+        values = cast("list[AmqpValue]", section_value(self.payload, self._properties))
+        return values[place] if place < len(values) else None
+
+    def read_header(self, header: AmqpValue) -> None:
+        """Take the time to live out of the header.
+
+        One that does not fit there stands in the properties, as two times.
+        """
+        values = cast("list[AmqpValue]", header)
+        life = values[_TIME_TO_LIVE] if len(values) > _TIME_TO_LIVE else None
+        if not isinstance(life, int):
+            return
+        self.time_to_live = int(life)
+        if self.time_to_live == _MAX_UINT:
+            end, start = self._property(_ABSOLUTE_EXPIRY), self._property(_CREATION_TIME)
+            if isinstance(end, int) and isinstance(start, int) and end > start:
+                self.time_to_live = end - start
+
+    def read_annotations(self, annotations: AmqpValue) -> None:
+        """Take what the broker reads out of the annotations."""
+        _expect(isinstance(annotations, dict), "annotations must be a map")
+        values = cast("dict[str, AmqpValue]", annotations)
+        when, key = values.get(SCHEDULED_TIME), values.get(_PARTITION_KEY)
+        _expect(when is None or isinstance(when, Timestamp), f"{SCHEDULED_TIME} must be a timestamp")
+        self.scheduled_time = cast("int | None", when)
+        self.partition_key = None if key is None else str(key)
 
 
 def read_sent(payload: bytes) -> SentMessage:
@@ -96,22 +169,26 @@ def read_sent(payload: bytes) -> SentMessage:
     Raises:
         AmqpDecodeError: the bytes are not a message.
     """
-    scheduled_time: int | None = None
     sections = split(payload)
     _expect(bool(sections), "it is empty")
-    for section in sections:
-        if section.code in (HEADER, PROPERTIES):
-            _expect(payload[section.value_start] in _LISTS, "header and properties must be lists")
-            if section.code == HEADER:
-                section_value(payload, section)
-        elif section.code == MESSAGE_ANNOTATIONS:
-            scheduled_time = _scheduled_time(section_value(payload, section))
-        elif section.code == APPLICATION_PROPERTIES:
-            map_items(payload, section.value_start)
-    kept = [section for section in sections if section.code != DELIVERY_ANNOTATIONS]
-    if len(kept) < len(sections):
+    if any(section.code == DELIVERY_ANNOTATIONS for section in sections):
+        kept = [section for section in sections if section.code != DELIVERY_ANNOTATIONS]
         payload = b"".join(payload[section.start : section.end] for section in kept)
-    return SentMessage(payload, scheduled_time)
+        sections = split(payload)
+        _expect(bool(sections), "it is empty")
+    found = {section.code: section for section in sections}
+    for code in (HEADER, PROPERTIES):
+        if code in found:
+            _expect(payload[found[code].value_start] in _LISTS, "header and properties must be lists")
+    body = next((section.start for section in sections if section.code >= DATA), len(payload))
+    message = SentMessage(payload, found.get(PROPERTIES), body)
+    if HEADER in found:
+        message.read_header(section_value(payload, found[HEADER]))
+    if MESSAGE_ANNOTATIONS in found:
+        message.read_annotations(section_value(payload, found[MESSAGE_ANNOTATIONS]))
+    if APPLICATION_PROPERTIES in found:
+        map_items(payload, found[APPLICATION_PROPERTIES].value_start)
+    return message
 
 
 def map_items(payload: bytes, start: int) -> list[tuple[bytes, bytes]]:
@@ -137,15 +214,6 @@ def map_items(payload: bytes, start: int) -> list[tuple[bytes, bytes]]:
     count = int.from_bytes(payload[start + head // 2 + 1 : start + head])
     _expect(offset == end and count == 2 * len(items), "a map does not have the size that it claims")
     return items
-
-
-def _scheduled_time(annotations: AmqpValue) -> int | None:
-    if not isinstance(annotations, dict):
-        raise AmqpDecodeError("The message cannot be read: annotations must be a map.")
-    value = annotations.get(SCHEDULED_TIME)
-    if value is None or isinstance(value, Timestamp):
-        return value
-    raise AmqpDecodeError(f"The message cannot be read: {SCHEDULED_TIME} must be a timestamp.")
 
 
 def _expect(condition: bool, rule: str) -> None:

@@ -1,80 +1,357 @@
-"""Messages by sequence number: found at once, and walked in order from any number."""
+"""Messages by sequence number: found at once, walked in order, and out of memory while nobody needs them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Final, Protocol
 
-from sbnotebook.emulator.entities.message import BrokeredMessage
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 
-__all__ = ["MessageLog"]
+__all__ = ["SHELF", "MessageLog", "Residency", "ShelfSummary", "Storage"]
 
-_SHELF: Final = 1024
+SHELF: Final = 1024
 """Sequence numbers on one shelf: what a walk that starts in the middle steps over at most."""
+_BUDGET: Final = 67_108_864
+"""Bytes of messages that stay in memory, if a store has them, too."""
+_OVERHEAD: Final = 512
+"""Bytes that a message takes beside its payload, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfSummary:
+    """What is known of a shelf whose messages are not in memory.
+
+    Attributes:
+        number: the sequence numbers divided by ``SHELF``.
+        count: messages.
+        size: bytes of their payloads.
+        active: how many of them can be received.
+        next_expiry: ms; when the first of those expires, None if none does.
+    """
+
+    number: int
+    count: int
+    size: int
+    active: int
+    next_expiry: int | None
+
+
+class Storage(Protocol):
+    """Where messages can be had that are not in memory."""
+
+    def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
+        """The messages of a shelf by sequence number; large payloads are left out."""
+        ...
+
+    def load_payload(self, box: int, sequence_number: int) -> bytes:
+        """The payload of one message."""
+        ...
+
+
+class Residency:
+    """Which messages are in memory, for all logs together.
+
+    Args:
+        storage: where the others are; None keeps all messages in memory.
+        budget: bytes of messages that stay in memory.
+    """
+
+    def __init__(self, storage: Storage | None = None, budget: int = _BUDGET) -> None:
+        self.storage = storage
+        self.size = 0
+        self.turn = 0
+        self._budget = budget
+        self._logs: set[MessageLog] = set()
+        self._try_again_at = budget
+
+    def watch(self, log: MessageLog) -> None:
+        """A log can give up messages."""
+        self._logs.add(log)
+
+    def forget(self, log: MessageLog) -> None:
+        """A log is gone."""
+        if log in self._logs:
+            self._logs.discard(log)
+            self.size -= log.resident_size
+
+    def shed(self) -> None:
+        """Once all changes are kept: give up what was not used for the longest time, if there is too much."""
+        self.turn += 1
+        if self.storage is None or self.size <= self._try_again_at:
+            return
+        shelves = [(shelf.last_used, shelf.number, log) for log in self._logs for shelf in log.resident_shelves()]
+        for _, number, log in sorted(shelves, key=lambda entry: entry[0]):
+            if self.size <= self._budget * 3 // 4:
+                break
+            log.shed(number)
+        # What is locked has to stay: do not look for more at every turn.
+        self._try_again_at = max(self._budget, self.size + self._budget // 4)
+
+
+class _Shelf:
+    """Some messages that follow each other; ``messages`` is None while they are not in memory."""
+
+    __slots__ = (
+        "count",
+        "is_listed",
+        "is_sorted",
+        "last_used",
+        "messages",
+        "next_expiry",
+        "number",
+        "ready",
+        "ready_count",
+        "size",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.messages: dict[int, BrokeredMessage] | None = {}
+        self.count = 0
+        self.size = 0
+        self.ready: list[int] = []  # a heap of sequence numbers, with some that are gone
+        self.ready_count = 0
+        self.is_sorted = True
+        self.is_listed = False
+        self.next_expiry: int | None = None
+        self.last_used = 0
 
 
 class MessageLog:
-    """All messages of a queue or sub-queue.
+    """All messages of a box.
 
     Messages stand on shelves by the high digits of their numbers. Adding, finding and removing cost
     the same whatever the number of messages; a walk sorts a shelf only if messages came to it out of
-    order, as they do in a dead-letter queue, where they keep their numbers.
+    order, as they do in a dead-letter queue, where they keep their numbers. A shelf that was kept and
+    has no locked message can be shed, and is loaded again when it is asked for.
+
+    Args:
+        box: its number.
+        residency: decides what stays in memory.
 
     Attributes:
         size_bytes: bytes of all payloads; a payload must not change while it is in here.
+        ready_count: messages that ``take_ready`` can give.
     """
 
-    def __init__(self) -> None:
-        self._shelves: dict[int, dict[int, BrokeredMessage]] = {}
-        self._order: list[int] = []  # the shelves' numbers, ascending
-        self._unsorted: set[int] = set()
-        self._count = 0
+    def __init__(self, box: int = 0, residency: Residency | None = None) -> None:
+        self.box = box
         self.size_bytes = 0
+        self.ready_count = 0
+        self._residency = residency or Residency()
+        self._residency.watch(self)
+        self._shelves: dict[int, _Shelf] = {}
+        self._order: list[int] = []  # the shelves' numbers, ascending
+        self._ready_shelves: list[int] = []  # a heap of the shelves that have something ready
+        self._expiries: list[tuple[int, int]] = []  # a heap of (time, shelf), with some that are outdated
+        self._count = 0
+        self._last: _Shelf | None = None
 
     def __len__(self) -> int:
         return self._count
 
+    def restore(self, summaries: list[ShelfSummary]) -> None:
+        """Put in shelves as a store has them; their messages stay there."""
+        for summary in summaries:
+            shelf = self._new_shelf(summary.number)
+            shelf.messages = None
+            shelf.count, shelf.size, shelf.ready_count = summary.count, summary.size, summary.active
+            self._count += summary.count
+            self.size_bytes += summary.size
+            self.ready_count += summary.active
+            self._list(shelf)
+            self._expect_expiry(shelf, summary.next_expiry)
+
     def add(self, message: BrokeredMessage) -> None:
-        """Put in a message whose number is not there yet."""
+        """Put in a message whose number is not there yet; it is not ready."""
         number = message.sequence_number
-        shelf_number = number // _SHELF
-        shelf = self._shelves.get(shelf_number)
-        if shelf is None:
-            shelf = self._shelves[shelf_number] = {}
-            insort(self._order, shelf_number)
-        elif number < next(reversed(shelf)):
-            self._unsorted.add(shelf_number)
-        shelf[number] = message
+        shelf = self._last
+        if shelf is None or shelf.number != number // SHELF or shelf.messages is None:
+            shelf = self._last = self._opened(number // SHELF) or self._new_shelf(number // SHELF)
+        messages = shelf.messages
+        assert messages is not None  # noqa: S101 - an open shelf has its messages
+        if shelf.is_sorted and messages and number < next(reversed(messages)):
+            shelf.is_sorted = False
+        messages[number] = message
+        size = message.size
+        shelf.count += 1
+        shelf.size += size
+        shelf.last_used = self._residency.turn
         self._count += 1
-        self.size_bytes += len(message.payload)
+        self.size_bytes += size
+        self._residency.size += size + _OVERHEAD
 
     def get(self, sequence_number: int) -> BrokeredMessage | None:
         """The message with this number, None if there is none."""
-        shelf = self._shelves.get(sequence_number // _SHELF)
-        return None if shelf is None else shelf.get(sequence_number)
+        shelf = self._opened(sequence_number // SHELF)
+        return None if shelf is None or shelf.messages is None else shelf.messages.get(sequence_number)
 
     def remove(self, message: BrokeredMessage) -> None:
-        """Take out a message that is there."""
-        shelf_number = message.sequence_number // _SHELF
-        shelf = self._shelves[shelf_number]
-        del shelf[message.sequence_number]
+        """Take out a message that is there and not ready."""
+        shelf = self._shelves[message.sequence_number // SHELF]
+        if shelf.messages is None:
+            raise AssertionError(f"The shelf of the message {message.sequence_number} was shed.")
+        del shelf.messages[message.sequence_number]
+        size = message.size
+        shelf.count -= 1
+        shelf.size -= size
         self._count -= 1
-        self.size_bytes -= len(message.payload)
-        if not shelf:
-            del self._shelves[shelf_number]
-            del self._order[bisect_left(self._order, shelf_number)]
-            self._unsorted.discard(shelf_number)
+        self.size_bytes -= size
+        self._residency.size -= size + _OVERHEAD
+        if not shelf.count:
+            self._drop(shelf)
+
+    def replace_payload(self, message: BrokeredMessage, payload: bytes) -> None:
+        """Give a message that is here other bytes."""
+        more = len(payload) - message.size
+        message.payload, message.size = payload, len(payload)
+        self._shelves[message.sequence_number // SHELF].size += more
+        self.size_bytes += more
+        self._residency.size += more
+
+    def payload(self, message: BrokeredMessage) -> bytes:
+        """The encoded message, from the store if it is not in memory."""
+        if message.payload is not None:
+            return message.payload
+        if self._residency.storage is None:
+            raise AssertionError(f"The payload of the message {message.sequence_number} is lost.")
+        return self._residency.storage.load_payload(self.box, message.sequence_number)
+
+    def make_ready(self, message: BrokeredMessage) -> None:
+        """A message that is here can be taken from now on."""
+        shelf = self._shelves[message.sequence_number // SHELF]
+        heappush(shelf.ready, message.sequence_number)
+        shelf.ready_count += 1
+        self.ready_count += 1
+        if not shelf.is_listed:
+            self._list(shelf)
+        self.expect_expiry(message)
+
+    def take_ready(self) -> BrokeredMessage | None:
+        """The ready message with the smallest number; it is not ready any more."""
+        while self._ready_shelves:
+            shelf = self._opened(self._ready_shelves[0])
+            if shelf is None or not shelf.ready_count or shelf.messages is None:
+                heappop(self._ready_shelves)
+                if shelf is not None:
+                    shelf.is_listed = False
+                continue
+            message = shelf.messages.get(heappop(shelf.ready))
+            if message is not None:
+                shelf.ready_count -= 1
+                self.ready_count -= 1
+                return message
+        return None
+
+    def withdraw(self, message: BrokeredMessage) -> None:
+        """A ready message is about to be removed: it is not ready any more."""
+        self._shelves[message.sequence_number // SHELF].ready_count -= 1
+        self.ready_count -= 1
+
+    def expect_expiry(self, message: BrokeredMessage) -> None:
+        """``due`` shall find this message once it expires, if it does."""
+        if message.expires_at is not None:
+            self._expect_expiry(self._shelves[message.sequence_number // SHELF], message.expires_at)
+
+    def due(self, now: int) -> list[BrokeredMessage]:
+        """The active messages without a lock that have expired; they have to be removed."""
+        found: list[BrokeredMessage] = []
+        while self._expiries and self._expiries[0][0] <= now:
+            when, number = heappop(self._expiries)
+            shelf = self._shelves.get(number)
+            if shelf is None or shelf.next_expiry != when:
+                continue
+            self._opened(number)
+            free = [
+                message
+                for message in (shelf.messages or {}).values()
+                if message.expires_at is not None
+                and message.state is MessageState.ACTIVE
+                and message.lock_token is None
+            ]
+            found += [message for message in free if (message.expires_at or 0) <= now]
+            shelf.next_expiry = None
+            later = [message.expires_at or 0 for message in free if (message.expires_at or 0) > now]
+            self._expect_expiry(shelf, min(later, default=None))
+        return sorted(found, key=lambda message: message.sequence_number)
+
+    @property
+    def next_expiry(self) -> int | None:
+        """When ``due`` has something to find (ms), or may have; None if never."""
+        return self._expiries[0][0] if self._expiries else None
 
     def walk(self, sequence_number: int = 0) -> Iterator[BrokeredMessage]:
         """The messages from this number on, in order; the log must not change meanwhile."""
-        for position in range(bisect_left(self._order, sequence_number // _SHELF), len(self._order)):
-            for message in self._sorted_shelf(self._order[position]).values():
+        for position in range(bisect_left(self._order, sequence_number // SHELF), len(self._order)):
+            shelf = self._opened(self._order[position])
+            if shelf is None or shelf.messages is None:
+                continue
+            if not shelf.is_sorted:
+                shelf.messages = dict(sorted(shelf.messages.items()))
+                shelf.is_sorted = True
+            for message in shelf.messages.values():
                 if message.sequence_number >= sequence_number:
                     yield message
 
-    def _sorted_shelf(self, shelf_number: int) -> dict[int, BrokeredMessage]:
-        if shelf_number in self._unsorted:
-            self._unsorted.discard(shelf_number)
-            self._shelves[shelf_number] = dict(sorted(self._shelves[shelf_number].items()))
-        return self._shelves[shelf_number]
+    def resident_shelves(self) -> list[_Shelf]:
+        """The shelves whose messages are in memory."""
+        return [shelf for shelf in self._shelves.values() if shelf.messages is not None]
+
+    @property
+    def resident_size(self) -> int:
+        """Bytes that the messages in memory take, about."""
+        return sum(shelf.size + shelf.count * _OVERHEAD for shelf in self.resident_shelves())
+
+    def shed(self, number: int) -> None:
+        """Give up the messages of a shelf, unless one of them is locked."""
+        shelf = self._shelves[number]
+        if shelf.messages is None or any(message.lock_token is not None for message in shelf.messages.values()):
+            return
+        shelf.messages = None
+        shelf.ready = []
+        self._residency.size -= shelf.size + shelf.count * _OVERHEAD
+
+    def _new_shelf(self, number: int) -> _Shelf:
+        shelf = self._shelves[number] = _Shelf(number)
+        insort(self._order, number)
+        return shelf
+
+    def _opened(self, number: int) -> _Shelf | None:
+        shelf = self._shelves.get(number)
+        if shelf is None:
+            return None
+        shelf.last_used = self._residency.turn
+        if shelf.messages is None:
+            self._load(shelf)
+        return shelf
+
+    def _load(self, shelf: _Shelf) -> None:
+        if self._residency.storage is None:
+            raise AssertionError("A shelf was shed that is nowhere else.")
+        messages = self._residency.storage.load_shelf(self.box, shelf.number)
+        if len(messages) != shelf.count:
+            raise AssertionError(f"A shelf of {shelf.count} messages came back with {len(messages)}.")
+        shelf.messages = {message.sequence_number: message for message in messages}
+        shelf.is_sorted = True
+        shelf.ready = [message.sequence_number for message in messages if message.state is MessageState.ACTIVE]
+        heapify(shelf.ready)
+        self._residency.size += shelf.size + shelf.count * _OVERHEAD
+
+    def _drop(self, shelf: _Shelf) -> None:
+        del self._shelves[shelf.number]
+        del self._order[bisect_left(self._order, shelf.number)]
+        if self._last is shelf:
+            self._last = None
+
+    def _list(self, shelf: _Shelf) -> None:
+        if shelf.ready_count:
+            shelf.is_listed = True
+            heappush(self._ready_shelves, shelf.number)
+
+    def _expect_expiry(self, shelf: _Shelf, when: int | None) -> None:
+        if when is not None and (shelf.next_expiry is None or when < shelf.next_expiry):
+            shelf.next_expiry = when
+            heappush(self._expiries, (when, shelf.number))

@@ -1,20 +1,83 @@
-"""What can be set for a queue, and durations as Service Bus writes them."""
+"""What can be set for queues, topics and subscriptions.
+
+Durations are in ms; None means for ever, or never.
+
+Sources: Service Bus documentation, "Service Bus quotas"; Service Bus REST documentation, "Queue
+description", "Topic description" and "Subscription description".
+"""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any, Final, TypeVar
 
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["QueueOptions", "format_duration", "parse_duration"]
+__all__ = [
+    "AuthorizationRule",
+    "Claim",
+    "EntityStatus",
+    "Options",
+    "QueueOptions",
+    "SubscriptionOptions",
+    "TopicOptions",
+    "options_from_json",
+    "options_to_json",
+]
 
-_DURATION: Final = re.compile(
-    r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,7})?)S)?)?", re.ASCII
-)
 _MAX_LOCK_DURATION: Final = 300_000
 _MAX_DELIVERY_COUNT: Final = 2000
+_MIN_WINDOW, _MAX_WINDOW = 20_000, 7 * 86_400_000
+_MIN_IDLE: Final = 300_000
+_MAX_SIZE: Final = 81_920
+_MAX_MESSAGE_SIZE: Final = 102_400
+_MAX_METADATA: Final = 1024
+
+
+class EntityStatus(StrEnum):
+    """Whether an entity takes messages in and gives them out."""
+
+    ACTIVE = "Active"
+    DISABLED = "Disabled"
+    SEND_DISABLED = "SendDisabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+
+    @property
+    def can_send(self) -> bool:
+        """Whether messages can be sent to it."""
+        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
+
+    @property
+    def can_receive(self) -> bool:
+        """Whether messages can be received from it."""
+        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
+
+
+class Claim(StrEnum):
+    """What a key allows."""
+
+    SEND = "Send"
+    LISTEN = "Listen"
+    MANAGE = "Manage"
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRule:
+    """A named pair of keys, and what they allow.
+
+    Source: Service Bus documentation, "Service Bus access control with Shared Access Signatures".
+    """
+
+    key_name: str
+    primary_key: str
+    secondary_key: str
+    claims: frozenset[Claim]
+    created_time: int = 0
+
+    def __repr__(self) -> str:
+        return f"AuthorizationRule({self.key_name!r}, claims={sorted(self.claims)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,52 +85,173 @@ class QueueOptions:
     """How a queue treats its messages.
 
     Args:
-        lock_duration: ms; how long a peek-lock lasts, at most 5 minutes.
+        lock_duration: how long a peek-lock, or the lock of a session, lasts; at most 5 minutes.
         max_delivery_count: failed deliveries after which a message is dead-lettered, 1 to 2000.
+        requires_session: messages have a session id, and are received session by session.
+        default_time_to_live: after which messages expire that do not ask for less.
+        dead_letter_on_expiration: whether expired messages are dead-lettered, and not dropped.
+        requires_duplicate_detection: messages whose id was seen within the window are dropped.
+        duplicate_detection_window: 20 seconds to 7 days.
+        forward_to: the queue or topic that every message goes on to.
+        forward_dead_letters_to: the queue or topic that every dead-lettered message goes on to.
+        auto_delete_on_idle: after which a queue that nobody uses is removed; at least 5 minutes.
+        status: whether messages can be sent and received.
+        max_size_mb: megabytes of messages that it takes in.
+        max_message_size_kb: kilobytes of one message; None for what the tier allows.
+        enable_partitioning: sequence numbers begin with the number of a partition.
+        enable_batched_operations: kept and given back; the emulator always groups its writing.
+        enable_express: kept and given back.
+        user_metadata: any text.
+        authorization_rules: keys for this queue alone.
 
     Raises:
         ConfigurationError: a value is out of its range.
-
-    Source: Service Bus documentation, "Service Bus quotas" and "Message transfers, locks, and settlement".
     """
 
     lock_duration: int = 60_000
     max_delivery_count: int = 10
+    requires_session: bool = False
+    default_time_to_live: int | None = None
+    dead_letter_on_expiration: bool = False
+    requires_duplicate_detection: bool = False
+    duplicate_detection_window: int = 600_000
+    forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
+    auto_delete_on_idle: int | None = None
+    status: EntityStatus = EntityStatus.ACTIVE
+    max_size_mb: int = 1024
+    max_message_size_kb: int | None = None
+    enable_partitioning: bool = False
+    enable_batched_operations: bool = True
+    enable_express: bool = False
+    user_metadata: str | None = None
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 < self.lock_duration <= _MAX_LOCK_DURATION:
-            raise ConfigurationError("LockDuration must be longer than zero and at most 5 minutes (PT5M).")
-        if not 1 <= self.max_delivery_count <= _MAX_DELIVERY_COUNT:
-            raise ConfigurationError(f"MaxDeliveryCount must be from 1 to {_MAX_DELIVERY_COUNT}.")
+        _check_receiving(self)
+        _check_sending(self)
 
 
-def parse_duration(text: str) -> int:
-    """Read an ISO 8601 duration of days, hours, minutes and seconds.
+@dataclass(frozen=True, slots=True)
+class TopicOptions:
+    """How a topic treats its messages; the fields are those of ``QueueOptions``, and two of its own.
 
-    Returns:
-        Milliseconds.
+    Args:
+        support_ordering: kept and given back; the emulator always keeps the order.
+        filter_messages_before_publishing: kept and given back.
 
     Raises:
-        ConfigurationError: the text is no such duration.
-
-    Example:
-        >>> parse_duration("PT1M30S")
-        90000
+        ConfigurationError: a value is out of its range.
     """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or not any(match.groups()):
-        raise ConfigurationError(f"{text[:40]!r} is not a duration: write for example PT30S, PT5M or P1DT12H.")
-    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
-    return ((days * 24 + hours) * 60 + minutes) * 60_000 + round(float(match[4] or 0) * 1000)
+
+    default_time_to_live: int | None = None
+    requires_duplicate_detection: bool = False
+    duplicate_detection_window: int = 600_000
+    auto_delete_on_idle: int | None = None
+    status: EntityStatus = EntityStatus.ACTIVE
+    max_size_mb: int = 1024
+    max_message_size_kb: int | None = None
+    enable_partitioning: bool = False
+    enable_batched_operations: bool = True
+    enable_express: bool = False
+    support_ordering: bool = True
+    filter_messages_before_publishing: bool = False
+    user_metadata: str | None = None
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_sending(self)
 
 
-def format_duration(milliseconds: int) -> str:
-    """Write a duration in ISO 8601.
+@dataclass(frozen=True, slots=True)
+class SubscriptionOptions:
+    """How a subscription treats its messages; the fields are those of ``QueueOptions``, and one of its own.
 
-    Example:
-        >>> format_duration(90_000), format_duration(500)
-        ('PT1M30S', 'PT0.5S')
+    Args:
+        dead_letter_on_filter_errors: whether a message that a rule cannot be evaluated for is
+            dead-lettered, and not dropped.
+
+    Raises:
+        ConfigurationError: a value is out of its range.
     """
-    minutes, rest = divmod(milliseconds, 60_000)
-    seconds = f"{rest / 1000:g}S" if rest or not minutes else ""
-    return "PT" + (f"{minutes}M" if minutes else "") + seconds
+
+    lock_duration: int = 60_000
+    max_delivery_count: int = 10
+    requires_session: bool = False
+    default_time_to_live: int | None = None
+    dead_letter_on_expiration: bool = False
+    dead_letter_on_filter_errors: bool = True
+    forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
+    auto_delete_on_idle: int | None = None
+    status: EntityStatus = EntityStatus.ACTIVE
+    enable_batched_operations: bool = True
+    user_metadata: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_receiving(self)
+
+
+Options = QueueOptions | TopicOptions | SubscriptionOptions
+_O = TypeVar("_O", bound=Options)
+
+
+def options_to_json(options: Options) -> dict[str, Any]:
+    """What a store keeps: plain values only."""
+    plain = asdict(options)
+    for rule in plain.get("authorization_rules", ()):
+        rule["claims"] = sorted(rule["claims"])
+    return plain
+
+
+def options_from_json(kind: type[_O], plain: Mapping[str, Any]) -> _O:
+    """Read back what ``options_to_json`` gave; what an older version did not know has its default."""
+    known = {field.name for field in fields(kind)}
+    values: dict[str, Any] = {name: value for name, value in plain.items() if name in known}
+    values["status"] = EntityStatus(values.get("status", EntityStatus.ACTIVE))
+    if "authorization_rules" in known:
+        values["authorization_rules"] = tuple(map(_rule, values.get("authorization_rules", ())))
+    return kind(**values)
+
+
+def _rule(plain: dict[str, Any]) -> AuthorizationRule:
+    values: dict[str, Any] = {**plain, "claims": frozenset(map(Claim, plain["claims"]))}
+    return AuthorizationRule(**values)
+
+
+def _check_receiving(options: QueueOptions | SubscriptionOptions) -> None:
+    _expect(
+        0 < options.lock_duration <= _MAX_LOCK_DURATION,
+        "LockDuration must be longer than zero and at most 5 minutes (PT5M).",
+    )
+    _expect(
+        1 <= options.max_delivery_count <= _MAX_DELIVERY_COUNT,
+        f"MaxDeliveryCount must be from 1 to {_MAX_DELIVERY_COUNT}.",
+    )
+    _check_any(options)
+
+
+def _check_sending(options: QueueOptions | TopicOptions) -> None:
+    _expect(
+        _MIN_WINDOW <= options.duplicate_detection_window <= _MAX_WINDOW,
+        "DuplicateDetectionHistoryTimeWindow must be from 20 seconds (PT20S) to 7 days (P7D).",
+    )
+    _expect(1 <= options.max_size_mb <= _MAX_SIZE, f"MaxSizeInMegabytes must be from 1 to {_MAX_SIZE}.")
+    size = options.max_message_size_kb
+    _expect(
+        size is None or 1 <= size <= _MAX_MESSAGE_SIZE,
+        f"MaxMessageSizeInKilobytes must be from 1 to {_MAX_MESSAGE_SIZE}.",
+    )
+    _check_any(options)
+
+
+def _check_any(options: Options) -> None:
+    life, idle = options.default_time_to_live, options.auto_delete_on_idle
+    _expect(life is None or life > 0, "DefaultMessageTimeToLive must be longer than zero.")
+    _expect(idle is None or idle >= _MIN_IDLE, "AutoDeleteOnIdle must be at least 5 minutes (PT5M).")
+    _expect(len(options.user_metadata or "") <= _MAX_METADATA, f"UserMetadata has at most {_MAX_METADATA} characters.")
+
+
+def _expect(condition: bool, rule: str) -> None:
+    if not condition:
+        raise ConfigurationError(rule)

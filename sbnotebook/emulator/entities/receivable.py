@@ -1,28 +1,45 @@
-"""What messages are received from: a queue, or its dead-letter queue."""
+"""What messages are received from: a queue, a subscription, or one of their sub-queues."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from sbnotebook.emulator.entities.changes import (
-    Change,
-    MessageDeadLettered,
-    MessageRemoved,
-    MessageUpdated,
-)
+from sbnotebook.emulator.entities.changes import MessageAdded, MessageRemoved, MessageUpdated
 from sbnotebook.emulator.entities.locks import Locks
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
-from sbnotebook.emulator.entities.message_log import MessageLog
-from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
+from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
+from sbnotebook.emulator.entities.rendering import render, with_application_properties, with_dead_letter_reason
+from sbnotebook.emulator.entities.sessions import Session, Sessions
+from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place
+from sbnotebook.model.amqp import AmqpValue
 
 if TYPE_CHECKING:
-    from sbnotebook.emulator.entities.queue import Queue
+    from sbnotebook.emulator.entities.entity import ReceivingEntity
+    from sbnotebook.emulator.entities.registry import Registry
 
-__all__ = ["Receivable"]
+__all__ = ["DeadLetterReason", "Receivable", "earliest", "place_of"]
+
+
+class DeadLetterReason(NamedTuple):
+    """Why a message is dead-lettered: the values of two application properties, None to leave one out."""
+
+    reason: str | None
+    description: str | None
+
+
+_EXPIRED = DeadLetterReason("TTLExpiredException", "The message expired and was dead lettered.")
+
+
+def place_of(message: BrokeredMessage) -> Place:
+    """Where a message is that is in an entity."""
+    if message.state is MessageState.SCHEDULED:
+        return Place.SCHEDULED
+    if message.state is MessageState.DEFERRED:
+        return Place.DEFERRED if message.lock_token is None else Place.DEFERRED_LOCKED
+    return Place.ACTIVE if message.lock_token is None else Place.LOCKED
 
 
 class Receivable:
@@ -31,83 +48,111 @@ class Receivable:
     Locks belong to their tokens and not to a link: they outlive the connection that got them, and
     can be settled from another one. Whatever comes back (abandoned, released, expired) stands in its
     old place again. Methods that take a lock token return False, or None, when the lock is lost.
+    What happens to a message is in the table ``TRANSITIONS``.
 
     Args:
-        owner: the queue that this is, or whose dead-letter queue this is.
+        registry: the namespace.
+        box: number of this box.
         path: the entity path.
-        changes: gets a record of each change that has to be kept.
-        dead_letter: where messages go that cannot be delivered; None for a dead-letter queue itself.
+        owner: the queue or subscription that this is, or is a sub-queue of; None for itself.
 
     Sources: Service Bus documentation, "Message transfers, locks, and settlement", "Message deferral",
     "Overview of dead-letter queues".
     """
 
-    def __init__(self, owner: Queue, path: str, changes: list[Change], dead_letter: Receivable | None) -> None:
+    def __init__(self, registry: Registry, box: int, path: str, owner: ReceivingEntity | None = None) -> None:
         self.path = path
-        self.dead_letter = dead_letter
+        self.box = box
         self.deferred_count = 0
-        self._owner = owner
-        self._changes = changes
-        self._log = MessageLog()
-        self._available: list[int] = []  # a heap of sequence numbers
+        self.alarm: int | None = None
+        self.is_deleted = False
+        self.sessions: Sessions | None = None
+        self._registry = registry
+        self._owner: ReceivingEntity = self if owner is None else owner  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+        self._log = MessageLog(box, registry.residency)
         self._locks = Locks()
 
     def __len__(self) -> int:
         return len(self._log)
 
     @property
+    def owner(self) -> ReceivingEntity:
+        """The queue or subscription that this is, or is a sub-queue of."""
+        return self._owner
+
+    @property
+    def dead_letter(self) -> Receivable | None:
+        """Where messages go that cannot be delivered; None for a sub-queue."""
+        return None
+
+    @property
     def has_available(self) -> bool:
-        """Whether ``receive`` would find a message."""
-        return bool(self._available)
+        """Whether ``receive`` would find a message; in an entity with sessions only a held one receives."""
+        return self._log.ready_count > 0
 
     @property
     def locked_count(self) -> int:
         """Messages under a lock."""
-        return len(self._locks)
+        return len(self._locks) if self.sessions is None else self.sessions.held_messages
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all messages."""
         return self._log.size_bytes
 
-    def receive(self, now: int) -> BrokeredMessage | None:
-        """Lock the available message with the smallest sequence number; None if there is none."""
-        if not self._available:
-            return None
-        message = self._message(heappop(self._available))
-        self._locks.take(message, now + self._owner.options.lock_duration)
+    def rendered(self, message: BrokeredMessage, *, with_lock: bool = False) -> bytes:
+        """The encoded message as a client gets it; ``with_lock`` says until when it is locked."""
+        return render(message, self._log.payload(message), with_lock=with_lock)
+
+    def receive(self, now: int, session: Session | None = None) -> BrokeredMessage | None:
+        """Lock the available message with the smallest sequence number; None if there is none.
+
+        Args:
+            now: ms.
+            session: from this session, which the client holds.
+        """
+        self._owner.record.accessed_time = now
+        message = self._log.take_ready() if session is None else session.take_ready()
+        if message is not None:
+            self._happen(message, Event.RECEIVE, now, session=session)
         return message
 
-    def receive_and_delete(self) -> BrokeredMessage | None:
+    def receive_and_delete(self, now: int, session: Session | None = None) -> BrokeredMessage | None:
         """Take out the available message with the smallest sequence number; None if there is none."""
-        if not self._available:
-            return None
-        message = self._message(heappop(self._available))
-        self._remove(message)
+        self._owner.record.accessed_time = now
+        message = self._log.take_ready() if session is None else session.take_ready()
+        if message is not None:
+            message.payload = self._log.payload(message)  # It is about to leave the store.
+            self._happen(message, Event.RECEIVE_AND_DELETE, now)
         return message
 
     def receive_deferred(
-        self, sequence_numbers: Sequence[int], now: int, *, delete: bool = False
+        self, sequence_numbers: Sequence[int], now: int, *, delete: bool = False, session: Session | None = None
     ) -> list[BrokeredMessage] | None:
         """Lock, or take out, deferred messages; None, and nothing is done, if one of them cannot be had."""
-        messages = [self._log.get(number) for number in dict.fromkeys(sequence_numbers)]
-        found = [message for message in messages if message is not None and _is_free_and_deferred(message)]
-        if len(found) < len(messages):
+        numbers = dict.fromkeys(sequence_numbers)
+        found = [message for number in numbers if self._can_be_had(message := self._log.get(number), session)]
+        messages = [message for message in found if message is not None]
+        expired = [message for message in messages if _is_expired(message, now)]
+        for message in expired:
+            self._happen(message, Event.EXPIRE, now)
+        if expired or len(messages) < len(numbers):
             return None
-        for message in found:
-            if delete:
-                self._remove(message)
-            else:
-                self._locks.take(message, now + self._owner.options.lock_duration)
-        return found
+        for message in messages:
+            message.payload = self._log.payload(message)
+            self._happen(message, Event.RECEIVE_AND_DELETE if delete else Event.RECEIVE, now, session=session)
+        return messages
 
-    def peek(self, sequence_number: int, count: int) -> Iterator[BrokeredMessage]:
+    def peek(self, sequence_number: int, count: int, session_id: str | None = None) -> Iterator[BrokeredMessage]:
         """At most ``count`` messages from a sequence number on, whatever their state, also locked ones."""
-        return islice(self._log.walk(sequence_number), count)
+        messages = self._log.walk(sequence_number)
+        if session_id is not None:
+            messages = (message for message in messages if message.session_id == session_id)
+        return islice(messages, count)
 
     def holds(self, token: UUID, now: int) -> bool:
         """Whether a lock is still held."""
-        return self._locks.held(token, now) is not None
+        return self._find_held(token, now) is not None
 
     def renew(self, token: UUID, now: int) -> int | None:
         """Let a lock last for another lock duration from now; returns until when (ms)."""
@@ -119,120 +164,222 @@ class Receivable:
 
     def complete(self, token: UUID, now: int) -> bool:
         """Remove a locked message: its work is done."""
-        message = self._unlock(token, now)
-        if message is not None:
-            self._remove(message)
-        return message is not None
+        return self._settle(token, Event.COMPLETE, now)
 
     def release(self, token: UUID, now: int) -> bool:
         """Give a locked message back as if it had not been delivered."""
-        message = self._unlock(token, now)
-        if message is not None:
-            self._give_back(message)
-        return message is not None
+        return self._settle(token, Event.RELEASE, now)
 
-    def abandon(self, token: UUID, now: int) -> bool:
-        """Give a locked message back; the delivery counts as failed. A deferred one stays deferred."""
-        message = self._unlock(token, now)
-        if message is not None:
-            self._count_delivery(message)
-        return message is not None
+    def abandon(self, token: UUID, now: int, properties: Mapping[str, AmqpValue] | None = None) -> bool:
+        """Give a locked message back; the delivery counts as failed. A deferred one stays deferred.
 
-    def defer(self, token: UUID, now: int) -> bool:
+        Args:
+            token: of the lock.
+            now: ms.
+            properties: application properties to set.
+        """
+        return self._settle(token, Event.ABANDON, now, properties=properties)
+
+    def defer(self, token: UUID, now: int, properties: Mapping[str, AmqpValue] | None = None) -> bool:
         """Set a locked message aside: only ``receive_deferred`` finds it.
 
         It counts as a delivery: a message that is deferred again and again is dead-lettered in the end.
         """
-        message = self._unlock(token, now)
-        if message is not None:
-            self._set_state(message, MessageState.DEFERRED)
-            self._count_delivery(message)
-        return message is not None
+        return self._settle(token, Event.DEFER, now, properties=properties)
 
-    def dead_letter_message(self, token: UUID, now: int, reason: str | None, description: str | None) -> bool:
+    def dead_letter_message(
+        self, token: UUID, now: int, why: DeadLetterReason, properties: Mapping[str, AmqpValue] | None = None
+    ) -> bool:
         """Move a locked message to the dead-letter queue; not for messages that are there already."""
-        message = self._unlock(token, now)
-        if message is not None:
-            self._dead_letter(message, reason, description)
-        return message is not None
+        return self._settle(token, Event.DEAD_LETTER, now, why=why, properties=properties)
+
+    def delete(self, count: int, before: int, now: int) -> int:
+        """Remove messages that can be received, the oldest first.
+
+        Args:
+            count: at most so many.
+            before: ms; only those that came in earlier.
+            now: ms.
+
+        Returns:
+            How many were removed.
+        """
+        ready = (message for message in self._log.walk() if place_of(message) is Place.ACTIVE)
+        messages = list(islice((message for message in ready if message.enqueued_time < before), count))
+        for message in messages:
+            self._withdraw(message)
+            self._happen(message, Event.RECEIVE_AND_DELETE, now)
+        return len(messages)
 
     def expire(self, now: int) -> None:
-        """Give back the messages whose locks have ended.
+        """Give back the messages whose locks have ended, and remove those whose time has passed.
 
         The delivery counts as failed, except in a dead-letter queue.
         """
-        for message in self._locks.drop_expired(now):
-            if self.dead_letter is None:
-                self._give_back(message)
-            else:
-                self._count_delivery(message)
+        for message in self._locks.expired(now):
+            self._happen(message, Event.LOCK_EXPIRED, now)
+        for message in self._log.due(now):
+            self._withdraw(message)
+            self._happen(message, Event.EXPIRE, now)
 
-    def drop_locks(self) -> None:
+    def drop_locks(self, now: int) -> None:
         """Every lock is lost, without a failed delivery."""
-        for message in self._locks.drop_all():
-            self._give_back(message)
+        for message in self._locks.all():
+            self._happen(message, Event.LOCK_DROPPED, now)
 
     @property
     def next_deadline(self) -> int | None:
         """When ``expire`` has something to do next (ms); None if never."""
-        return self._locks.next_end
+        return earliest(self._locks.next_end, self._log.next_expiry)
 
-    def put(self, message: BrokeredMessage) -> None:
-        """Take in a message that is not locked, in the place that its number gives."""
+    def put(self, message: BrokeredMessage, now: int) -> None:
+        """Take in a new message that is not locked, in the place that its number gives."""
         self._log.add(message)
+        self._registry.changes.append(MessageAdded(self.box, message))
         if message.state is MessageState.ACTIVE:
-            heappush(self._available, message.sequence_number)
-        elif message.state is MessageState.DEFERRED:
-            self.deferred_count += 1
+            self._offer(message, now)
 
-    def _message(self, sequence_number: int) -> BrokeredMessage:
-        message = self._log.get(sequence_number)
+    def restore(self, shelves: list[ShelfSummary], deferred: int) -> None:
+        """Put back the messages that were kept; they stay where they are."""
+        self._log.restore(shelves)
+        self.deferred_count = deferred
+
+    def close(self) -> None:
+        """The entity is deleted."""
+        self.is_deleted = True
+        self._registry.residency.forget(self._log)
+
+    # ------------------------------------------------------------------------------- how messages go
+
+    def _settle(
+        self,
+        token: UUID,
+        event: Event,
+        now: int,
+        why: DeadLetterReason | None = None,
+        properties: Mapping[str, AmqpValue] | None = None,
+    ) -> bool:
+        message = self._find_held(token, now)
         if message is None:
-            raise AssertionError(f"{self.path} lost the message {sequence_number}.")
-        return message
+            return False
+        if properties:
+            self._log.replace_payload(message, with_application_properties(self._log.payload(message), properties))
+            self._registry.changes.append(MessageUpdated(self.box, message, has_new_payload=True))
+        self._happen(message, event, now, why=why)
+        return True
 
-    def _unlock(self, token: UUID, now: int) -> BrokeredMessage | None:
-        message = self._locks.held(token, now)
-        if message is not None:
-            self._locks.drop(message)
-        return message
+    def _happen(
+        self,
+        message: BrokeredMessage,
+        event: Event,
+        now: int,
+        *,
+        why: DeadLetterReason | None = None,
+        session: Session | None = None,
+    ) -> None:
+        """Bring a message, which is not among those that can be received, to where the table says."""
+        to, _, _, counts = TRANSITIONS[place_of(message), event]
+        self._unlock(message)
+        if event is Event.EXPIRE:
+            why = _EXPIRED
+            to = to if self._owner.options.dead_letter_on_expiration else Place.GONE
+        if to is Place.DEFERRED and message.state is not MessageState.DEFERRED:
+            message.state = MessageState.DEFERRED
+            self.deferred_count += 1
+        # The end of a lock is no failed delivery in a sub-queue, which has no maximum either.
+        if counts and (self.dead_letter is not None or event is not Event.LOCK_EXPIRED):
+            message.delivery_count += 1
+            limit = self._owner.options.max_delivery_count
+            if self.dead_letter is not None and message.delivery_count >= limit:
+                text = f"Message could not be consumed after {limit} delivery attempts."
+                to, why = Place.DEAD_LETTERED, DeadLetterReason("MaxDeliveryCountExceeded", text)
+            else:
+                self._registry.changes.append(MessageUpdated(self.box, message))
+        self._move(message, to, now, why, session)
 
-    def _give_back(self, message: BrokeredMessage) -> None:
-        if message.state is MessageState.ACTIVE:
-            heappush(self._available, message.sequence_number)
+    def _move(
+        self, message: BrokeredMessage, to: Place, now: int, why: DeadLetterReason | None, session: Session | None
+    ) -> None:
+        match to:
+            case Place.LOCKED | Place.DEFERRED_LOCKED:
+                self._lock(message, now, session)
+            case Place.ACTIVE:
+                self._offer(message, now)
+            case Place.DEAD_LETTERED:
+                self._dead_letter(message, why or DeadLetterReason(None, None), now)
+            case Place.GONE:
+                self._remove(message)
+            case _:
+                pass
 
-    def _count_delivery(self, message: BrokeredMessage) -> None:
-        message.delivery_count += 1
-        limit = self._owner.options.max_delivery_count
-        if self.dead_letter is not None and message.delivery_count >= limit:
-            text = f"Message could not be consumed after {limit} delivery attempts."
-            self._dead_letter(message, "MaxDeliveryCountExceeded", text)
+    def _offer(self, message: BrokeredMessage, now: int) -> None:
+        """Let a message be received, unless it has expired meanwhile."""
+        if _is_expired(message, now):
+            self._happen(message, Event.EXPIRE, now)
+            return
+        if self.sessions is None:
+            self._log.make_ready(message)
         else:
-            self._changes.append(MessageUpdated(self._owner.path, message))
-            self._give_back(message)
+            self.sessions.make_ready(message)
+            self._log.expect_expiry(message)
+        if message.expires_at is not None:
+            self._registry.wake(self, message.expires_at)
 
-    def _dead_letter(self, message: BrokeredMessage, reason: str | None, description: str | None) -> None:
+    def _withdraw(self, message: BrokeredMessage) -> None:
+        if self.sessions is None:
+            self._log.withdraw(message)
+        else:
+            self.sessions.withdraw(message)
+
+    def _lock(self, message: BrokeredMessage, now: int, session: Session | None) -> None:
+        if session is not None:
+            session.hold(message)
+            return
+        until = now + self._owner.options.lock_duration
+        self._locks.take(message, until)
+        self._registry.wake(self, until)
+
+    def _unlock(self, message: BrokeredMessage) -> None:
+        if message.lock_token is None:
+            return
+        if self.sessions is None:
+            self._locks.drop(message)
+        else:
+            self.sessions.drop(message)
+
+    def _find_held(self, token: UUID, now: int) -> BrokeredMessage | None:
+        return self._locks.held(token, now) if self.sessions is None else self.sessions.find_held(token, now)
+
+    def _dead_letter(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         if self.dead_letter is None:
             raise AssertionError(f"{self.path} has no dead-letter queue.")
-        self._take_out(message)
-        message.state = MessageState.ACTIVE
-        message.payload = with_dead_letter_reason(message.payload, reason, description)
-        self.dead_letter.put(message)
-        self._changes.append(MessageDeadLettered(self._owner.path, message))
+        payload = with_dead_letter_reason(self._log.payload(message), *why)
+        self._remove(message)
+        message.payload, message.size = payload, len(payload)
+        message.state, message.expires_at, message.session_id = MessageState.ACTIVE, None, None
+        target = self._owner.options.forward_dead_letters_to
+        # What cannot be forwarded is kept where its owner looks for it.
+        if target is None or self._registry.forward(self._owner, message, target, now, is_dead=True) is not None:
+            self.dead_letter.put(message, now)
 
     def _remove(self, message: BrokeredMessage) -> None:
-        self._take_out(message)
-        self._changes.append(MessageRemoved(self._owner.path, message.sequence_number))
-
-    def _take_out(self, message: BrokeredMessage) -> None:
         self._log.remove(message)
+        self._registry.changes.append(MessageRemoved(self.box, message.sequence_number))
         if message.state is MessageState.DEFERRED:
             self.deferred_count -= 1
+        if self.sessions is not None and message.state is not MessageState.SCHEDULED:
+            self.sessions.removed(message)
 
-    def _set_state(self, message: BrokeredMessage, state: MessageState) -> None:
-        self.deferred_count += (state is MessageState.DEFERRED) - (message.state is MessageState.DEFERRED)
-        message.state = state
+    def _can_be_had(self, message: BrokeredMessage | None, session: Session | None) -> bool:
+        if message is None or place_of(message) is not Place.DEFERRED:
+            return False
+        return session is None or message.session_id == session.session_id
 
 
-def _is_free_and_deferred(message: BrokeredMessage) -> bool:
-    return message.state is MessageState.DEFERRED and message.lock_token is None
+def earliest(*moments: int | None) -> int | None:
+    """The first of these moments (ms), None if there is none."""
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _is_expired(message: BrokeredMessage, now: int) -> bool:
+    return message.expires_at is not None and message.expires_at <= now

@@ -2,55 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Final, Protocol
 
-from sbnotebook.emulator.entities.changes import Change, QueueCreated, QueueDeleted, QueueUpdated
+from sbnotebook.emulator.entities.changes import Change, EntityDeleted
+from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity
+from sbnotebook.emulator.entities.forwarding import forward
 from sbnotebook.emulator.entities.message import BrokeredMessage
-from sbnotebook.emulator.entities.options import QueueOptions
+from sbnotebook.emulator.entities.message_log import Residency
+from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.queue import Queue
-from sbnotebook.emulator.entities.receivable import Receivable
-from sbnotebook.errors import EmulatorError, InvalidEntityAddressError
+from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.receivable import DeadLetterReason, Receivable, earliest
+from sbnotebook.emulator.entities.refusals import EntityExistsError, Refusal, RefusedError
+from sbnotebook.emulator.entities.rules import DEFAULT_RULE, Rule, TrueFilter
+from sbnotebook.emulator.entities.topic import Subscription, Topic
+from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress, SubQueue
 
-__all__ = ["Registry"]
+__all__ = ["AnyEntity", "Registry"]
 
 _RESERVED: Final = frozenset(("entities", "faults", "health", "lease"))
-"""What the emulator answers over HTTP where clients look for the description of a queue."""
+"""What the emulator answers over HTTP where clients look for the description of an entity."""
+
+AnyEntity = Queue | Topic | Subscription
+
+
+class _Sleeper(Protocol):
+    """What does something when its time has come."""
+
+    alarm: int | None
+    is_deleted: bool
+
+    def expire(self, now: int) -> None: ...
+
+    @property
+    def next_deadline(self) -> int | None: ...
 
 
 class Registry:
-    """The queues of a namespace by name; upper and lower case are the same."""
+    """The queues, topics and subscriptions of a namespace by name; upper and lower case are the same.
 
-    def __init__(self) -> None:
-        self._changes: list[Change] = []
-        self._queues: dict[str, Queue] = {}
+    Args:
+        tier: what the namespace has and allows.
+        is_in_use: whether a client is attached to an entity, so that it is not idle.
+
+    Attributes:
+        changes: what has to be kept since ``take_changes``, in order.
+        residency: which messages are in memory.
+    """
+
+    def __init__(self, tier: Tier = Tier.PREMIUM, is_in_use: Callable[[AnyEntity], bool] = lambda _: False) -> None:
+        self.tier = tier
+        self.changes: list[Change] = []
+        self.residency = Residency()
+        self.is_in_use = is_in_use
+        self._entities: dict[str, Queue | Topic] = {}
+        self._next_id = 1
+        self._alarms: list[tuple[int, int, _Sleeper]] = []  # a heap, with some that are outdated
+        self._order = count()
+        self._idle: list[AnyEntity] = []
 
     def take_changes(self) -> list[Change]:
         """What has to be kept since the last call, in order."""
-        changes = self._changes[:]
-        self._changes.clear()
+        changes = self.changes[:]
+        self.changes.clear()
         return changes
+
+    # ------------------------------------------------------------------------------------- finding
+
+    @property
+    def entities(self) -> list[Queue | Topic]:
+        """All queues and topics by name."""
+        return [entity for _, entity in sorted(self._entities.items())]
 
     @property
     def queues(self) -> list[Queue]:
         """All queues by name."""
-        return [queue for _, queue in sorted(self._queues.items())]
+        return [entity for entity in self.entities if isinstance(entity, Queue)]
+
+    @property
+    def topics(self) -> list[Topic]:
+        """All topics by name."""
+        return [entity for entity in self.entities if isinstance(entity, Topic)]
 
     def find_queue(self, name: str) -> Queue | None:
         """The queue of this name, None if there is none."""
-        return self._queues.get(name.casefold())
+        entity = self._entities.get(name.casefold())
+        return entity if isinstance(entity, Queue) else None
 
-    def find(self, path: str) -> Receivable | None:
-        """The queue or dead-letter queue that an entity path names, None if there is none."""
+    def find_topic(self, name: str) -> Topic | None:
+        """The topic of this name, None if there is none."""
+        entity = self._entities.get(name.casefold())
+        return entity if isinstance(entity, Topic) else None
+
+    def find_subscription(self, topic: str, name: str) -> Subscription | None:
+        """The subscription of this name, None if there is none."""
+        found = self.find_topic(topic)
+        return None if found is None else found.find_subscription(name)
+
+    def find(self, path: str) -> AnyEntity | Receivable | None:
+        """The queue, topic, subscription or sub-queue that an entity path names, None if there is none."""
+        known = self._entities.get(path.casefold())
+        if known is not None:
+            return known
         with suppress(InvalidEntityAddressError):
             address = EntityAddress.parse(path)
-            queue = None if address.subscription else self.find_queue(address.name)
-            if queue is not None and address.sub_queue is SubQueue.DEAD_LETTER:
-                return queue.dead_letter
-            return queue if address.sub_queue is None else None
+            entity = self._entities.get(address.name.casefold())
+            if address.subscription is not None:
+                entity = self.find_subscription(address.name, address.subscription)
+            if address.sub_queue is None:
+                return entity
+            if isinstance(entity, ReceivingEntity):
+                is_dead_letter = address.sub_queue is SubQueue.DEAD_LETTER
+                return entity.dead_letter if is_dead_letter else entity.transfer_dead_letter
         return None
+
+    # -------------------------------------------------------------------- making, changing, removing
 
     def create_queue(self, name: str, options: QueueOptions | None = None, *, now: int = 0) -> Queue:
         """Make a queue.
@@ -62,56 +133,202 @@ class Registry:
 
         Raises:
             InvalidEntityAddressError: it cannot have this name.
-            EmulatorError: there is an entity of this name.
+            EntityExistsError: there is an entity of this name.
+            RefusedError: the tier does not have what the options ask for, or no room for one more.
         """
-        address = EntityAddress.parse(name)
-        if address.subscription or address.sub_queue:
-            raise InvalidEntityAddressError(f"{name[:80]!r} cannot be the name of a queue.")
-        if address.name.casefold() in _RESERVED:
-            text = f"{name[:80]!r} is an address of the emulator itself: give the queue another name."
-            raise InvalidEntityAddressError(text)
-        if self.find_queue(address.name) is not None:
-            raise EmulatorError(f"There is already an entity {address.name!r}.")
-        queue = Queue(address.name, options or QueueOptions(), self._changes, created_time=now)
-        self._queues[address.name.casefold()] = queue
-        self._changes.append(QueueCreated(queue.path, queue.options, now))
+        options = options or QueueOptions()
+        self._check_tier(options)
+        name = self._new_name(name)
+        queue = self._entities[name.casefold()] = Queue(self, name, options, self._new_record("queue", now))
+        self._keep(queue)
         return queue
 
-    def update_queue(self, queue: Queue, options: QueueOptions) -> None:
-        """Change how a queue treats its messages; as in Service Bus, locks that are held are lost."""
-        queue.drop_locks()
-        queue.options = options
-        self._changes.append(QueueUpdated(queue.path, options))
+    def create_topic(self, name: str, options: TopicOptions | None = None, *, now: int = 0) -> Topic:
+        """Make a topic; the arguments and errors are those of ``create_queue``."""
+        options = options or TopicOptions()
+        self._check_tier(options)
+        name = self._new_name(name)
+        topic = self._entities[name.casefold()] = Topic(self, name, options, self._new_record("topic", now))
+        self._keep(topic)
+        return topic
 
-    def delete_queue(self, queue: Queue) -> None:
-        """Remove a queue with all its messages."""
-        del self._queues[queue.path.casefold()]
-        self._changes.append(QueueDeleted(queue.path))
-
-    def restore_queue(
+    def create_subscription(
         self,
+        topic: Topic,
         name: str,
-        options: QueueOptions,
+        options: SubscriptionOptions | None = None,
         *,
-        last_sequence_number: int,
-        created_time: int,
-        messages: Iterable[tuple[BrokeredMessage, bool]],
-    ) -> None:
-        """Put back a queue as it was kept; each message comes with whether it is dead-lettered."""
-        queue = Queue(
-            name, options, self._changes, last_sequence_number=last_sequence_number, created_time=created_time
-        )
-        self._queues[name.casefold()] = queue
-        for message, is_dead_lettered in messages:
-            (queue.dead_letter if is_dead_lettered else queue).put(message)
+        now: int = 0,
+        rules: Sequence[Rule] | None = None,
+    ) -> Subscription:
+        """Make a subscription.
+
+        Args:
+            topic: of this topic.
+            name: its name.
+            options: how it treats its messages; None for the defaults.
+            now: ms.
+            rules: which messages it gets; None for all.
+
+        Raises:
+            InvalidEntityAddressError: it cannot have this name.
+            EntityExistsError: the topic has a subscription of this name.
+            RefusedError: the topic has as many subscriptions as it can have.
+        """
+        options = options or SubscriptionOptions()
+        EntityAddress(topic.path, name)
+        if topic.find_subscription(name) is not None:
+            raise EntityExistsError(f"There is already a subscription {name!r} of the topic {topic.path!r}.")
+        limit = self.tier.quotas.max_subscriptions
+        if len(topic.subscriptions) >= limit:
+            raise RefusedError(Refusal.QUOTA_EXCEEDED, f"A topic has at most {limit} subscriptions.")
+        if rules is None:
+            rules = [Rule(DEFAULT_RULE, TrueFilter(), created_time=now)]
+        subscription = Subscription(topic, name, options, self._new_record("subscription", now), rules)
+        topic.add_subscription(subscription)
+        self._keep(subscription)
+        return subscription
+
+    def update(self, entity: AnyEntity, options: Options, *, now: int = 0) -> None:
+        """Change how an entity treats its messages; as in Service Bus, locks that are held are lost."""
+        if type(options) is not type(entity.options):
+            raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
+        self._check_tier(options)
+        entity.record.updated_time = now
+        if isinstance(entity, ReceivingEntity):
+            entity.drop_locks(now)
+        entity.options = options  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+        self._keep(entity)
+        if isinstance(entity, ReceivingEntity):
+            entity.start_forwarding(now)
+
+    def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
+        """Have a rule, instead of one of the same name."""
+        subscription.put_rule(rule)
+        subscription.record.updated_time = now
+        self._keep(subscription)
+
+    def remove_rule(self, subscription: Subscription, name: str, *, now: int = 0) -> None:
+        """Do without a rule that is there."""
+        subscription.remove_rule(name)
+        subscription.record.updated_time = now
+        self._keep(subscription)
+
+    def delete(self, entity: AnyEntity) -> None:
+        """Remove an entity with all its messages, a topic with its subscriptions."""
+        if isinstance(entity, Subscription):
+            entity.topic.remove_subscription(entity)
+        else:
+            del self._entities[entity.path.casefold()]
+        if isinstance(entity, Topic):
+            for subscription in entity.subscriptions:
+                self.delete(subscription)
+        entity.forget_messages()
+        self.changes.append(EntityDeleted(entity.record.entity_id))
+
+    def clear(self) -> list[AnyEntity]:
+        """Remove all entities; the removed ones, subscriptions first."""
+        removed: list[AnyEntity] = []
+        for entity in self.entities:
+            removed += entity.subscriptions if isinstance(entity, Topic) else []
+            removed.append(entity)
+            self.delete(entity)
+        return removed
+
+    # ------------------------------------------------------------------------------------------ time
+
+    def wake(self, sleeper: _Sleeper, when: int) -> None:
+        """Let ``expire`` look at something at a moment (ms), or earlier."""
+        if sleeper.alarm is None or when < sleeper.alarm:
+            sleeper.alarm = when
+            heappush(self._alarms, (when, next(self._order), sleeper))
 
     def expire(self, now: int) -> None:
-        """Do all that is due: end locks, activate scheduled messages."""
-        for queue in self._queues.values():
-            queue.expire(now)
+        """Do all that is due: end locks, activate scheduled messages, remove expired ones and idle entities."""
+        while self._alarms and self._alarms[0][0] <= now:
+            when, _, sleeper = heappop(self._alarms)
+            if sleeper.alarm != when or sleeper.is_deleted:
+                continue
+            sleeper.alarm = None
+            sleeper.expire(now)
+            deadline = earliest(sleeper.next_deadline, self._idle_end(sleeper, now))
+            if deadline is not None and not sleeper.is_deleted:
+                self.wake(sleeper, deadline)
+
+    def take_idle(self) -> list[AnyEntity]:
+        """The entities that nobody has used for so long that they are to be deleted."""
+        idle, self._idle = self._idle, []
+        return [entity for entity in idle if not entity.is_deleted]
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``expire`` has something to do next (ms); None if never."""
-        deadlines = (queue.next_deadline for queue in self._queues.values())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        """When ``expire`` has something to do next (ms), or may have; None if never."""
+        return self._alarms[0][0] if self._alarms else None
+
+    def forward(
+        self, source: ReceivingEntity, message: BrokeredMessage, target: str, now: int, *, is_dead: bool = False
+    ) -> DeadLetterReason | None:
+        """Send a message on to another queue or topic; why that is not possible, None if it was done."""
+        destination = self._entities.get(target.casefold())
+        return forward(source, message, target, destination, now, is_dead=is_dead)
+
+    def restore(self, entity: AnyEntity) -> None:
+        """Put back an entity that was kept; for ``restoring``."""
+        if isinstance(entity, Subscription):
+            entity.topic.add_subscription(entity)
+        else:
+            self._entities[entity.path.casefold()] = entity
+        self._next_id = max(self._next_id, entity.record.entity_id + 1)
+        self._watch(entity)
+
+    def _new_name(self, name: str) -> str:
+        address = EntityAddress.parse(name)
+        if address.subscription or address.sub_queue:
+            raise InvalidEntityAddressError(f"{name[:80]!r} cannot be the name of a queue or topic.")
+        if address.name.casefold() in _RESERVED:
+            text = f"{name[:80]!r} is an address of the emulator itself: give the entity another name."
+            raise InvalidEntityAddressError(text)
+        if address.name.casefold() in self._entities:
+            raise EntityExistsError(f"There is already an entity {address.name!r}.")
+        limit = self.tier.quotas.max_entities
+        if len(self._entities) >= limit:
+            raise RefusedError(Refusal.QUOTA_EXCEEDED, f"The namespace has at most {limit} queues and topics.")
+        return address.name
+
+    def _new_record(self, kind: str, now: int) -> EntityRecord:
+        record = EntityRecord(self._next_id, kind, now)
+        self._next_id += 1
+        return record
+
+    def _check_tier(self, options: Options) -> None:
+        if self.tier.quotas.has_topics:
+            return
+        needed = ("requires_session", "requires_duplicate_detection", "forward_to", "forward_dead_letters_to")
+        asked = [name for name in needed if getattr(options, name, None)]
+        if asked or isinstance(options, TopicOptions | SubscriptionOptions):
+            what = ", ".join(asked) or "topics"
+            raise RefusedError(Refusal.NOT_ALLOWED, f"The tier {self.tier.value} does not have {what}.")
+
+    def _keep(self, entity: AnyEntity) -> None:
+        more: dict[str, Any] = {}
+        if isinstance(entity, Subscription):
+            more["rules"] = [rule.to_json() for rule in entity.rules]
+        self.changes.append(entity.record.kept(entity.path, entity.options, **more))
+        self._watch(entity)
+
+    def _watch(self, entity: AnyEntity) -> None:
+        idle = entity.options.auto_delete_on_idle
+        deadline = earliest(entity.next_deadline, None if idle is None else entity.record.accessed_time + idle)
+        if deadline is not None:
+            self.wake(entity, deadline)
+
+    def _idle_end(self, sleeper: _Sleeper, now: int) -> int | None:
+        if not isinstance(sleeper, AnyEntity) or sleeper.options.auto_delete_on_idle is None:
+            return None
+        if self.is_in_use(sleeper):
+            sleeper.record.accessed_time = now
+        end = sleeper.record.accessed_time + sleeper.options.auto_delete_on_idle
+        if end > now:
+            return end
+        self._idle.append(sleeper)
+        return None

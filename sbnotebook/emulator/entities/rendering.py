@@ -8,10 +8,12 @@ annotations".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from struct import Struct
 from typing import Any, Final, cast
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, map_items
-from sbnotebook.model.amqp import Int, Long, Symbol, Timestamp, UInt, encode
+from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, encode
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     HEADER,
@@ -22,12 +24,14 @@ from sbnotebook.model.sections import (
     split,
 )
 
-__all__ = ["render", "with_dead_letter_reason"]
+__all__ = ["render", "with_application_properties", "with_dead_letter_reason"]
 
 _HEADER: Final = b"\x00\x53\x70"
 _ANNOTATIONS: Final = b"\x00\x53\x72"
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 _DELIVERY_COUNT: Final = 4  # its place among the fields of the header
+_TIME_TO_LIVE: Final = 2
+_MAX_UINT: Final = 2**32 - 1
 _REASON: Final = encode("DeadLetterReason")
 _DESCRIPTION: Final = encode("DeadLetterErrorDescription")
 
@@ -36,47 +40,96 @@ _ENQUEUED_SEQUENCE_NUMBER: Final = Symbol("x-opt-enqueue-sequence-number")
 _ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")
 _STATE: Final = Symbol("x-opt-message-state")
 _LOCKED_UNTIL: Final = Symbol("x-opt-locked-until")
+_DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
+
+# The same for every message but for the numbers: each name with the constructor byte of its value.
+_SHORT_TEXTS: Final = frozenset((0xA1, 0xA3))
+_LONG, _TIMESTAMP, _INT = b"\x81", b"\x83", b"\x71"
+_ENCODED_SEQUENCE_NUMBER: Final = encode(_SEQUENCE_NUMBER) + _LONG
+_ENCODED_ENQUEUED_SEQUENCE_NUMBER: Final = encode(_ENQUEUED_SEQUENCE_NUMBER) + _LONG
+_ENCODED_ENQUEUED_TIME: Final = encode(_ENQUEUED_TIME) + _TIMESTAMP
+_ENCODED_STATE: Final = encode(_STATE) + _INT
+_ENCODED_LOCKED_UNTIL: Final = encode(_LOCKED_UNTIL) + _TIMESTAMP
+_OURS: Final = Struct(
+    f">{len(_ENCODED_SEQUENCE_NUMBER)}sq{len(_ENCODED_ENQUEUED_SEQUENCE_NUMBER)}sq"
+    f"{len(_ENCODED_ENQUEUED_TIME)}sq{len(_ENCODED_STATE)}si"
+)
+_MAP_HEAD: Final = Struct(">BII")
+_EMPTY_HEADER: Final = b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
+"""Five fields, of which the first four are null; the bytes of the delivery count follow."""
 _BROKERS_OWN: Final = frozenset(
-    (
+    name.encode()
+    for name in (
         _SEQUENCE_NUMBER,
         _ENQUEUED_SEQUENCE_NUMBER,
         _ENQUEUED_TIME,
         _STATE,
         _LOCKED_UNTIL,
-        "x-opt-deadletter-source",
+        _DEAD_LETTER_SOURCE,
         "x-opt-lock-token",
     )
 )
 """A sender that passes on what it received may send these along; only the broker sets them."""
 
 
-def render(message: BrokeredMessage, *, with_lock: bool = False) -> bytes:
+def render(message: BrokeredMessage, payload: bytes, *, with_lock: bool = False) -> bytes:
     """The encoded message as a client gets it.
 
     Args:
-        message: a stored message.
+        message: what the broker knows of it.
+        payload: its bytes as they were received.
         with_lock: say until when it is locked; for the client that holds the lock.
     """
-    payload = message.payload
     header: list[Any] = []
-    annotations: dict[Any, Any] = {}
+    items: list[bytes] = []
     rest = len(payload)
     for section in split(payload):
         if section.code == HEADER:
             header = cast("list[Any]", section_value(payload, section))
         elif section.code == MESSAGE_ANNOTATIONS:
-            annotations = _senders_own(payload, section)
+            items = _senders_own(payload, section)
         elif section.code >= PROPERTIES:
             rest = section.start
             break
-    annotations[_SEQUENCE_NUMBER] = Long(message.sequence_number)
-    annotations[_ENQUEUED_SEQUENCE_NUMBER] = Long(message.enqueued_sequence_number)
-    annotations[_ENQUEUED_TIME] = Timestamp(message.enqueued_time)
-    annotations[_STATE] = Int(message.state)
+    items.append(
+        _OURS.pack(
+            *(_ENCODED_SEQUENCE_NUMBER, message.sequence_number),
+            *(_ENCODED_ENQUEUED_SEQUENCE_NUMBER, message.enqueued_sequence_number),
+            *(_ENCODED_ENQUEUED_TIME, message.enqueued_time),
+            *(_ENCODED_STATE, message.state),
+        )
+    )
+    count = 2 * (len(items) - 1) + 8
+    if message.dead_letter_source is not None:
+        items.append(encode(_DEAD_LETTER_SOURCE) + encode(message.dead_letter_source))
+        count += 2
     if with_lock:
-        annotations[_LOCKED_UNTIL] = Timestamp(message.locked_until)
-    header = [*header[:_DELIVERY_COUNT], *[None] * (_DELIVERY_COUNT - len(header)), UInt(message.delivery_count)]
-    return b"".join((_HEADER, encode(header), _ANNOTATIONS, encode(annotations), payload[rest:]))
+        items.append(_ENCODED_LOCKED_UNTIL + message.locked_until.to_bytes(8))
+        count += 2
+    annotations = b"".join(items)
+    return b"".join(
+        (
+            _header(message, header),
+            _ANNOTATIONS,
+            _MAP_HEAD.pack(0xD1, len(annotations) + 4, count),
+            annotations,
+            payload[rest:],
+        )
+    )
+
+
+def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
+    if not sent and message.expires_at is None:
+        return _EMPTY_HEADER + message.delivery_count.to_bytes(4)
+    fields: list[AmqpValue] = [
+        *sent[:_DELIVERY_COUNT],
+        *[None] * (_DELIVERY_COUNT - len(sent)),
+        UInt(message.delivery_count),
+    ]
+    if message.expires_at is not None:
+        since = message.scheduled_time or message.enqueued_time
+        fields[_TIME_TO_LIVE] = UInt(min(message.expires_at - since, _MAX_UINT))
+    return _HEADER + encode(fields)
 
 
 def with_dead_letter_reason(payload: bytes, reason: str | None, description: str | None) -> bytes:
@@ -87,21 +140,36 @@ def with_dead_letter_reason(payload: bytes, reason: str | None, description: str
         reason: for ``DeadLetterReason``; None leaves it out.
         description: for ``DeadLetterErrorDescription``; None leaves it out.
     """
+    return _with_items(payload, {_REASON: reason, _DESCRIPTION: description})
+
+
+def with_application_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
+    """The encoded message with these application properties set, all others as they are."""
+    return _with_items(payload, {encode(str(name)): value for name, value in properties.items()})
+
+
+def _with_items(payload: bytes, new: Mapping[bytes, AmqpValue]) -> bytes:
+    """The encoded message with application properties by their encoded names; None removes one."""
     sections = split(payload)
     known = next((section for section in sections if section.code == APPLICATION_PROPERTIES), None)
     if known is not None:
         start, end = known.start, known.end
-        items = [item for item in map_items(payload, known.value_start) if item[0] not in (_REASON, _DESCRIPTION)]
+        items = [item for item in map_items(payload, known.value_start) if item[0] not in new]
     else:
         start = next((section.start for section in sections if section.code > APPLICATION_PROPERTIES), len(payload))
         end, items = start, []
-    items += [(key, encode(text)) for key, text in ((_REASON, reason), (_DESCRIPTION, description)) if text is not None]
+    items += [(key, encode(value)) for key, value in new.items() if value is not None]
     return payload[:start] + _APPLICATION_PROPERTIES + _encoded_map(items) + payload[end:]
 
 
-def _senders_own(payload: bytes, section: Section) -> dict[Any, Any]:
-    value = cast("dict[Any, Any]", section_value(payload, section))
-    return {key: item for key, item in value.items() if key not in _BROKERS_OWN}
+def _senders_own(payload: bytes, section: Section) -> list[bytes]:
+    """The sender's annotations, encoded as they came, without what only the broker sets."""
+    return [key + value for key, value in map_items(payload, section.value_start) if _name(key) not in _BROKERS_OWN]
+
+
+def _name(key: bytes) -> bytes:
+    """The text of an encoded symbol or string: what follows a length of one byte, or of four."""
+    return key[2:] if key[0] in _SHORT_TEXTS else key[5:]
 
 
 def _encoded_map(items: list[tuple[bytes, bytes]]) -> bytes:

@@ -14,13 +14,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, unquote_plus
 
 from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock
-from sbnotebook.emulator.entities import Registry
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, Queue, Registry, Topic
 from sbnotebook.emulator.service import atom
 from sbnotebook.emulator.service.conditions import Condition, explain
 from sbnotebook.emulator.service.requests import Node, Reply, Request
@@ -38,14 +38,11 @@ __all__ = [
     "ConnectionAccess",
     "Grant",
     "GuardedNode",
-    "KeyRule",
     "NamespaceAccess",
     "authorize",
 ]
 
-SEND: Final = "Send"
-LISTEN: Final = "Listen"
-MANAGE: Final = "Manage"
+SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 
 OPEN_PAGES: Final = frozenset({"/", "/health", "/entities", "/faults", "/lease"})
 """What is answered over HTTP without a key; none of it can be the name of an entity."""
@@ -62,38 +59,7 @@ _SEND_OPERATIONS: Final = frozenset({"com.microsoft:schedule-message", "com.micr
 """What is asked of a management node with the claim Send; the rest is asked with Listen, rules too."""
 
 
-class KeyRule(Protocol):
-    """A named pair of keys and what they allow: an AuthorizationRule of the namespace or of an entity."""
-
-    @property
-    def key_name(self) -> str:
-        """Its name, which a token gives as skn."""
-        ...
-
-    @property
-    def primary_key(self) -> str:
-        """One key."""
-        ...
-
-    @property
-    def secondary_key(self) -> str:
-        """Another one that is as good; "" for none."""
-        ...
-
-    @property
-    def claims(self) -> frozenset[str]:
-        """Some of "Send", "Listen" and "Manage"."""
-        ...
-
-
-class _RootRule(NamedTuple):
-    key_name: str = "RootManageSharedAccessKey"
-    primary_key: str = "SAS_KEY_VALUE"
-    secondary_key: str = ""
-    claims: frozenset[str] = frozenset({SEND, LISTEN, MANAGE})
-
-
-ROOT_RULE: Final[KeyRule] = _RootRule()
+ROOT_RULE: Final = AuthorizationRule("RootManageSharedAccessKey", "SAS_KEY_VALUE", "", frozenset(Claim))
 """The key of the emulator's connection string. It is a well-known one, and no secret."""
 
 
@@ -138,10 +104,11 @@ class NamespaceAccess:
 
     Attributes:
         rules: the keys that are good for the whole namespace.
+        clock: as given.
     """
 
     def __init__(self, registry: Registry, clock: Clock) -> None:
-        self.rules: tuple[KeyRule, ...] = (ROOT_RULE,)
+        self.rules: tuple[AuthorizationRule, ...] = (ROOT_RULE,)
         self.clock = clock
         self._registry = registry
 
@@ -166,7 +133,7 @@ class NamespaceAccess:
             raise AccessRefusedError(f"ExpiredToken: The token is expired. Expiration time: '{end}'.")
         return Grant(scope, entity, rule.claims, until)
 
-    def _signer(self, fields: dict[str, str], scope: str) -> tuple[KeyRule, str | None]:
+    def _signer(self, fields: dict[str, str], scope: str) -> tuple[AuthorizationRule, str | None]:
         """The key that signed a token, and the entity that it belongs to."""
         signed = f"{fields['sr']}\n{fields['se']}".encode(errors="replace")
         signature = unquote(fields["sig"]).encode(errors="replace")
@@ -185,11 +152,11 @@ class NamespaceAccess:
         )
         raise AccessRefusedError(f"InvalidSignature: The token has an invalid signature. {hint}")
 
-    def _rules(self, scope: str) -> Iterator[tuple[KeyRule, str | None]]:
-        entity = _entity(scope)
-        options = getattr(self._registry.find(entity), "options", None)
-        own: tuple[KeyRule, ...] = getattr(options, "authorization_rules", ())
-        yield from ((rule, entity) for rule in own)
+    def _rules(self, scope: str) -> Iterator[tuple[AuthorizationRule, str | None]]:
+        path = _entity(scope)
+        entity = self._registry.find(path)
+        if isinstance(entity, Queue | Topic):
+            yield from ((rule, path) for rule in entity.options.authorization_rules)
         yield from ((rule, None) for rule in self.rules)
 
 

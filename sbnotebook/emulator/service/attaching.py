@@ -5,27 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sbnotebook.emulator.amqp import Coordinator, Error, Link, ReceivingLink, SendingLink
-from sbnotebook.emulator.entities import MAX_MESSAGE_SIZE, Queue, Receivable
+from sbnotebook.emulator.entities import AnyEntity, Queue, Receivable, Topic
 from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError, GuardedNode
 from sbnotebook.emulator.service.cbs import CbsNode
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.links import LinkHandler, ReceiverLink, SenderLink
 from sbnotebook.emulator.service.management import ManagementNode
 from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
+from sbnotebook.emulator.service.session_links import SESSION_FILTER, attach_session
+from sbnotebook.model.amqp import Int, Symbol
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
 __all__ = ["LinkHandler", "attach", "refusal"]
 
-_MAX_REQUEST_SIZE: Final = 16 * MAX_MESSAGE_SIZE
+_MAX_REQUEST_SIZE: Final = 16 * 1_048_576
 """Bytes of one request. Much more than a request needs that can be carried out: azure-servicebus never forgets that
 the link rejected a request, while it raises what a reply says once. So the reply says that a message is too large."""
 
 _AnyLink = ReceivingLink | SendingLink
 _CBS: Final = "$cbs"
 _MANAGEMENT: Final = "/$management"
-_SESSION_FILTER: Final = "com.microsoft:session-filter"
+_MAX_BATCH_SIZE: Final = Symbol("com.microsoft:max-message-batch-size")
+_AnyEntity = AnyEntity | Receivable | None
 
 
 def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler | None:
@@ -102,27 +105,60 @@ def _attach_to_node(peer: AmqpPeer, link: _AnyLink, node: Node) -> LinkHandler:
     return RequestLink(peer, link, node) if isinstance(link, ReceivingLink) else ReplyLink(peer, link, node)
 
 
-def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: Receivable | None) -> LinkHandler | None:
-    if isinstance(entity, Queue):
-        link.accept(max_message_size=MAX_MESSAGE_SIZE)
+def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:
+    if entity is None:
+        link.refuse(_not_found(path))
+    elif not isinstance(entity, Queue | Topic):
+        link.refuse(Condition.NOT_ALLOWED.error(f"Messages cannot be sent to '{entity.path}', only received from it."))
+    elif not entity.options.status.can_send:
+        link.refuse(_disabled(path))
+    else:
+        link.accept(
+            max_message_size=peer.broker.max_message_size(entity),
+            properties={_MAX_BATCH_SIZE: Int(peer.broker.registry.tier.quotas.max_batch_size)},
+        )
         return SenderLink(peer, link, entity)
-    if entity is None:
-        link.refuse(_not_found(path))
-    else:
-        link.refuse(Condition.NOT_ALLOWED.error(f"Messages cannot be sent to the dead-letter queue '{entity.path}'."))
     return None
 
 
-def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: Receivable | None) -> LinkHandler | None:
-    wants_session = link.source is not None and _SESSION_FILTER in (link.source.filter or {})
-    if entity is not None and not wants_session:
-        link.accept(max_message_size=MAX_MESSAGE_SIZE)
-        return ReceiverLink(peer, link, entity)
+def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:
+    wants_session = link.source is not None and SESSION_FILTER in (link.source.filter or {})
+    error = _refusal(path, entity, wants_session=wants_session)
+    if error is not None or not isinstance(entity, Receivable):
+        link.refuse(error or _not_found(path))
+        return None
+    if wants_session:
+        return attach_session(peer, link, entity.owner)
+    link.accept(max_message_size=peer.broker.max_message_size(entity.owner))
+    return ReceiverLink(peer, link, entity)
+
+
+def _refusal(path: str, entity: _AnyEntity, *, wants_session: bool) -> Error | None:
     if entity is None:
-        link.refuse(_not_found(path))
-    else:
-        link.refuse(Condition.NOT_ALLOWED.error(f"The entity '{entity.path}' does not have sessions."))
+        return _not_found(path)
+    if not isinstance(entity, Receivable):
+        return Condition.NOT_ALLOWED.error(f"Messages cannot be received from the topic '{entity.path}'.")
+    if not entity.owner.options.status.can_receive:
+        return _disabled(path)
+    if (entity.owner is entity and entity.owner.options.forward_to) or (
+        entity is entity.owner.dead_letter and entity.owner.options.forward_dead_letters_to
+    ):
+        text = f"Cannot create a message receiver on '{path[:260]}': it forwards its messages."
+        return Condition.NOT_ALLOWED.error(text)
+    if wants_session and entity.sessions is None:
+        text = f"A sessionful message receiver cannot be created on '{path[:260]}': the entity does not have sessions."
+        return Condition.NOT_ALLOWED.error(text)
+    if not wants_session and entity.sessions is not None:
+        text = (
+            "It is not possible for an entity that requires sessions to create a non-sessionful message receiver: "
+            f"'{path[:260]}'."
+        )
+        return Condition.NOT_ALLOWED.error(text)
     return None
+
+
+def _disabled(path: str) -> Error:
+    return Condition.ENTITY_DISABLED.error(f"Messaging entity '{path[:260]}' is currently disabled.")
 
 
 def _not_found(path: str) -> Error:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from sbnotebook.emulator.clock import Clock
-from sbnotebook.emulator.entities import Queue, Receivable, Registry
+from sbnotebook.emulator.clock import Clock, SystemClock
+from sbnotebook.emulator.entities import AnyEntity, Receivable, ReceivingEntity, Registry, Topic
+from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.service.access import NamespaceAccess
+from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.dispatcher import Dispatcher
 from sbnotebook.emulator.store import Store
 
-__all__ = ["Broker", "Peer"]
+__all__ = ["Broker", "Peer", "boxes"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -34,8 +37,20 @@ class Peer(Protocol):
         """Drop the connection without writing what waits."""
         ...
 
-    def entity_deleted(self, entity: Receivable) -> None:
-        """Detach the links to an entity."""
+    def detach_from(self, entities: Collection[object], condition: Condition, sentence: str) -> None:
+        """Detach the links to these entities."""
+        ...
+
+    def freeze(self) -> None:
+        """Neither hear nor answer the client, until ``thaw``."""
+        ...
+
+    def thaw(self) -> None:
+        """Hear and answer the client again."""
+        ...
+
+    def is_attached_to(self, entities: Collection[object]) -> bool:
+        """Whether there is a link to one of these entities."""
         ...
 
 
@@ -52,15 +67,25 @@ class Broker:
         clock: time.
         store: where changes are kept, None to keep nothing.
         on_failure: called when the store fails, after all connections were dropped.
+        token_clock: time, by which tokens expire; None for the machine's, by which clients make them,
+            also where a test turns the other clock by hand.
     """
 
     def __init__(
-        self, registry: Registry, clock: Clock, store: Store | None, on_failure: Callable[[Exception], None]
+        self,
+        registry: Registry,
+        clock: Clock,
+        store: Store | None,
+        on_failure: Callable[[Exception], None],
+        *,
+        token_clock: Clock | None = None,
     ) -> None:
         self.registry = registry
+        registry.is_in_use = self.is_in_use
         self.clock = clock
-        self.access = NamespaceAccess(registry, clock)
+        self.access = NamespaceAccess(registry, token_clock or SystemClock())
         self.faults = Faults()
+        self.freezes_new = False
         self.dispatcher = Dispatcher()
         self.peers: set[Peer] = set()
         self._store = store
@@ -79,6 +104,8 @@ class Broker:
         if self._deadline is not None and self._deadline <= now:
             self._deadline = None
             self.registry.expire(now)
+            for entity in self.registry.take_idle():
+                self.delete(entity)
             self.schedule_turn()
         return now
 
@@ -100,13 +127,34 @@ class Broker:
         self.schedule_turn()
         await asyncio.shield(self._turn_ended)
 
-    def delete_queue(self, queue: Queue) -> None:
-        """Remove a queue, and detach the links to it."""
-        self.registry.delete_queue(queue)
-        for peer in self.peers:
-            peer.entity_deleted(queue)
-            peer.entity_deleted(queue.dead_letter)
+    def max_message_size(self, entity: AnyEntity | ReceivingEntity) -> int:
+        """Bytes of one message that an entity takes."""
+        quotas = self.registry.tier.quotas
+        wanted = getattr(entity.options, "max_message_size_kb", None)
+        return quotas.max_message_size if wanted is None else min(wanted * 1024, quotas.max_large_message_size)
+
+    def update(self, entity: AnyEntity, options: Options) -> None:
+        """Change an entity's options; as in Service Bus, its locks are lost and the links to it are detached."""
+        self.registry.update(entity, options, now=self.moment())
+        self.detach(entity, Condition.DETACH_FORCED, f"The entity '{entity.path}' was changed.")
         self.schedule_turn()
+
+    def delete(self, entity: AnyEntity) -> None:
+        """Remove an entity, and detach the links to it."""
+        removed = [*entity.subscriptions, entity] if isinstance(entity, Topic) else [entity]
+        self.registry.delete(entity)
+        for each in removed:
+            self.detach(each, Condition.NOT_FOUND, f"The entity '{each.path}' was deleted.")
+        self.schedule_turn()
+
+    def detach(self, entity: AnyEntity | Receivable, condition: Condition, sentence: str) -> None:
+        """Detach the links to an entity and its sub-queues, or to one sub-queue."""
+        for peer in list(self.peers):
+            peer.detach_from(boxes(entity), condition, sentence)
+
+    def is_in_use(self, entity: AnyEntity) -> bool:
+        """Whether a client is attached to an entity."""
+        return any(peer.is_attached_to(boxes(entity)) for peer in self.peers)
 
     def use_clock(self, clock: Clock) -> None:
         """Go by another clock from now on."""
@@ -160,6 +208,8 @@ class Broker:
 
     def _keep(self) -> bool:
         changes = self.registry.take_changes()
+        if changes and self.faults.slow_disk_ms:
+            time.sleep(self.faults.slow_disk_ms / 1000)  # Everybody waits, as for a disk that is slow.
         try:
             if self._store is not None:
                 self._store.apply(changes)
@@ -171,6 +221,7 @@ class Broker:
                 peer.abort()
             self._on_failure(error)
             return False
+        self.registry.residency.shed()
         return True
 
     def _set_alarm(self) -> None:
@@ -185,3 +236,8 @@ class Broker:
     def _on_alarm(self) -> None:
         self._alarm_time = self._cancel_alarm = None
         self.schedule_turn()
+
+
+def boxes(entity: AnyEntity | Receivable) -> Collection[object]:
+    """What links can be attached to: the entity, and its sub-queues if it has some."""
+    return entity.boxes if isinstance(entity, ReceivingEntity) else (entity,)

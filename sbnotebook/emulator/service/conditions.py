@@ -11,8 +11,12 @@ from enum import Enum
 from uuid import uuid4
 
 from sbnotebook.emulator.amqp import Error
+from sbnotebook.emulator.entities import Refusal, RefusedError
 
-__all__ = ["Condition", "explain"]
+__all__ = ["SERVER_BUSY", "Condition", "condition_of", "explain"]
+
+SERVER_BUSY = "The request was terminated because the entity is being throttled. Please wait 2 seconds and try again."
+"""What a fault on demand says; the words are those of the service."""
 
 
 class Condition(Enum):
@@ -20,6 +24,9 @@ class Condition(Enum):
 
     ARGUMENT_ERROR = ("com.microsoft:argument-error", 400)
     DECODE_ERROR = ("amqp:decode-error", 400)
+    DETACH_FORCED = ("amqp:link:detach-forced", 503)
+    ENTITY_ALREADY_EXISTS = ("com.microsoft:entity-already-exists", 409)
+    ENTITY_DISABLED = ("com.microsoft:entity-disabled", 400)
     INTERNAL_ERROR = ("amqp:internal-error", 500)
     MESSAGE_LOCK_LOST = ("com.microsoft:message-lock-lost", 410)
     MESSAGE_NOT_FOUND = ("com.microsoft:message-not-found", 404)
@@ -27,6 +34,11 @@ class Condition(Enum):
     NOT_ALLOWED = ("amqp:not-allowed", 400)
     NOT_FOUND = ("amqp:not-found", 404)
     NOT_IMPLEMENTED = ("amqp:not-implemented", 501)
+    RESOURCE_LIMIT_EXCEEDED = ("amqp:resource-limit-exceeded", 403)
+    SERVER_BUSY = ("com.microsoft:server-busy", 503)
+    SESSION_CANNOT_BE_LOCKED = ("com.microsoft:session-cannot-be-locked", 410)
+    SESSION_LOCK_LOST = ("com.microsoft:session-lock-lost", 410)
+    TIMEOUT = ("com.microsoft:timeout", 408)
     UNAUTHORIZED_ACCESS = ("amqp:unauthorized-access", 401)
 
     @property
@@ -42,6 +54,25 @@ class Condition(Enum):
     def error(self, sentence: str) -> Error:
         """The error to send, its description with a tracking id."""
         return Error(self.symbol, explain(sentence))
+
+
+_CONDITIONS = {
+    Refusal.DISABLED: Condition.ENTITY_DISABLED,
+    Refusal.QUOTA_EXCEEDED: Condition.RESOURCE_LIMIT_EXCEEDED,
+    Refusal.TOO_LARGE: Condition.MESSAGE_SIZE_EXCEEDED,
+    Refusal.NO_SESSION_ID: Condition.NOT_ALLOWED,
+    Refusal.NOT_ALLOWED: Condition.NOT_ALLOWED,
+    Refusal.BAD_ARGUMENT: Condition.ARGUMENT_ERROR,
+    Refusal.MESSAGE_LOCK_LOST: Condition.MESSAGE_LOCK_LOST,
+    Refusal.SESSION_IS_LOCKED: Condition.SESSION_CANNOT_BE_LOCKED,
+    Refusal.SESSION_LOCK_LOST: Condition.SESSION_LOCK_LOST,
+    Refusal.MESSAGE_NOT_FOUND: Condition.MESSAGE_NOT_FOUND,
+}
+
+
+def condition_of(error: RefusedError) -> Condition:
+    """The condition that tells a client why an entity refused something."""
+    return _CONDITIONS[error.refusal]
 
 
 def explain(sentence: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
-from sbnotebook.emulator.entities import Receivable
+from sbnotebook.emulator.entities import ReceivingEntity
+from sbnotebook.emulator.service.links import Outlet
 
-__all__ = ["Dispatcher", "Receiver"]
+__all__ = ["Dispatcher", "Receiver", "Waiter"]
 
 _MAX_MESSAGES: Final = 500
 _MAX_BYTES: Final = 4_194_304
@@ -18,7 +19,7 @@ class Receiver(Protocol):
     """A client's link that receives, as the dispatcher sees it."""
 
     @property
-    def entity(self) -> Receivable:
+    def outlet(self) -> Outlet:
         """What it receives from."""
         ...
 
@@ -41,43 +42,68 @@ class Receiver(Protocol):
         ...
 
 
+class Waiter(Protocol):
+    """A client that waits for a session."""
+
+    @property
+    def entity(self) -> ReceivingEntity:
+        """One of whose sessions it waits for."""
+        ...
+
+    def accept(self, now: int) -> None:
+        """There is a session that nobody holds."""
+        ...
+
+
 class Dispatcher:
     """Gives available messages to receivers that can take them, to each one in its turn."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Receivable, deque[Receiver]] = {}
+        self._waiting: dict[Outlet, deque[Receiver]] = {}
+        self._waiters: dict[Waiter, None] = {}  # in the order in which they came
 
     def wait(self, receiver: Receiver) -> None:
         """A receiver can take messages, or wants to hear that there are none."""
-        waiting = self._waiting.setdefault(receiver.entity, deque())
+        waiting = self._waiting.setdefault(receiver.outlet, deque())
         if receiver not in waiting:
             waiting.append(receiver)
 
     def forget(self, receiver: Receiver) -> None:
         """A receiver is gone."""
-        waiting = self._waiting.get(receiver.entity)
+        waiting = self._waiting.get(receiver.outlet)
         if waiting is not None and receiver in waiting:
             waiting.remove(receiver)
+
+    def wait_for_session(self, waiter: Waiter) -> None:
+        """A client waits for the next session that is free."""
+        self._waiters[waiter] = None
+
+    def forget_waiter(self, waiter: Waiter) -> None:
+        """A client does not wait for a session any more."""
+        self._waiters.pop(waiter, None)
 
     @property
     def is_behind(self) -> bool:
         """Whether there is more to deliver than one turn allows."""
-        return any(waiting and entity.has_available for entity, waiting in self._waiting.items())
+        return any(waiting and outlet.has_available for outlet, waiting in self._waiting.items())
 
     def dispatch(self, now: int) -> None:
         """Deliver what can be delivered; who can take no more waits no longer."""
-        for entity, waiting in list(self._waiting.items()):
-            _deliver(entity, waiting, now)
+        for waiter in list(self._waiters):
+            if waiter.entity.sessions is not None and waiter.entity.sessions.has_free:
+                waiter.accept(now)
+        for outlet, waiting in list(self._waiting.items()):
+            _deliver(outlet, waiting, now)
             for receiver in list(waiting):
-                if not receiver.can_take or (receiver.is_draining and not entity.has_available):
+                if not receiver.can_take or (receiver.is_draining and not outlet.has_available):
                     _dismiss(receiver, waiting)
             if not waiting:
-                del self._waiting[entity]
+                del self._waiting[outlet]
 
 
-def _deliver(entity: Receivable, waiting: deque[Receiver], now: int) -> None:
+def _deliver(outlet: Outlet, waiting: deque[Receiver], now: int) -> None:
     messages = size = 0
-    while waiting and entity.has_available and messages < _MAX_MESSAGES and size < _MAX_BYTES:
+    while waiting and outlet.has_available and messages < _MAX_MESSAGES and size < _MAX_BYTES:
         receiver = waiting[0]
         if receiver.can_take:
             waiting.rotate(-1)

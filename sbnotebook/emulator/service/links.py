@@ -1,4 +1,4 @@
-"""Links on entities: a client sends to a queue, or receives from a queue or dead-letter queue.
+"""Links on entities: a client sends to a queue or topic, or receives from a queue, subscription or sub-queue.
 
 Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide".
 """
@@ -6,12 +6,16 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from sbnotebook.emulator.amqp import (
     Accepted,
     DispositionReceived,
+    Error,
     Modified,
     Outcome,
     ReceivingLink,
@@ -20,8 +24,20 @@ from sbnotebook.emulator.amqp import (
     SendingLink,
     TransferReceived,
 )
-from sbnotebook.emulator.entities import Queue, Receivable, SentMessage, read_sent, render
-from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.emulator.entities import (
+    AnyEntity,
+    BrokeredMessage,
+    DeadLetterReason,
+    Queue,
+    Receivable,
+    Refusal,
+    RefusedError,
+    SentMessage,
+    Topic,
+    read_sent,
+)
+from sbnotebook.emulator.faults import EntityFaults
+from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_of, explain
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.sections import DATA, section_value, split
@@ -29,13 +45,14 @@ from sbnotebook.model.sections import DATA, section_value, split
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
-__all__ = ["LinkHandler", "ReceiverLink", "SenderLink"]
+__all__ = ["LinkHandler", "Outlet", "ReceiverLink", "SenderLink"]
 
 _BATCH_FORMAT: Final = 0x80013700
 """Message format of a batch: one data section for each message, which it holds encoded."""
 _CREDIT: Final = 2000
 _SETTLED: Final = 1
 """The snd-settle-mode of receive-and-delete."""
+_ACCEPTED: Final = Accepted()
 
 
 class LinkHandler:
@@ -45,8 +62,9 @@ class LinkHandler:
         entity: what the link is attached to, None for a node without one.
     """
 
-    def __init__(self, entity: Receivable | None) -> None:
+    def __init__(self, entity: AnyEntity | Receivable | None) -> None:
         self.attached_to = entity
+        self.path = None if entity is None else entity.path
 
     def transfer_received(self, event: TransferReceived) -> None:
         """The client sent a message."""
@@ -61,12 +79,29 @@ class LinkHandler:
         """The link is gone."""
 
 
-class SenderLink(LinkHandler):
-    """A client sends messages to a queue."""
+class Outlet(Protocol):
+    """What messages are received from: an entity, or a session that the client holds."""
 
-    def __init__(self, peer: AmqpPeer, link: ReceivingLink, queue: Queue) -> None:
-        super().__init__(queue)
-        self._queue = queue
+    @property
+    def has_available(self) -> bool:
+        """Whether ``receive`` would find a message."""
+        ...
+
+    def receive(self, now: int) -> BrokeredMessage | None:
+        """Lock the first available message."""
+        ...
+
+    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
+        """Take out the first available message."""
+        ...
+
+
+class SenderLink(LinkHandler):
+    """A client sends messages to a queue or topic."""
+
+    def __init__(self, peer: AmqpPeer, link: ReceivingLink, destination: Queue | Topic) -> None:
+        super().__init__(destination)
+        self._destination = destination
         self._peer = peer
         self._link = link
         link.grant_credit(_CREDIT)
@@ -74,51 +109,79 @@ class SenderLink(LinkHandler):
     def transfer_received(self, event: TransferReceived) -> None:
         """Keep a message, or all messages of a batch, and accept them once they are kept."""
         # First, so that a delay that is none leaves nothing half done.
-        delay = self._peer.broker.faults.accept_delay_ms / 1000
+        delay = self._faults.accept_delay_ms / 1000
         outcome = self._take_in(event)
         if self._link.credit < _CREDIT // 2:
             self._link.grant_credit(_CREDIT)
-        if event.settled:
-            return
-        if delay:
-            asyncio.get_running_loop().call_later(delay, self._confirm, event.delivery_id, outcome)
-        else:
-            self._link.settle(event.delivery_id, outcome)
+        if not event.settled:
+            _confirm(self._peer, partial(self._link.settle, event.delivery_id, outcome), delay)
+
+    @property
+    def _faults(self) -> EntityFaults:
+        return self._peer.broker.faults.at(self._destination.path)
 
     def _take_in(self, event: TransferReceived) -> Outcome:
+        now = self._peer.broker.moment()
         try:
+            self._check_batch(event)
             messages = _messages(event)
+            self._destination.intake.check(messages)
         except AmqpDecodeError as error:
             return Rejected(Condition.DECODE_ERROR.error(str(error)))
-        now = self._peer.broker.moment()
+        except RefusedError as error:
+            return Rejected(condition_of(error).error(str(error)))
+        fault = self._fault(len(messages))
+        if fault is not None:
+            return Rejected(fault)
         for message in messages:
-            self._queue.send(message, now)
-        return Accepted()
+            self._destination.send(message, now)
+        return _ACCEPTED
 
-    def _confirm(self, delivery_id: int, outcome: Outcome) -> None:
-        self._link.settle(delivery_id, outcome)
-        self._peer.broker.touch(self._peer)
+    def _check_batch(self, event: TransferReceived) -> None:
+        limit = self._peer.broker.registry.tier.quotas.max_batch_size
+        if event.message_format == _BATCH_FORMAT and len(event.payload) > limit:
+            text = f"The batch has {len(event.payload)} bytes, the limit is {limit}."
+            raise RefusedError(Refusal.TOO_LARGE, text)
+
+    def _fault(self, count: int) -> Error | None:
+        faults = self._faults
+        if faults.is_busy():
+            return Condition.SERVER_BUSY.error(SERVER_BUSY)
+        if faults.rejects(count):
+            return Error(faults.reject_condition, explain("The message was rejected on demand."))
+        return None
 
 
 class ReceiverLink(LinkHandler):
-    """A client receives messages, in peek-lock or receive-and-delete mode."""
+    """A client receives messages, in peek-lock or receive-and-delete mode.
 
-    def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable) -> None:
+    Args:
+        peer: the connection.
+        link: the client's link.
+        entity: where its messages are.
+        outlet: what it receives from; None for the entity.
+    """
+
+    lock_lost = Condition.MESSAGE_LOCK_LOST
+
+    def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable, outlet: Outlet | None = None) -> None:
         super().__init__(entity)
         self.entity = entity
+        self.outlet = outlet or entity
         self._link = link
         self._peer = peer
         self._deletes = link.snd_settle_mode == _SETTLED
+        self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()
 
     @property
     def can_take(self) -> bool:
         """Whether a message can be sent to the client now."""
-        return self._link.credit > 0 and self._peer.is_writable
+        return self._link.credit > len(self._late) and self._peer.is_writable
 
     @property
     def is_draining(self) -> bool:
         """Whether the client wants to hear that there are no more messages, instead of waiting."""
-        return self._link.drain
+        return self._link.drain and not self._late
 
     def credit_changed(self) -> None:
         """The client said how much it takes, or the connection can be written to again."""
@@ -126,15 +189,19 @@ class ReceiverLink(LinkHandler):
             self._peer.broker.dispatcher.wait(self)
 
     def deliver(self, now: int) -> int:
-        """Send the next message of the entity; its bytes."""
-        message = self.entity.receive_and_delete() if self._deletes else self.entity.receive(now)
+        """Send the next message; its bytes."""
+        delay = self._faults.delivery_delay_ms / 1000
+        message = self.outlet.receive_and_delete(now) if self._deletes else self.outlet.receive(now)
         if message is None:
             return 0
-        payload = render(message, with_lock=not self._deletes)
+        payload = self.entity.rendered(message, with_lock=not self._deletes and self.outlet is self.entity)
         # Nobody settles a message that is deleted already; its tag only has to be unique.
         tag = message.lock_token.bytes_le if message.lock_token else message.sequence_number.to_bytes(16)
-        self._link.send(tag, payload, settled=self._deletes)
-        self._peer.broker.touch(self._peer)
+        self._late.append((tag, payload, message.lock_token))
+        if delay:
+            asyncio.get_running_loop().call_later(delay, self._arrive)
+        else:
+            self._send_next()
         return len(payload)
 
     def end_drain(self) -> None:
@@ -144,15 +211,33 @@ class ReceiverLink(LinkHandler):
 
     def disposition_received(self, event: DispositionReceived) -> None:
         """Settle a message as the client decided, and confirm it once that is kept."""
+        delay = self._faults.settle_delay_ms / 1000
         is_held, echo = self._settle(UUID(bytes_le=event.delivery_tag), event.outcome)
         if not is_held:
             text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
-            echo = Rejected(Condition.MESSAGE_LOCK_LOST.error(text))
-        self._link.settle(event.delivery_tag, echo)
+            echo = Rejected(self.lock_lost.error(text))
+        _confirm(self._peer, partial(self._link.settle, event.delivery_tag, echo), delay)
 
     def detached(self) -> None:
         """The link is gone; its locks stay."""
         self._peer.broker.dispatcher.forget(self)
+
+    @property
+    def _faults(self) -> EntityFaults:
+        return self._peer.broker.faults.at(self.entity.path)
+
+    def _arrive(self) -> None:
+        """A message was under way for long enough."""
+        self._send_next()
+        self.credit_changed()
+
+    def _send_next(self) -> None:
+        tag, payload, token = self._late.popleft()
+        if self._link.credit > 0:
+            self._link.send(tag, payload, settled=self._deletes)
+        elif token is not None:
+            self.entity.release(token, self._peer.broker.moment())  # The client is gone, or took its credit back.
+        self._peer.broker.touch(self._peer)
 
     def _settle(self, token: UUID, outcome: Outcome) -> tuple[bool, Outcome]:
         """Carry out a decision; whether the lock was held, and the echo that confirms it."""
@@ -162,10 +247,11 @@ class ReceiverLink(LinkHandler):
                 return self.entity.complete(token, now), outcome
             case Released():
                 return self.entity.release(token, now), outcome
-            case Modified(undeliverable_here=True):
-                return self.entity.defer(token, now), outcome
             case Modified():
-                return self.entity.abandon(token, now), outcome
+                act = self.entity.defer if outcome.undeliverable_here else self.entity.abandon
+                # The echo comes without the properties that were sent along.
+                echo = Modified(outcome.delivery_failed, outcome.undeliverable_here)
+                return act(token, now, outcome.message_annotations), echo
             case Rejected():
                 return self._dead_letter(token, outcome, now)
 
@@ -173,9 +259,23 @@ class ReceiverLink(LinkHandler):
         if self.entity.dead_letter is None:
             text = "A message of a dead-letter queue cannot be dead-lettered."
             return True, Rejected(Condition.NOT_ALLOWED.error(text))
-        info = outcome.error.info if outcome.error is not None else {}
-        reason, description = (_text(info.get(key)) for key in ("DeadLetterReason", "DeadLetterErrorDescription"))
-        return self.entity.dead_letter_message(token, now, reason, description), Rejected()
+        info: dict[Any, Any] = dict(outcome.error.info) if outcome.error is not None else {}
+        keys = ("DeadLetterReason", "DeadLetterErrorDescription")
+        why = DeadLetterReason(*(_text(info.pop(key, None)) for key in keys))
+        return self.entity.dead_letter_message(token, now, why, info), Rejected()
+
+
+def _confirm(peer: AmqpPeer, settle: Callable[[], None], delay: float) -> None:
+    """Settle a delivery, after a delay in seconds if there is one."""
+    if not delay:
+        settle()
+        return
+
+    def confirm() -> None:
+        settle()
+        peer.broker.touch(peer)
+
+    asyncio.get_running_loop().call_later(delay, confirm)
 
 
 def _messages(event: TransferReceived) -> list[SentMessage]:

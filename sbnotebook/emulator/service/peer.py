@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Final, cast
 
 from sbnotebook.emulator.amqp import (
@@ -21,7 +22,7 @@ from sbnotebook.emulator.amqp import (
     SendingLink,
     TransferReceived,
 )
-from sbnotebook.emulator.entities import Receivable
+from sbnotebook.emulator.faults import Drop
 from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.emulator.service.attaching import LinkHandler, attach, refusal
 from sbnotebook.emulator.service.broker import Broker
@@ -65,6 +66,8 @@ class AmqpPeer(asyncio.Protocol):
         self._connection = Connection(idle_timeout_ms=round(1000 * idle_timeout))
         self._transport: asyncio.Transport | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
+        self._is_full = self._is_frozen = self._is_cut = False
+        self._unheard = b""
         self._open_timeout = open_timeout
         self._open_deadline: asyncio.TimerHandle | None = None
         self._idle_timeout = idle_timeout
@@ -77,10 +80,15 @@ class AmqpPeer(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.broker.peers.add(self)
         self._open_deadline = asyncio.get_running_loop().call_later(self._open_timeout, self._expect_open)
+        if self.broker.freezes_new:
+            self.freeze()
         self._check_idle()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come in."""
+        if self._is_frozen:
+            self._unheard += data  # The first ones, which came before the connection was frozen.
+            return
         self._was_heard = True
         self.broker.moment()
         self._connection.receive_data(data)
@@ -102,24 +110,33 @@ class AmqpPeer(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it asks: until it does, it is not heard either."""
-        self.is_writable = False
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._is_full = True
+        self._adjust()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
-        self.is_writable = True
-        if self._transport is not None:
-            self._transport.resume_reading()
-        for handler in self.handlers.values():
-            handler.credit_changed()
-        self.broker.schedule_turn()
+        self._is_full = False
+        self._adjust()
+
+    def freeze(self) -> None:
+        """Neither hear nor answer the client, until ``thaw``."""
+        self._is_frozen = True
+        self._adjust()
+
+    def thaw(self) -> None:
+        """Hear and answer the client again, also what it has said meanwhile."""
+        self._is_frozen = False
+        self._adjust()
+        unheard, self._unheard = self._unheard, b""
+        if unheard:
+            self.data_received(unheard)
+        self.broker.touch(self)
 
     def flush(self) -> None:
         """Write what waits to be written."""
-        data = self._connection.data_to_send()
-        if self._transport is None:
+        if self._transport is None or self._is_frozen:
             return
+        data = self._connection.data_to_send()
         if data:
             self._transport.write(data)
         if self._connection.closed:
@@ -127,11 +144,15 @@ class AmqpPeer(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the connection because the emulator ends."""
+        if self._is_frozen:
+            self.abort()
+            return
         self._connection.close(Error("amqp:connection:forced", "The emulator ends."))
         self.flush()
 
     def abort(self) -> None:
         """Drop the connection without writing what waits."""
+        self._is_cut = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -140,23 +161,37 @@ class AmqpPeer(asyncio.Protocol):
         _LOGGER.warning("A connection was dropped: %s", reason)
         self.abort()
 
-    def entity_deleted(self, entity: Receivable) -> None:
-        """Detach the links to an entity."""
+    def detach_from(self, entities: Collection[object], condition: Condition, sentence: str) -> None:
+        """Detach the links to these entities."""
         for link, handler in list(self.handlers.items()):
-            if handler.attached_to is entity:
-                self._detach(link, handler, Condition.NOT_FOUND.error(f"The entity '{entity.path}' was deleted."))
+            if handler.attached_to in entities:
+                self.detach(link, condition.error(sentence))
 
-    def _detach_unauthorized(self) -> None:
-        for link, handler in list(self.handlers.items()):
-            error = refusal(self, link)
-            if error is not None:
-                self._detach(link, handler, error)
-
-    def _detach(self, link: Link, handler: LinkHandler, error: Error) -> None:
-        handler.detached()
-        del self.handlers[link]
+    def detach(self, link: Link, error: Error) -> None:
+        """Detach a link, or refuse it if it is not attached yet."""
+        self.handlers.pop(link, _NOBODY).detached()
         link.detach(error)
         self.broker.touch(self)
+
+    def is_attached_to(self, entities: Collection[object]) -> bool:
+        """Whether there is a link to one of these entities."""
+        return any(handler.attached_to in entities for handler in self.handlers.values())
+
+    def _adjust(self) -> None:
+        self.is_writable = not (self._is_full or self._is_frozen)
+        if self._transport is not None and self.is_writable:
+            self._transport.resume_reading()
+            for handler in self.handlers.values():
+                handler.credit_changed()
+            self.broker.schedule_turn()
+        elif self._transport is not None:
+            self._transport.pause_reading()
+
+    def _detach_unauthorized(self) -> None:
+        for link in list(self.handlers):
+            error = refusal(self, link)
+            if error is not None:
+                self.detach(link, error)
 
     def _beat(self) -> None:
         idle = self._connection.peer_idle_timeout_ms or 0
@@ -185,7 +220,7 @@ class AmqpPeer(asyncio.Protocol):
         self.flush()
 
     def _expect_open(self) -> None:
-        if not self._connection.is_open:
+        if not (self._connection.is_open or self._is_frozen):
             self.drop(f"the client did not open it in {self._open_timeout:g} seconds.")
 
     def _handle_events(self) -> None:
@@ -213,6 +248,12 @@ class AmqpPeer(asyncio.Protocol):
                 self._tell(self.handlers.get(event.link, _NOBODY), event)
 
     def _tell(self, handler: LinkHandler, event: TransferReceived | DispositionReceived | CreditChanged) -> None:
+        if self._is_cut:
+            return
+        drop = None if isinstance(event, CreditChanged) or handler.path is None else self._fault(handler.path, event)
+        if drop is Drop.BEFORE:
+            self.abort()
+            return
         match event:
             case TransferReceived():
                 handler.transfer_received(event)
@@ -220,6 +261,13 @@ class AmqpPeer(asyncio.Protocol):
                 handler.disposition_received(event)
             case CreditChanged():
                 handler.credit_changed()
+        if drop is Drop.AFTER:
+            self.abort()
+
+    def _fault(self, path: str, event: TransferReceived | DispositionReceived) -> Drop | None:
+        # What a client that closes gives back on its own is none of its settlements.
+        is_given_back = isinstance(event, DispositionReceived) and event.settled
+        return None if is_given_back else self.broker.faults.at(path).drop()
 
     def _attach(self, link: ReceivingLink | SendingLink) -> None:
         handler = attach(self, link)

@@ -18,7 +18,7 @@ from sbnotebook.model.amqp import AmqpValue, encode
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, section_value, split
 
 if TYPE_CHECKING:
-    from sbnotebook.emulator.entities import Receivable
+    from sbnotebook.emulator.entities import AnyEntity, Receivable
     from sbnotebook.emulator.service.peer import AmqpPeer
 
 __all__ = ["Node", "Reply", "ReplyLink", "Request", "RequestLink"]
@@ -59,7 +59,7 @@ class Node(Protocol):
         ...
 
     @property
-    def entity(self) -> Receivable | None:
+    def entity(self) -> AnyEntity | Receivable | None:
         """The entity that it speaks for."""
         ...
 

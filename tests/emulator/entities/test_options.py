@@ -1,31 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.emulator.entities.options import format_duration, parse_duration
 from sbnotebook.errors import ConfigurationError
-
-
-@pytest.mark.parametrize(
-    ("text", "milliseconds"),
-    [("PT1M", 60_000), ("PT30S", 30_000), ("P1D", 86_400_000), ("P1DT2H3M4.5S", 93_784_500), ("PT0S", 0)],
-)
-def test_durations_are_read(text: str, milliseconds: int) -> None:
-    assert parse_duration(text) == milliseconds
-
-
-@pytest.mark.parametrize("text", ["", "P", "PT", "1M", "P1M", "PT1M2", "PT-1S", "PT1.5M", "60"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is not a duration"):
-        parse_duration(text)
-
-
-@given(st.integers(0, 10**11))
-def test_a_written_duration_is_read_again(milliseconds: int) -> None:
-    assert parse_duration(format_duration(milliseconds)) == milliseconds
 
 
 @pytest.mark.parametrize("options", [{"lock_duration": 0}, {"lock_duration": 300_001}])

@@ -6,9 +6,8 @@ import http.client
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio.lowlevel
 import pytest
@@ -24,7 +23,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
 from sbnotebook.emulator.amqp.performatives import Attach, Detach
-from sbnotebook.emulator.entities import Registry
+from sbnotebook.emulator.entities import AuthorizationRule, Registry
 from sbnotebook.emulator.service.access import (
     LISTEN,
     MANAGE,
@@ -32,38 +31,22 @@ from sbnotebook.emulator.service.access import (
     SEND,
     AccessRefusedError,
     ConnectionAccess,
-    KeyRule,
     NamespaceAccess,
 )
 from sbnotebook.model.sections import APPLICATION_PROPERTIES
 from tests.emulator.service.conftest import Connect, token
 from tests.emulator.service.test_requests import reply, request
 
-
-class Rule(NamedTuple):
-    key_name: str
-    primary_key: str
-    secondary_key: str
-    claims: frozenset[str]
-
-
-@dataclass(frozen=True)
-class KeyedOptions(QueueOptions):
-    """A queue with keys of its own."""
-
-    authorization_rules: tuple[KeyRule, ...] = ()
-
-
-SENDER = Rule("sender", "send-1", "send-2", frozenset({SEND}))
-LISTENER = Rule("listener", "listen-1", "", frozenset({LISTEN}))
-OWNER = Rule("owner", "own-1", "own-2", frozenset({MANAGE}))
+SENDER = AuthorizationRule("sender", "send-1", "send-2", frozenset({SEND}))
+LISTENER = AuthorizationRule("listener", "listen-1", "", frozenset({LISTEN}))
+OWNER = AuthorizationRule("owner", "own-1", "own-2", frozenset({MANAGE}))
 
 
 @pytest.fixture
 def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
     """``orders`` has keys of its own; ``bills``, and ``orders/old`` below it, have none."""
-    keyed = KeyedOptions(authorization_rules=(SENDER, LISTENER, OWNER))
-    with running(queues={"orders": keyed, "bills": None, "orders/old": None}, clock=clock) as server:
+    keyed = QueueOptions(authorization_rules=(SENDER, LISTENER, OWNER))
+    with running(queues={"orders": keyed, "bills": None, "orders/old": None}, clock=clock, token_clock=clock) as server:
         yield server
 
 
@@ -217,7 +200,7 @@ def test_an_operation_needs_its_own_claim(emulator: RunningEmulator) -> None:
         (SENDER, "com.microsoft:enumerate-rules", "Listen"),
     ],
 )
-def test_an_operation_without_its_claim_is_refused(connect: Connect, key: Rule, operation: str, claim: str) -> None:
+def test_an_operation_without_its_claim_is_refused(connect: Connect, key: AuthorizationRule, operation: str, claim: str) -> None:
     client = connect(text=token("orders", key_name=key.key_name, key=key.primary_key))
     client.sender("orders/$management")
     client.receiver("orders/$management")

@@ -4,58 +4,63 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sbnotebook.emulator.entities import Queue, QueueOptions
 from sbnotebook.emulator.service import atom
 from sbnotebook.errors import ConfigurationError
 
-SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10 if n else "lol"}">' for n in range(10))
+BOMB = f"<?xml version='1.0'?><!DOCTYPE entry [{LAUGHS}]>" + "<entry>&l9;</entry>"
+FILE = '<!DOCTYPE entry [<!ENTITY file SYSTEM "file:///etc/passwd">]><entry>&file;</entry>'
 
 
-def entry(description: str) -> bytes:
-    return (
-        f'<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription '
-        f'xmlns="{SERVICE_BUS}">{description}</QueueDescription></content></entry>'
-    ).encode()
+def parsed(body: bytes) -> ET.Element:
+    return ET.fromstring(body)  # noqa: S314 - our own text
 
 
-def test_what_is_not_described_stays() -> None:
-    known = QueueOptions(5_000, 7)
-    assert atom.read_queue_options(b" ", known) == known
-    assert atom.read_queue_options(entry("<EnableExpress>false</EnableExpress>"), known) == known
-    assert atom.read_queue_options(entry("<LockDuration>PT30S</LockDuration>"), known) == QueueOptions(30_000, 7)
-    assert atom.read_queue_options(entry("<MaxDeliveryCount>3</MaxDeliveryCount>"), known) == QueueOptions(5_000, 3)
+def test_a_description_is_read_as_it_was_written() -> None:
+    description = ET.Element(f"{atom.SERVICE_BUS}QueueDescription")
+    atom.add_text(description, f"{atom.SERVICE_BUS}UserMetadata", "<b> & ü \x00 \ud800")
+    body = atom.entry(atom.Entry("orders", "http://h/orders", 1_500, 2_500, description))
+    (metadata,) = atom.read_description(body)
+    assert metadata.text == "<b> & ü \ufffd \ufffd"
+    root = parsed(body)
+    assert root.findtext(f"{atom.ATOM}title") == "orders"
+    assert root.findtext(f"{atom.ATOM}published") == "1970-01-01T00:00:01.500000Z"
+
+
+@pytest.mark.parametrize("body", [BOMB.encode(), FILE.encode(), b"\xef\xbb\xbf" + BOMB.encode()])
+def test_document_types_are_refused(body: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="DOCTYPE"):
+        atom.read_description(body)
 
 
 @pytest.mark.parametrize(
-    ("body", "match"),
+    "body",
     [
-        (b"<entry", "not an ATOM entry"),
-        (b"<entry/>", "queues only"),
-        (entry("<RequiresSession>true</RequiresSession>"), "RequiresSession"),
-        (entry("<ForwardTo>x</ForwardTo>"), "ForwardTo"),
-        (entry("<LockDuration>PT6M</LockDuration>"), "LockDuration"),
-        (entry("<LockDuration>soon</LockDuration>"), "is not a duration"),
-        (entry(f"<MaxDeliveryCount>{'9' * 5_000}</MaxDeliveryCount>"), "MaxDeliveryCount"),
-        (entry("<MaxDeliveryCount>-1</MaxDeliveryCount>"), "MaxDeliveryCount"),
+        BOMB.encode("utf-16"),
+        BOMB.encode("utf-16-be"),
+        BOMB.encode("cp037"),
+        b"<entry",
+        b"<entry/>",
+        b"\xff",
+        b"<entry>&l9;</entry>",
+        b"<?xml version='1.0' encoding='utf-7'?>+ADwAIQ-DOCTYPE+AD4-",
+        b"<a>" * 300_000,
+        b"<a>" * 100_000 + b"</a>" * 100_000,
+        b"<entry xmlns='http://www.w3.org/2005/Atom'><content/></entry>",
     ],
 )
-def test_what_cannot_be_is_refused_by_name(body: bytes, match: str) -> None:
-    with pytest.raises(ConfigurationError, match=match):
-        atom.read_queue_options(body, QueueOptions())
-
-
-def test_a_queue_is_read_as_it_was_written() -> None:
-    queue = Queue("orders", QueueOptions(45_000, 4), [])
-    assert atom.read_queue_options(atom.queue_entry(queue), QueueOptions()) == queue.options
+def test_what_is_no_entry_is_refused(body: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="not an ATOM entry"):
+        atom.read_description(body)
 
 
 @pytest.mark.parametrize(("next_page", "links"), [(None, 1), ("http://h/x?$skip=1&$top=1", 2)])
 def test_the_next_page_is_the_second_link(next_page: str | None, links: int) -> None:
-    root = ET.fromstring(atom.feed("/$Resources/queues", [], next_page))  # noqa: S314 - our own text
-    found = root.findall("{http://www.w3.org/2005/Atom}link")
+    found = parsed(atom.feed("/x", "http://h/x", [], next_page)).findall(f"{atom.ATOM}link")
     assert len(found) == links
-    assert found[-1].get("href") == (next_page or "/$Resources/queues")
+    assert found[-1].get("href") == (next_page or "http://h/x")
 
 
 def test_names_are_escaped() -> None:
     assert b"<b>" not in atom.error(404, "<b>")
+    assert parsed(atom.error(404, "<b>\x01")).findtext("Detail") == "<b>\ufffd"

@@ -1,0 +1,294 @@
+"""What queues and subscriptions have in common: sub-queues, sessions, forwarding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, EntityKept, SessionStateSet
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, options_to_json
+from sbnotebook.emulator.entities.receivable import DeadLetterReason, Receivable, earliest, place_of
+from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
+from sbnotebook.emulator.entities.sessions import Session, Sessions
+from sbnotebook.emulator.entities.transitions import Event, Place
+from sbnotebook.model.address import SubQueue
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.entities.registry import Registry
+
+__all__ = ["Counts", "EntityRecord", "ReceivingEntity", "without_partition"]
+
+_PARTITIONS = 16
+_PARTITION_SHIFT = 48
+
+
+class Counts(NamedTuple):
+    """How many messages an entity holds.
+
+    Attributes:
+        active: that can be received, or are locked.
+        locked: that are locked, counted with the active ones, too.
+        deferred: that are set aside.
+        scheduled: that become active later.
+        dead_letter: in the dead-letter queue.
+        transfer_dead_letter: in the transfer dead-letter queue.
+    """
+
+    active: int
+    locked: int
+    deferred: int
+    scheduled: int
+    dead_letter: int
+    transfer_dead_letter: int = 0
+
+
+class EntityRecord:
+    """What is known of a queue, topic or subscription beside its messages.
+
+    Attributes:
+        entity_id: its number, which it keeps.
+        kind: "queue", "topic" or "subscription".
+        created_time: ms.
+        updated_time: ms; when its options, or a subscription's rules, were set.
+        accessed_time: ms; when it was last sent to, received from or peeked at.
+        last_sequence_number: the highest number that was ever given out, without the number of a partition.
+    """
+
+    def __init__(self, entity_id: int, kind: str, now: int, last_sequence_number: int = 0) -> None:
+        self.entity_id = entity_id
+        self.kind = kind
+        self.created_time = self.updated_time = self.accessed_time = now
+        self.last_sequence_number = last_sequence_number
+
+    def next_number(self, partition: int | None = None) -> int:
+        """A new sequence number.
+
+        Args:
+            partition: of an entity that has them; the number begins with it.
+        """
+        self.last_sequence_number += 1
+        if partition is None:
+            return self.last_sequence_number
+        return (partition % _PARTITIONS) << _PARTITION_SHIFT | self.last_sequence_number
+
+    def kept(self, path: str, options: Options, **more: Any) -> EntityKept:
+        """The record of the entity as it is now."""
+        description = {**options_to_json(options), **more}
+        return EntityKept(self.entity_id, self.kind, path, description, self.created_time, self.updated_time)
+
+
+def without_partition(sequence_number: int) -> int:
+    """A sequence number without the number of a partition at its beginning."""
+    return sequence_number & ((1 << _PARTITION_SHIFT) - 1)
+
+
+class ReceivingEntity(Receivable):
+    """A queue or a subscription, with its sub-queues and sessions.
+
+    Args:
+        registry: the namespace.
+        path: the entity path.
+        options: how it treats its messages.
+        record: what is known of it beside.
+
+    Source: Service Bus documentation, "Message sessions" and "Chaining Service Bus entities with autoforwarding".
+    """
+
+    def __init__(
+        self, registry: Registry, path: str, options: QueueOptions | SubscriptionOptions, record: EntityRecord
+    ) -> None:
+        box = record.entity_id * BOXES_PER_ENTITY
+        super().__init__(registry, box, path)
+        self.options = options
+        self.record = record
+        self._dead_letter_queue = Receivable(registry, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
+        self.transfer_dead_letter = Receivable(registry, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
+        if options.requires_session:
+            self.sessions = Sessions()
+            registry.residency.forget(self._log)
+
+    @property
+    def dead_letter(self) -> Receivable:
+        """Where messages go that cannot be delivered."""
+        return self._dead_letter_queue
+
+    @property
+    def boxes(self) -> tuple[Receivable, Receivable, Receivable]:
+        """The entity itself and its sub-queues."""
+        return self, self.dead_letter, self.transfer_dead_letter
+
+    @property
+    def created_time(self) -> int:
+        """When it was made (ms)."""
+        return self.record.created_time
+
+    @property
+    def updated_time(self) -> int:
+        """When its options were set (ms)."""
+        return self.record.updated_time
+
+    @property
+    def accessed_time(self) -> int:
+        """When it was last used (ms)."""
+        return self.record.accessed_time
+
+    @property
+    def total_size(self) -> int:
+        """Bytes of all messages, also of those in the sub-queues."""
+        return sum(box.size_bytes for box in self.boxes)
+
+    @property
+    def scheduled_count(self) -> int:
+        """Messages that become active later; a subscription has none, they wait at its topic."""
+        return 0
+
+    @property
+    def counts(self) -> Counts:
+        """How many messages there are now."""
+        active = len(self) - self.deferred_count - self.scheduled_count
+        return Counts(
+            active,
+            self.locked_count,
+            self.deferred_count,
+            self.scheduled_count,
+            len(self.dead_letter),
+            len(self.transfer_dead_letter),
+        )
+
+    def put(self, message: BrokeredMessage, now: int) -> None:
+        """Take in a new message that is not locked, in the place that its number gives."""
+        if self.sessions is not None and message.state is not MessageState.SCHEDULED:
+            if message.session_id is None:
+                text = (
+                    "Session enabled entity doesn't allow a message whose session identifier is null. "
+                    "Give it a session id."
+                )
+                self._put_dead(message, DeadLetterReason("Session ID is null.", text), now)
+                return
+            self.sessions.added(message)
+        super().put(message, now)
+
+    def expire(self, now: int) -> None:
+        """Do all that is due, also to the sessions whose locks have ended."""
+        for session in self.sessions.expired(now) if self.sessions is not None else ():
+            self._end_session(session, Event.LOCK_EXPIRED, now)
+        super().expire(now)
+
+    def drop_locks(self, now: int) -> None:
+        """Every lock is lost, without a failed delivery, also in the sub-queues and of sessions."""
+        for session in self.sessions.all_held() if self.sessions is not None else ():
+            self._end_session(session, Event.LOCK_DROPPED, now)
+        super().drop_locks(now)
+        self.dead_letter.drop_locks(now)
+        self.transfer_dead_letter.drop_locks(now)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``expire`` has something to do next (ms); None if never."""
+        session_end = None if self.sessions is None else self.sessions.next_end
+        return earliest(super().next_deadline, session_end)
+
+    def start_forwarding(self, now: int) -> None:
+        """The entity forwards from now on: send on what is here."""
+        while self.options.forward_to and (message := self._log.take_ready()) is not None:
+            self._offer(message, now)
+
+    def forget_messages(self) -> None:
+        """The entity is deleted."""
+        for box in self.boxes:
+            box.close()
+
+    # ------------------------------------------------------------------------------------- sessions
+
+    def accept_session(self, session_id: str | None, now: int) -> tuple[Session, UUID] | None:
+        """Let a client hold a session.
+
+        Args:
+            session_id: which one; None for the one that has waited for the longest time.
+            now: ms.
+
+        Returns:
+            The session, and the client's token; None if there is no session with messages that
+            nobody holds.
+
+        Raises:
+            RefusedError: somebody holds this session, or the entity has no sessions.
+        """
+        sessions = self._sessions()
+        session = sessions.next_free() if session_id is None else sessions.found(session_id)
+        if session is None:
+            return None
+        if session.holder is not None:
+            name = session.session_id[:128]
+            text = f"The requested session '{name}' cannot be accepted. It may be locked by another receiver."
+            raise RefusedError(Refusal.SESSION_IS_LOCKED, text)
+        until = now + self.options.lock_duration
+        token = sessions.lock(session, until)
+        self._registry.wake(self, until)
+        return session, token
+
+    def close_session(self, session: Session, token: UUID, now: int) -> None:
+        """A client does not hold a session any more; what it has received is given back, uncounted."""
+        if session.holder == token:
+            self._end_session(session, Event.RELEASE, now)
+
+    def renew_session(self, session: Session, now: int) -> int:
+        """Let the lock of a session last for another lock duration from now; returns until when (ms)."""
+        until = now + self.options.lock_duration
+        self._sessions().renew(session, until)
+        return until
+
+    def held_session(self, session_id: str, now: int) -> Session:
+        """The session of this id.
+
+        Raises:
+            RefusedError: nobody holds it, or the entity has no sessions.
+        """
+        session = self._sessions().get(session_id)
+        if session is None or not session.is_held(now):
+            text = "The session lock has expired on the MessageSession. Accept a new MessageSession."
+            raise RefusedError(Refusal.SESSION_LOCK_LOST, text)
+        return session
+
+    def set_session_state(self, session: Session, state: bytes | None, now: int) -> None:
+        """Remember something in a session; None forgets it."""
+        limit = self._registry.tier.quotas.max_session_state
+        if len(state or b"") > limit:
+            text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
+            raise RefusedError(Refusal.TOO_LARGE, text)
+        session.state, session.updated_time = state, now
+        self._registry.changes.append(SessionStateSet(self.box, session.session_id, state, now))
+
+    def _sessions(self) -> Sessions:
+        if self.sessions is None:
+            text = f"The entity '{self.path}' does not have sessions."
+            raise RefusedError(Refusal.NOT_ALLOWED, text)
+        return self.sessions
+
+    def _end_session(self, session: Session, event: Event, now: int) -> None:
+        for message in list(session.held.values()):
+            self._happen(message, event, now)
+        self._sessions().unlock(session)
+
+    # ----------------------------------------------------------------------------------- forwarding
+
+    def _offer(self, message: BrokeredMessage, now: int) -> None:
+        if self.options.forward_to is None or place_of(message) is not Place.ACTIVE:
+            super()._offer(message, now)
+            return
+        message.payload = self._log.payload(message)
+        failure = self._registry.forward(self, message, self.options.forward_to, now)
+        self._remove(message)
+        if failure is not None:
+            payload = with_dead_letter_reason(message.payload, *failure)
+            message.payload, message.size, message.expires_at = payload, len(payload), None
+            self.transfer_dead_letter.put(message, now)
+
+    def _put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+        """Dead-letter a message that has just come in."""
+        payload = with_dead_letter_reason(message.payload or b"", *why)
+        message.payload, message.size = payload, len(payload)
+        message.expires_at, message.session_id = None, None
+        self.dead_letter.put(message, now)

@@ -1,0 +1,198 @@
+"""How messages come in to a queue or topic: checked, without duplicates, now or for later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from zlib import crc32
+
+from sbnotebook.emulator.entities.changes import MessageIdSeen
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage
+from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_ID_LENGTH
+from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.entities.entity import EntityRecord
+    from sbnotebook.emulator.entities.registry import Registry
+
+__all__ = ["Destination", "Forwarded", "Intake"]
+
+_MEGABYTE = 1_048_576
+
+
+class Forwarded(NamedTuple):
+    """What a message brings along from the entity that forwarded it."""
+
+    enqueued_sequence_number: int
+    dead_letter_source: str | None
+    hops: int
+
+
+class Destination(Protocol):
+    """A queue or a topic, as its intake sees it."""
+
+    path: str
+    record: EntityRecord
+
+    @property
+    def options(self) -> QueueOptions | TopicOptions:
+        """How it treats its messages."""
+        ...
+
+    @property
+    def total_size(self) -> int:
+        """Bytes of all messages."""
+        ...
+
+    def take_in(self, message: BrokeredMessage, now: int) -> None:
+        """Keep a message that is active, or scheduled."""
+        ...
+
+
+class Intake:
+    """Checks, numbers and dates the messages that are sent to a queue or topic.
+
+    Args:
+        registry: the namespace.
+        destination: the queue or topic.
+
+    Sources: Service Bus documentation, "Duplicate detection", "Message expiration", "Message sequencing
+    and timestamps", "Service Bus quotas".
+    """
+
+    def __init__(self, registry: Registry, destination: Destination) -> None:
+        self._registry = registry
+        self._destination = destination
+        self._seen: dict[str, int] = {}  # until when each id is a duplicate, the oldest first
+        self._rounds = count()
+
+    def restore_seen(self, seen: Iterable[tuple[str, int]]) -> None:
+        """Remember ids, and until when (ms) they are duplicates."""
+        self._seen.update(sorted(seen, key=lambda entry: entry[1]))
+
+    def check(self, messages: Sequence[SentMessage]) -> None:
+        """Find out whether all of these messages can be taken in.
+
+        Raises:
+            RefusedError: one of them cannot, so none is to be.
+        """
+        options, path = self._destination.options, self._destination.path
+        if not options.status.can_send:
+            text = f"Messaging entity '{path}' is currently disabled for sending."
+            raise RefusedError(Refusal.DISABLED, text)
+        size = sum(len(message.payload) for message in messages)
+        if self._destination.total_size + size > options.max_size_mb * _MEGABYTE:
+            text = f"The entity '{path}' has reached its maximum size of {options.max_size_mb} MB."
+            raise RefusedError(Refusal.QUOTA_EXCEEDED, text)
+        for message in messages:
+            self._check(message, options)
+
+    def take(self, sent: SentMessage, now: int, forwarded: Forwarded | None = None) -> int:
+        """Take a checked message in, unless it is a duplicate; the sequence number that it got.
+
+        Args:
+            sent: the message.
+            now: ms.
+            forwarded: what it brings along from the entity that forwarded it.
+        """
+        destination = self._destination
+        destination.record.accessed_time = now
+        number = destination.record.next_number(self._partition(sent))
+        if destination.options.requires_duplicate_detection and self._is_duplicate(sent, now):
+            return number
+        when = None if sent.scheduled_time is None or sent.scheduled_time <= now or forwarded else sent.scheduled_time
+        life = self._time_to_live(sent)
+        message = BrokeredMessage(
+            sequence_number=number,
+            enqueued_sequence_number=number,
+            enqueued_time=now,
+            payload=sent.payload,
+            size=len(sent.payload),
+            state=MessageState.ACTIVE if when is None else MessageState.SCHEDULED,
+            scheduled_time=when,
+            expires_at=None if life is None else (now if when is None else when) + life,
+            session_id=sent.session_id if getattr(destination.options, "requires_session", True) else None,
+        )
+        if forwarded is not None:
+            message.enqueued_sequence_number = forwarded.enqueued_sequence_number
+            message.dead_letter_source = forwarded.dead_letter_source
+            message.hops = forwarded.hops
+        destination.take_in(message, now)
+        return number
+
+    def activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
+        """A scheduled message as it is once its time has come: with a new number.
+
+        A new object: the records of earlier changes still hold the old one.
+        """
+        record = self._destination.record
+        partition = message.sequence_number >> 48 if self._destination.options.enable_partitioning else None
+        life = None if message.expires_at is None else message.expires_at - (message.scheduled_time or 0)
+        return replace(
+            message,
+            sequence_number=record.next_number(partition),
+            state=MessageState.ACTIVE,
+            scheduled_time=None,
+            enqueued_time=now,
+            expires_at=None if life is None else now + life,
+        )
+
+    def _check(self, message: SentMessage, options: QueueOptions | TopicOptions) -> None:
+        quotas = self._registry.tier.quotas
+        limit = quotas.max_message_size
+        if options.max_message_size_kb is not None:
+            limit = min(options.max_message_size_kb * 1024, quotas.max_large_message_size)
+        if len(message.payload) > limit:
+            text = f"The message has {len(message.payload)} bytes, the limit of '{self._destination.path}' is {limit}."
+            raise RefusedError(Refusal.TOO_LARGE, text)
+        if message.header_size > MAX_HEADER_SIZE:
+            text = f"The properties of the message have {message.header_size} bytes, the limit is {MAX_HEADER_SIZE}."
+            raise RefusedError(Refusal.TOO_LARGE, text)
+        needs_session = isinstance(options, QueueOptions) and options.requires_session
+        if needs_session and message.session_id is None:
+            text = (
+                "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have "
+                "session support enabled can only receive messages that have the SessionId set to a valid value."
+            )
+            raise RefusedError(Refusal.NO_SESSION_ID, text)
+        if needs_session or options.requires_duplicate_detection:
+            self._check_ids(message)
+
+    def _check_ids(self, message: SentMessage) -> None:
+        for name, value in (("SessionId", message.session_id), ("MessageId", message.message_id)):
+            if value is not None and len(value) > MAX_ID_LENGTH:
+                text = f"The {name} of a message has at most {MAX_ID_LENGTH} characters."
+                raise RefusedError(Refusal.BAD_ARGUMENT, text)
+
+    def _time_to_live(self, sent: SentMessage) -> int | None:
+        options, tier = self._destination.options, self._registry.tier
+        lives = (sent.time_to_live, options.default_time_to_live, tier.quotas.max_time_to_live)
+        return min((life for life in lives if life is not None), default=None)
+
+    def _is_duplicate(self, sent: SentMessage, now: int) -> bool:
+        key = sent.message_id
+        if key is None:
+            return False
+        if self._destination.options.enable_partitioning and sent.partition_key:
+            key = f"{sent.partition_key}\n{key}"
+        while self._seen and (first := next(iter(self._seen.items())))[1] <= now:
+            del self._seen[first[0]]
+        if self._seen.get(key, 0) > now:
+            return True
+        until = now + self._destination.options.duplicate_detection_window
+        self._seen.pop(key, None)
+        self._seen[key] = until
+        self._registry.changes.append(MessageIdSeen(self._destination.record.entity_id, key, until))
+        return False
+
+    def _partition(self, sent: SentMessage) -> int | None:
+        options = self._destination.options
+        if not options.enable_partitioning:
+            return None
+        key = sent.session_id or sent.partition_key
+        if key is None and options.requires_duplicate_detection:
+            key = sent.message_id
+        return next(self._rounds) if key is None else crc32(key.encode())

@@ -1,0 +1,67 @@
+"""What a namespace's tier has and allows.
+
+Source: Service Bus documentation, "Service Bus quotas" and "Service Bus Premium and Standard messaging tiers".
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+__all__ = ["MAX_HEADER_SIZE", "MAX_HOPS", "MAX_ID_LENGTH", "Quotas", "Tier"]
+
+MAX_HEADER_SIZE: Final = 65_536
+"""Bytes of all that is not body in one message."""
+MAX_ID_LENGTH: Final = 128
+"""Characters of a message id, session id or partition key."""
+MAX_HOPS: Final = 4
+"""How often one message is forwarded."""
+
+_KILOBYTE: Final = 1024
+_DAY: Final = 86_400_000
+
+
+class Quotas(NamedTuple):
+    """Limits of a tier.
+
+    Attributes:
+        max_message_size: bytes of one message, unless the entity allows more.
+        max_large_message_size: bytes that an entity can allow.
+        max_batch_size: bytes of one batch.
+        max_session_state: bytes of one session's state.
+        max_time_to_live: ms; None for no limit.
+        max_entities: queues and topics.
+        max_subscriptions: of one topic.
+        has_topics: whether there are topics, sessions, duplicate detection and forwarding.
+    """
+
+    max_message_size: int
+    max_large_message_size: int
+    max_batch_size: int
+    max_session_state: int
+    max_time_to_live: int | None
+    max_entities: int
+    max_subscriptions: int
+    has_topics: bool
+
+
+class Tier(Enum):
+    """A namespace's tier, by the name that Service Bus gives to it."""
+
+    BASIC = "Basic"
+    STANDARD = "Standard"
+    PREMIUM = "Premium"
+
+    @property
+    def quotas(self) -> Quotas:
+        """What it allows."""
+        return _QUOTAS[self]
+
+
+_QUOTAS: Final = {
+    Tier.BASIC: Quotas(256 * _KILOBYTE, 256 * _KILOBYTE, 256 * _KILOBYTE, 0, 14 * _DAY, 10_000, 0, False),
+    Tier.STANDARD: Quotas(256 * _KILOBYTE, 256 * _KILOBYTE, 256 * _KILOBYTE, 256 * _KILOBYTE, None, 10_000, 2000, True),
+    Tier.PREMIUM: Quotas(
+        1024 * _KILOBYTE, 102_400 * _KILOBYTE, 1024 * _KILOBYTE, 1024 * _KILOBYTE, None, 1_000_000, 2000, True
+    ),
+}

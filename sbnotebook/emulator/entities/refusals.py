@@ -1,0 +1,40 @@
+"""Why an entity refuses what it is asked for; nothing was done."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from sbnotebook.errors import EmulatorError
+
+__all__ = ["EntityExistsError", "EntityNotFoundError", "Refusal", "RefusedError"]
+
+
+class Refusal(Enum):
+    """The kinds of refusal; the service has a condition for each."""
+
+    DISABLED = auto()
+    QUOTA_EXCEEDED = auto()
+    TOO_LARGE = auto()
+    NO_SESSION_ID = auto()
+    NOT_ALLOWED = auto()
+    BAD_ARGUMENT = auto()
+    MESSAGE_LOCK_LOST = auto()
+    SESSION_IS_LOCKED = auto()
+    SESSION_LOCK_LOST = auto()
+    MESSAGE_NOT_FOUND = auto()
+
+
+class RefusedError(Exception):
+    """An operation that an entity does not carry out."""
+
+    def __init__(self, refusal: Refusal, sentence: str) -> None:
+        super().__init__(sentence)
+        self.refusal = refusal
+
+
+class EntityExistsError(EmulatorError):
+    """There is an entity of this name."""
+
+
+class EntityNotFoundError(EmulatorError):
+    """There is no entity of this name."""

@@ -1,0 +1,196 @@
+"""Sessions: messages that belong together are received by one client, in order.
+
+Source: Service Bus documentation, "Message sessions".
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from uuid import UUID, uuid4
+
+from sbnotebook.emulator.entities.message import BrokeredMessage
+
+__all__ = ["Session", "Sessions"]
+
+
+class Session:
+    """One session.
+
+    Attributes:
+        session_id: its id.
+        state: what its clients remember in it; None for nothing.
+        updated_time: ms; when the state was set.
+        message_count: messages that belong to it, received or not, but for scheduled ones.
+        holder: token of the client that holds it; None if nobody does.
+        locked_until: ms; when the lock ends, 0 without a lock.
+        held: its messages that were received, by lock token.
+        on_lost: tells the client that its lock has ended.
+    """
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.state: bytes | None = None
+        self.updated_time = 0
+        self.message_count = 0
+        self.holder: UUID | None = None
+        self.locked_until = 0
+        self.held: dict[UUID, BrokeredMessage] = {}
+        self.on_lost: Callable[[], None] | None = None
+        self._ready: dict[int, BrokeredMessage] = {}
+        self._order: list[int] = []  # a heap of sequence numbers, with some that are gone
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether ``take_ready`` would find a message."""
+        return bool(self._ready)
+
+    def make_ready(self, message: BrokeredMessage) -> None:
+        """A message can be received."""
+        self._ready[message.sequence_number] = message
+        heappush(self._order, message.sequence_number)
+
+    def withdraw(self, message: BrokeredMessage) -> None:
+        """A message that could be received is about to be removed."""
+        self._ready.pop(message.sequence_number, None)
+
+    def take_ready(self) -> BrokeredMessage | None:
+        """The message with the smallest number; it is not ready any more."""
+        while self._order:
+            message = self._ready.pop(heappop(self._order), None)
+            if message is not None:
+                return message
+        return None
+
+    def is_held(self, now: int) -> bool:
+        """Whether somebody holds the session."""
+        return self.holder is not None and self.locked_until > now
+
+    def hold(self, message: BrokeredMessage) -> None:
+        """A message of it was received: it is locked as long as the session is."""
+        message.lock_token, message.locked_until = uuid4(), self.locked_until
+        self.held[message.lock_token] = message
+
+
+class Sessions:
+    """The sessions of an entity.
+
+    A session is there as long as it has messages, a state, or a holder.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._free: OrderedDict[str, Session] = OrderedDict()  # with messages, and held by nobody
+        self._held: set[Session] = set()
+
+    def get(self, session_id: str) -> Session | None:
+        """The session of this id, None if there is none."""
+        return self._sessions.get(session_id)
+
+    def found(self, session_id: str) -> Session:
+        """The session of this id, made if it is not there."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = self._sessions[session_id] = Session(session_id)
+        return session
+
+    def make_ready(self, message: BrokeredMessage) -> None:
+        """A message can be received by whoever holds its session."""
+        session = self.found(message.session_id or "")
+        session.make_ready(message)
+        if session.holder is None:
+            self._free.setdefault(session.session_id, session)
+
+    def withdraw(self, message: BrokeredMessage) -> None:
+        """A message that could be received is about to be removed."""
+        session = self.found(message.session_id or "")
+        session.withdraw(message)
+        if not session.has_ready:
+            self._free.pop(session.session_id, None)
+
+    @property
+    def has_free(self) -> bool:
+        """Whether there is a session with messages that nobody holds."""
+        return bool(self._free)
+
+    def next_free(self) -> Session | None:
+        """The session that has waited for the longest time; None if there is none."""
+        return next(iter(self._free.values()), None)
+
+    def lock(self, session: Session, until: int) -> UUID:
+        """Let a client hold a session until a moment (ms); the result is the client's token."""
+        session.holder, session.locked_until = uuid4(), until
+        self._free.pop(session.session_id, None)
+        self._held.add(session)
+        return session.holder
+
+    def renew(self, session: Session, until: int) -> None:
+        """Let the lock of a session end later, and those of its messages with it."""
+        session.locked_until = until
+        for message in session.held.values():
+            message.locked_until = until
+
+    def unlock(self, session: Session) -> None:
+        """Nobody holds the session any more; its locked messages have to be given back before."""
+        session.holder, session.locked_until = None, 0
+        self._held.discard(session)
+        on_lost, session.on_lost = session.on_lost, None
+        if on_lost is not None:
+            on_lost()
+        if session.has_ready:
+            self._free.setdefault(session.session_id, session)
+        self.forget_empty(session)
+
+    def expired(self, now: int) -> list[Session]:
+        """The sessions whose locks have ended."""
+        return [session for session in self._held if session.locked_until <= now]
+
+    def all_held(self) -> list[Session]:
+        """The sessions that somebody holds."""
+        return list(self._held)
+
+    @property
+    def held_messages(self) -> int:
+        """Messages under a lock."""
+        return sum(len(session.held) for session in self._held)
+
+    def find_held(self, token: UUID, now: int) -> BrokeredMessage | None:
+        """The message that a token has locked; None if the lock is lost."""
+        session = next((session for session in self._held if token in session.held), None)
+        return None if session is None or not session.is_held(now) else session.held[token]
+
+    def drop(self, message: BrokeredMessage) -> None:
+        """Unlock a message."""
+        if message.lock_token is not None:
+            self.found(message.session_id or "").held.pop(message.lock_token, None)
+            message.lock_token, message.locked_until = None, 0
+
+    def added(self, message: BrokeredMessage) -> None:
+        """A message that belongs to a session has come in."""
+        self.found(message.session_id or "").message_count += 1
+
+    def removed(self, message: BrokeredMessage) -> None:
+        """A message that belongs to a session is gone."""
+        session = self.found(message.session_id or "")
+        session.message_count -= 1
+        self.forget_empty(session)
+
+    def forget_empty(self, session: Session) -> None:
+        """Drop a session that nothing is in any more."""
+        if not (session.message_count or session.holder or session.state is not None or session.has_ready):
+            self._sessions.pop(session.session_id, None)
+
+    def listed(self, updated_since: int | None) -> Iterator[Session]:
+        """The sessions by id: those whose state was set since a moment (ms), or all that have messages or a state."""
+        for _, session in sorted(self._sessions.items()):
+            if updated_since is None:
+                if session.message_count or session.state is not None:
+                    yield session
+            elif session.state is not None and session.updated_time >= updated_since:
+                yield session
+
+    @property
+    def next_end(self) -> int | None:
+        """When the next lock ends (ms), None without a lock."""
+        return min((session.locked_until for session in self._held), default=None)

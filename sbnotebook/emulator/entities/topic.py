@@ -1,0 +1,235 @@
+"""A topic, and its subscriptions: what is sent to the one is copied to the others whose rules match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, MessageAdded, MessageRemoved
+from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity
+from sbnotebook.emulator.entities.intake import Intake
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage
+from sbnotebook.emulator.entities.message_log import MessageLog
+from sbnotebook.emulator.entities.options import SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE
+from sbnotebook.emulator.entities.receivable import DeadLetterReason
+from sbnotebook.emulator.entities.rules import FilterError, Rule, RuleSubject
+from sbnotebook.emulator.entities.schedule import Schedule
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.entities.registry import Registry
+
+__all__ = ["Subscription", "Topic"]
+
+
+class Subscription(ReceivingEntity):
+    """A subscription: gets a copy of each message of its topic that one of its rules matches.
+
+    Args:
+        topic: the topic.
+        name: its name.
+        options: how it treats its messages.
+        record: what is known of it beside.
+        rules: which messages it gets.
+
+    Source: Service Bus documentation, "Topic filters and actions".
+    """
+
+    options: SubscriptionOptions
+
+    def __init__(
+        self,
+        topic: Topic,
+        name: str,
+        options: SubscriptionOptions,
+        record: EntityRecord,
+        rules: Sequence[Rule],
+    ) -> None:
+        super().__init__(topic.registry, f"{topic.path}/Subscriptions/{name}", options, record)
+        self.topic = topic
+        self.name = name
+        self._rules = {rule.name.casefold(): rule for rule in rules}
+
+    @property
+    def rules(self) -> list[Rule]:
+        """Its rules by name."""
+        return [rule for _, rule in sorted(self._rules.items())]
+
+    def find_rule(self, name: str) -> Rule | None:
+        """The rule of this name, None if there is none."""
+        return self._rules.get(name.casefold())
+
+    def put_rule(self, rule: Rule) -> None:
+        """Have a rule, instead of one of the same name."""
+        self._rules[rule.name.casefold()] = rule
+
+    def remove_rule(self, name: str) -> None:
+        """Do without a rule."""
+        del self._rules[name.casefold()]
+
+    def take_in(self, message: BrokeredMessage, now: int) -> None:
+        """Keep the copies of a message that the rules ask for.
+
+        One if any rule without an action matches, and one more for each rule with an action that does.
+        """
+        payload = message.payload or b""
+        subject = RuleSubject(payload, enqueued_time=now, sequence_number=message.sequence_number)
+        try:
+            payloads = list(self._copies(subject))
+        except FilterError as error:
+            if self.options.dead_letter_on_filter_errors:
+                self._put_dead(self._copy(message, payload, now), _filter_failed(error), now)
+            return
+        for each in payloads:
+            copy = self._copy(message, each, now)
+            if len(each) - len(payload) > MAX_HEADER_SIZE:
+                self._put_dead(copy, _HEADER_TOO_LARGE, now)
+            else:
+                self.put(copy, now)
+
+    def _copies(self, subject: RuleSubject) -> Iterator[bytes]:
+        matching = [rule for rule in self._rules.values() if rule.filter.matches(subject)]
+        if any(rule.action is None for rule in matching):
+            yield subject.payload
+        for rule in matching:
+            if rule.action is not None:
+                yield rule.copy(subject)
+
+    def _copy(self, message: BrokeredMessage, payload: bytes, now: int) -> BrokeredMessage:
+        life, expires_at = self.options.default_time_to_live, message.expires_at
+        if life is not None:
+            expires_at = now + life if expires_at is None else min(expires_at, now + life)
+        partition = message.sequence_number >> 48 if self.topic.options.enable_partitioning else None
+        return replace(
+            message,
+            sequence_number=self.record.next_number(partition),
+            payload=payload,
+            size=len(payload),
+            expires_at=expires_at,
+            session_id=message.session_id if self.options.requires_session else None,
+        )
+
+
+class Topic:
+    """A topic: it keeps scheduled messages until their time has come, and hands on all others.
+
+    Args:
+        registry: the namespace.
+        name: the topic's name.
+        options: how it treats its messages.
+        record: what is known of it beside.
+
+    Source: Service Bus documentation, "Service Bus queues, topics, and subscriptions".
+    """
+
+    def __init__(self, registry: Registry, name: str, options: TopicOptions, record: EntityRecord) -> None:
+        self.path = name
+        self.registry = registry
+        self.options = options
+        self.record = record
+        self.box = record.entity_id * BOXES_PER_ENTITY
+        self.alarm: int | None = None
+        self.is_deleted = False
+        self.intake = Intake(registry, self)
+        self.log = MessageLog(self.box, registry.residency)
+        self.schedule = Schedule(self.log)
+        self._subscriptions: dict[str, Subscription] = {}
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """Its subscriptions by name."""
+        return [subscription for _, subscription in sorted(self._subscriptions.items())]
+
+    def find_subscription(self, name: str) -> Subscription | None:
+        """The subscription of this name, None if there is none."""
+        return self._subscriptions.get(name.casefold())
+
+    def add_subscription(self, subscription: Subscription) -> None:
+        """Have one more subscription."""
+        self._subscriptions[subscription.name.casefold()] = subscription
+
+    def remove_subscription(self, subscription: Subscription) -> None:
+        """Do without a subscription."""
+        del self._subscriptions[subscription.name.casefold()]
+
+    @property
+    def created_time(self) -> int:
+        """When it was made (ms)."""
+        return self.record.created_time
+
+    @property
+    def updated_time(self) -> int:
+        """When its options were set (ms)."""
+        return self.record.updated_time
+
+    @property
+    def accessed_time(self) -> int:
+        """When it was last used (ms)."""
+        return self.record.accessed_time
+
+    @property
+    def scheduled_count(self) -> int:
+        """Messages that become active later."""
+        return len(self.schedule)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the scheduled messages."""
+        return self.log.size_bytes
+
+    @property
+    def total_size(self) -> int:
+        """Bytes of all messages, also of those in the subscriptions."""
+        return self.size_bytes + sum(subscription.total_size for subscription in self._subscriptions.values())
+
+    def send(self, sent: SentMessage, now: int) -> int:
+        """Hand on, or keep for later, a message that ``intake`` has checked; the sequence number that it got."""
+        return self.intake.take(sent, now)
+
+    def take_in(self, message: BrokeredMessage, now: int) -> None:
+        """Hand on a message that is active; keep one that is scheduled."""
+        if message.state is not MessageState.SCHEDULED:
+            for subscription in self._subscriptions.values():
+                subscription.take_in(message, now)
+            return
+        self.log.add(message)
+        self.registry.changes.append(MessageAdded(self.box, message))
+        self.schedule.add(message)
+        self.registry.wake(self, message.scheduled_time or 0)
+
+    def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
+        """Remove scheduled messages; False, and nothing is done, if one of them is not scheduled."""
+        return self.schedule.cancel(sequence_numbers, self._remove)
+
+    def expire(self, now: int) -> None:
+        """Hand on the messages whose time has come."""
+        for message in self.schedule.due(now):
+            message.payload = self.log.payload(message)
+            self._remove(message)
+            self.schedule.removed()
+            self.take_in(self.intake.activated(message, now), now)
+
+    def forget_messages(self) -> None:
+        """The topic is deleted."""
+        self.is_deleted = True
+        self.registry.residency.forget(self.log)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``expire`` has something to do next (ms); None if never."""
+        return self.schedule.next_time
+
+    def _remove(self, message: BrokeredMessage) -> None:
+        self.log.remove(message)
+        self.registry.changes.append(MessageRemoved(self.box, message.sequence_number))
+
+
+_HEADER_TOO_LARGE = DeadLetterReason(
+    "HeaderSizeExceeded",
+    "The size quota for this stream has been exceeded: a rule's action made the properties too large.",
+)
+
+
+def _filter_failed(error: FilterError) -> DeadLetterReason:
+    return DeadLetterReason("FilterException", f"A rule of the subscription cannot be evaluated: {error}")

@@ -1,0 +1,112 @@
+"""The states of a message, and what leads from one to another: the one table that entities go by.
+
+Sources: Service Bus documentation, "Message transfers, locks, and settlement", "Message deferral",
+"Overview of dead-letter queues", "Message expiration", "Message sequencing and timestamps".
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+__all__ = ["TRANSITIONS", "Actor", "Event", "Place", "Transition"]
+
+
+class Place(Enum):
+    """Where a message is; it is in exactly one place."""
+
+    SCHEDULED = auto()
+    """Waits for its time."""
+    ACTIVE = auto()
+    """Can be received."""
+    LOCKED = auto()
+    """Was received, and is held by a lock."""
+    DEFERRED = auto()
+    """Is set aside: only its sequence number finds it."""
+    DEFERRED_LOCKED = auto()
+    """Was received by its sequence number, and is held by a lock."""
+    DEAD_LETTERED = auto()
+    """Has gone to the dead-letter queue, where it is ACTIVE again, or on from there."""
+    GONE = auto()
+    """Is no longer in the entity."""
+
+
+class Actor(Enum):
+    """Who brings an event about."""
+
+    SENDER = auto()
+    RECEIVER = auto()
+    CLOCK = auto()
+    BROKER = auto()
+
+
+class Event(Enum):
+    """What happens to a message."""
+
+    ACTIVATE = auto()
+    CANCEL = auto()
+    RECEIVE = auto()
+    RECEIVE_AND_DELETE = auto()
+    COMPLETE = auto()
+    ABANDON = auto()
+    DEFER = auto()
+    DEAD_LETTER = auto()
+    RELEASE = auto()
+    LOCK_EXPIRED = auto()
+    LOCK_DROPPED = auto()
+    EXPIRE = auto()
+    FORWARD = auto()
+
+
+class Transition(NamedTuple):
+    """One row: where the event leads, who brings it about, and when.
+
+    Attributes:
+        to: the next place.
+        actor: who brings the event about.
+        condition: what must be so; otherwise nothing happens.
+        counts: whether the delivery counts as failed. Where the count reaches the maximum, the
+            message is dead-lettered instead; a dead-letter queue has no maximum.
+    """
+
+    to: Place
+    actor: Actor
+    condition: str
+    counts: bool = False
+
+
+_HELD: Final = "the lock is held"
+_ENDED: Final = "the lock's end has come"
+
+TRANSITIONS: Final[dict[tuple[Place, Event], Transition]] = {
+    (Place.SCHEDULED, Event.ACTIVATE): Transition(Place.ACTIVE, Actor.CLOCK, "its time has come; it gets a new number"),
+    (Place.SCHEDULED, Event.CANCEL): Transition(Place.GONE, Actor.SENDER, "always"),
+    (Place.ACTIVE, Event.RECEIVE): Transition(Place.LOCKED, Actor.RECEIVER, "it is the first active one"),
+    (Place.ACTIVE, Event.RECEIVE_AND_DELETE): Transition(Place.GONE, Actor.RECEIVER, "it is the first active one"),
+    (Place.ACTIVE, Event.EXPIRE): Transition(
+        Place.DEAD_LETTERED, Actor.CLOCK, "its time to live has passed; GONE where expired messages are dropped"
+    ),
+    (Place.ACTIVE, Event.FORWARD): Transition(Place.GONE, Actor.BROKER, "the entity forwards"),
+    (Place.LOCKED, Event.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
+    (Place.LOCKED, Event.ABANDON): Transition(Place.ACTIVE, Actor.RECEIVER, _HELD, counts=True),
+    (Place.LOCKED, Event.DEFER): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
+    (Place.LOCKED, Event.DEAD_LETTER): Transition(Place.DEAD_LETTERED, Actor.RECEIVER, _HELD),
+    (Place.LOCKED, Event.RELEASE): Transition(Place.ACTIVE, Actor.RECEIVER, _HELD),
+    (Place.LOCKED, Event.LOCK_EXPIRED): Transition(Place.ACTIVE, Actor.CLOCK, _ENDED, counts=True),
+    (Place.LOCKED, Event.LOCK_DROPPED): Transition(Place.ACTIVE, Actor.BROKER, "the entity was changed"),
+    (Place.DEFERRED, Event.RECEIVE): Transition(Place.DEFERRED_LOCKED, Actor.RECEIVER, "by its number"),
+    (Place.DEFERRED, Event.RECEIVE_AND_DELETE): Transition(Place.GONE, Actor.RECEIVER, "by its number"),
+    (Place.DEFERRED, Event.EXPIRE): Transition(
+        Place.DEAD_LETTERED,
+        Actor.RECEIVER,
+        "somebody asks for it after its time to live; GONE where expired messages are dropped",
+    ),
+    (Place.DEFERRED_LOCKED, Event.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
+    (Place.DEFERRED_LOCKED, Event.ABANDON): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
+    (Place.DEFERRED_LOCKED, Event.DEFER): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
+    (Place.DEFERRED_LOCKED, Event.DEAD_LETTER): Transition(Place.DEAD_LETTERED, Actor.RECEIVER, _HELD),
+    (Place.DEFERRED_LOCKED, Event.RELEASE): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD),
+    (Place.DEFERRED_LOCKED, Event.LOCK_EXPIRED): Transition(Place.DEFERRED, Actor.CLOCK, _ENDED, counts=True),
+    (Place.DEFERRED_LOCKED, Event.LOCK_DROPPED): Transition(Place.DEFERRED, Actor.BROKER, "the entity was changed"),
+}
+"""What happens to a message in a place; an event that has no row there is refused."""

@@ -1,0 +1,6 @@
+"""What the emulator has confirmed, on disk: one SQLite file."""
+
+from sbnotebook.emulator.store.opening import FILE_NAME, is_in_use
+from sbnotebook.emulator.store.store import Store
+
+__all__ = ["FILE_NAME", "Store", "is_in_use"]

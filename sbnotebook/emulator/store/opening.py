@@ -1,0 +1,138 @@
+"""Opening the file of a data directory, so that nobody else has it and no other file comes to harm."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from sbnotebook.emulator.store.schema import APPLICATION_ID, MIGRATIONS, SCHEMA, VERSION
+from sbnotebook.errors import EmulatorError
+
+__all__ = ["BUSY_TIMEOUT", "FILE_NAME", "create", "explain", "is_in_use", "open_database"]
+
+FILE_NAME: Final = "emulator.sqlite3"
+_LOCK_FILE: Final = "emulator.lock"
+BUSY_TIMEOUT: Final = 5.0
+"""Seconds to wait for an emulator that is ending."""
+
+
+@contextmanager
+def open_database(directory: Path) -> Generator[sqlite3.Connection]:
+    """Open the file of a data directory, made or brought to the present version if need be.
+
+    Args:
+        directory: made if it is missing, readable by its owner only.
+
+    Yields:
+        The database; at the end it is closed, and the next emulator may have it.
+
+    Raises:
+        EmulatorError: the file is not one of the emulator's, or has a later format. It is left as it was.
+        sqlite3.DatabaseError: it is damaged, or in use. It is left as it was.
+        OSError: the directory cannot be used.
+    """
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = directory / FILE_NAME
+    # Before anything else is looked at: of two emulators that start at once, one waits here.
+    with closing(_take_lock(directory, BUSY_TIMEOUT)):
+        if path.exists():
+            _check_header(path)
+        else:
+            create(path)
+        with closing(_connect(path, BUSY_TIMEOUT)) as database:
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            # Beginning to write keeps SQLite's other tools out from now on.
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("COMMIT")
+            _migrate(database, path)
+            yield database
+
+
+def is_in_use(directory: Path) -> bool:
+    """Whether an emulator has the store of this data directory open."""
+    try:
+        _take_lock(directory, timeout=0).close()
+    except sqlite3.OperationalError as error:
+        return "locked" in str(error)
+    return False
+
+
+def explain(path: Path, error: Exception) -> EmulatorError:
+    """Say what to do about a file that cannot be opened or read."""
+    if "locked" in str(error):
+        return EmulatorError(f"Another emulator uses {path}: stop it, or choose another data directory.")
+    if isinstance(error, OSError) or not path.exists():
+        return EmulatorError(f"The data directory {path.parent} cannot be used ({error}): choose another.")
+    return EmulatorError(f"{path} cannot be read ({error}): choose another data directory, or remove it.")
+
+
+def _check_header(path: Path) -> None:
+    # From the file itself, because SQLite may change what it opens (documentation, "Database File Format", 1.3).
+    with path.open("rb") as file:
+        header = file.read(72)
+    version, application_id = int.from_bytes(header[60:64]), int.from_bytes(header[68:72])
+    if not header.startswith(b"SQLite format 3\0") or application_id != APPLICATION_ID:
+        raise EmulatorError(f"{path} is not a file of the emulator: choose another data directory.")
+    _check_version(path, version)
+
+
+def _check_version(path: Path, version: int) -> None:
+    if version != VERSION and version not in MIGRATIONS:
+        raise EmulatorError(
+            f"{path} has the format {version} and this version of sbnotebook reads up to {VERSION}: "
+            "use the version that wrote it, or choose another data directory."
+        )
+
+
+def _migrate(database: sqlite3.Connection, path: Path) -> None:
+    # Asked of SQLite, because a migration may have been committed and stand in the write-ahead log only.
+    version = int(database.execute("PRAGMA user_version").fetchone()[0])
+    _check_version(path, version)
+    if version == VERSION:
+        return
+    try:
+        database.executescript(MIGRATIONS[version])
+    except sqlite3.Error:
+        with suppress(sqlite3.Error):
+            database.execute("ROLLBACK")
+        raise
+    # The header says the version from now on, too.
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def create(path: Path) -> None:
+    """Make the file, which is not there."""
+    # What a removed file has left beside it would be replayed into the new one.
+    for ending in ("-wal", "-shm", "-journal"):
+        path.with_name(FILE_NAME + ending).unlink(missing_ok=True)
+    # Under another name first, so that a file of the right name is always a whole one.
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    draft.touch(mode=0o600)
+    with closing(_connect(draft, BUSY_TIMEOUT)) as database:
+        database.executescript(SCHEMA)
+    draft.replace(path)
+
+
+def _take_lock(directory: Path, timeout: float) -> sqlite3.Connection:
+    """Have a data directory alone until the result is closed, or the process ends.
+
+    The lock is on a file that is never replaced. The database's own would be gone with a database that
+    somebody removes, and POSIX drops it when this process closes the file once (fcntl, "F_SETLK").
+    """
+    lock = _connect(directory / _LOCK_FILE, timeout)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error:
+        lock.close()
+        raise
+    return lock
+
+
+def _connect(path: Path, timeout: float) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=timeout, isolation_level=None)

@@ -1,0 +1,71 @@
+"""Entities by HTTP that the SDK does not send."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from tests.emulator.service.asking import ask, described
+
+
+def test_what_older_versions_do_not_have_is_left_out(emulator: RunningEmulator) -> None:
+    large = "<MaxMessageSizeInKilobytes>2048</MaxMessageSizeInKilobytes>"
+    assert ask(emulator, "PUT", "/t?api-version=2021-05", described("TopicDescription", large))[0] == 201
+    for version, has_size, has_counts in (("2017-04", False, False), ("2021-05", True, False), ("2024-05", True, True)):
+        _, answer = ask(emulator, "GET", f"/t?api-version={version}")
+        assert ("MaxMessageSizeInKilobytes>2048<" in answer, "SqlFilterCount>0<" in answer) == (has_size, has_counts)
+    status, answer = ask(emulator, "PUT", "/q?api-version=2017-04", described("QueueDescription", large))
+    assert (status, "api-version 2021-05 or later" in answer) == (400, True)
+
+
+def test_what_is_left_out_has_its_default(emulator: RunningEmulator) -> None:
+    assert (
+        ask(emulator, "PUT", "/bills", described("QueueDescription", "<MaxDeliveryCount>3</MaxDeliveryCount>"))[0]
+        == 201
+    )
+    status, answer = ask(emulator, "PUT", "/bills", described("QueueDescription"), **{"If-Match": "*"})
+    assert (status, "<ns1:MaxDeliveryCount>10<" in answer) == (200, True)
+    assert ask(emulator, "PUT", "/plain")[0] == 201
+    assert ask(emulator, "DELETE", "/bills") == (200, "")
+    assert ask(emulator, "GET", "/bills")[0] == 404
+
+
+def test_other_sdks_write_the_words_in_other_cases(emulator: RunningEmulator) -> None:
+    assert ask(emulator, "PUT", "/t", described("TopicDescription"))[0] == 201
+    first = "<DefaultRuleDescription><Name>mine</Name></DefaultRuleDescription>"
+    assert ask(emulator, "PUT", "/t/Subscriptions/s", described("SubscriptionDescription", first))[0] == 201
+    assert ask(emulator, "GET", "/t/SUBSCRIPTIONS/s/Rules/mine")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("PUT", "/a%20b", described("QueueDescription"), 400),
+        ("PUT", "/health", described("QueueDescription"), 400),
+        ("PUT", "/x", described("RuleDescription"), 400),
+        ("PUT", "/t/subscriptions", described("QueueDescription"), 405),
+        ("PUT", "/t/subscriptions/s/rules", described("QueueDescription"), 405),
+        ("PUT", "/t/subscriptions/s2", described("QueueDescription"), 400),
+        ("PUT", "/t/subscriptions/s/rules/r", described("QueueDescription"), 400),
+        ("PUT", "/t/subscriptions/s/rules/r", None, 400),
+        ("PUT", "/x", "<entry", 400),
+        ("PUT", "/x", "<!DOCTYPE entry [<!ENTITY a 'b'>]><entry>&a;</entry>", 400),
+        ("PUT", "/x", " " * 1_100_000, 413),
+        ("GET", "/$Resources/queues?$top=0", None, 400),
+        ("GET", "/$Resources/queues?$top=x", None, 400),
+        ("GET", f"/$Resources/queues?$skip={'9' * 5_000}", None, 400),
+        ("GET", "/$Resources/hubs", None, 404),
+        ("GET", "/t/subscriptions/s/rules/nobody", None, 404),
+        ("GET", "/?api-version=2024-05", None, 400),
+        ("POST", "/orders", "x", 405),
+    ],
+)
+def test_what_cannot_be_is_refused_in_the_form_that_clients_read(
+    emulator: RunningEmulator, method: str, path: str, body: str | None, status: int
+) -> None:
+    ask(emulator, "PUT", "/t", described("TopicDescription"))
+    ask(emulator, "PUT", "/t/subscriptions/s", described("SubscriptionDescription"))
+    answer = ask(emulator, method, path, body)
+    assert answer[0] == status
+    assert f"<Error><Code>{status}</Code><Detail>" in answer[1]
+    assert len(answer[1]) < 600

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from sbnotebook.emulator.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from sbnotebook.emulator.service import atom
+from sbnotebook.emulator.service.rule_descriptions import describe_rule, read_default_rule, read_rule
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
+
+NAMESPACES = (
+    'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect" '
+    'xmlns:i="http://www.w3.org/2001/XMLSchema-instance" xmlns:d="http://www.w3.org/2001/XMLSchema"'
+)
+VALUES: dict[str, AmqpValue] = {
+    "text": "<str1>",
+    "int": Int(-2),
+    "long": Long(2**31 + 3),
+    "short": Short(7),
+    "boolean": False,
+    "double": 2.5,
+    "time": Timestamp.from_datetime(datetime(2020, 7, 5, 11, 12, 13)),  # noqa: DTZ001 - as the SDK sends it
+    "span": Described(
+        Symbol("com.microsoft:timespan"), Long(timedelta(days=1, hours=2) // timedelta(microseconds=1) * 10)
+    ),
+    "guid": UUID(int=5),
+}
+
+
+def described(content: str, kind: str = "RuleDescription") -> ET.Element:
+    return ET.fromstring(f"<{kind} {NAMESPACES}>{content}</{kind}>")  # noqa: S314 - our own text
+
+
+def values(content: str) -> str:
+    return (
+        '<Filter i:type="CorrelationFilter"><Properties><KeyValueOfstringanyType>'
+        f"{content}</KeyValueOfstringanyType></Properties></Filter>"
+    )
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule("r", TrueFilter(), None, 5),
+        Rule("$Default", FalseFilter(), None, 5),
+        Rule("r", SqlFilter("a = @a AND b < 3", {"@a": Int(1)}), SqlAction("SET c = @c", {"@c": VALUES["time"]}), 5),
+        Rule("r", CorrelationFilter(subject="a", to="b", properties=VALUES), SqlAction("REMOVE c"), 5),
+        Rule(
+            "r",
+            CorrelationFilter(
+                correlation_id="1",
+                message_id="2",
+                to="3",
+                reply_to="4",
+                subject="5",
+                session_id="6",
+                reply_to_session_id="7",
+                content_type="8",
+            ),
+            None,
+            5,
+        ),
+    ],
+)
+def test_a_rule_is_read_as_it_was_written(rule: Rule) -> None:
+    body = atom.entry(atom.Entry("r", "http://h/r", 0, 0, describe_rule(rule)))
+    again = read_rule(rule.name, atom.read_description(body), 5)
+    assert again == rule
+    kept = getattr(again.filter, "properties", {})
+    assert {name: type(value) for name, value in kept.items()} == {
+        name: type(value) for name, value in getattr(rule.filter, "properties", {}).items()
+    }
+
+
+def test_without_a_filter_a_rule_lets_everything_through() -> None:
+    assert read_rule("r", described(""), 7) == Rule("r", TrueFilter(), None, 7)
+
+
+def test_a_subscription_may_come_with_its_first_rule() -> None:
+    assert read_default_rule(described("", "SubscriptionDescription"), 7) is None
+    content = '<DefaultRuleDescription><Filter i:type="FalseFilter"/>{}</DefaultRuleDescription>'
+    first = read_default_rule(described(content.format("<Name>mine</Name>"), "SubscriptionDescription"), 7)
+    assert first == Rule("mine", FalseFilter(), None, 7)
+    unnamed = read_default_rule(described(content.format(""), "SubscriptionDescription"), 7)
+    assert unnamed == Rule("$Default", FalseFilter(), None, 7)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ('<Filter i:type="WildFilter"/>', "no filter 'WildFilter'"),
+        ("<Filter/>", "no filter ''"),
+        ('<Action i:type="Run"/>', "no action 'Run'"),
+        ('<Filter i:type="SqlFilter"/>', None),
+        ('<Filter i:type="CorrelationFilter"/>', "at least one"),
+        (values('<Value i:type="d:int">1</Value>'), "needs? a Key"),
+        (values("<Key>k</Key>"), "needs? a Key"),
+        (values('<Key>k</Key><Value i:type="d:wild">1</Value>'), "'wild'"),
+        (values("<Key>k</Key><Value>1</Value>"), "type ''"),
+        (values('<Key>k</Key><Value i:type="d:int">2147483648</Value>'), "is no int"),
+        (values(f'<Key>k</Key><Value i:type="d:long">{"9" * 5_000}</Value>'), "is no long"),
+        (values('<Key>k</Key><Value i:type="d:int">x</Value>'), "is no int"),
+        (values('<Key>k</Key><Value i:type="d:boolean">x</Value>'), "is no boolean"),
+        (values('<Key>k</Key><Value i:type="d:dateTime">x</Value>'), "is no dateTime"),
+        (values('<Key>k</Key><Value i:type="d:duration">x</Value>'), "duration"),
+        (values('<Key>k</Key><Value i:type="d:guid">x</Value>'), "is no guid"),
+    ],
+)
+def test_what_cannot_be_is_refused(content: str, match: str | None) -> None:
+    with pytest.raises(ConfigurationError, match=match) as caught:
+        read_rule("r", described(content), 0)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a?", "a#b", "a*", "x" * 51])
+def test_names_that_cannot_be_are_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="not the name of a rule"):
+        read_rule(name, described(""), 0)
