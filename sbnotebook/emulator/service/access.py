@@ -44,8 +44,9 @@ __all__ = [
 
 SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 
-OPEN_PAGES: Final = frozenset({"/", "/health", "/entities", "/faults", "/lease"})
-"""What is answered over HTTP without a key; none of it can be the name of an entity."""
+OPEN_PAGES: Final = frozenset({"/", "/health", "/entities", "/faults", "/lease", "/$servicebus/websocket"})
+"""What is answered over HTTP without a key; none of it can be the name of an entity. A WebSocket is as any other
+connection: it sends its tokens to ``$cbs``."""
 
 _PREFIX: Final = "SharedAccessSignature "
 _MAX_TOKEN: Final = 8192

@@ -6,6 +6,7 @@
 ``GET /entities``                         the entities with their counts, as JSON
 ``GET /faults``, ``POST /faults``         what is made to go wrong, as JSON
 ``GET /lease``                            held open by a process that uses the emulator
+``GET /$servicebus/websocket``            AMQP in a WebSocket
 anything else                             the administration of entities: ``entity_routes``
 ========================================  ==================================================
 """
@@ -27,6 +28,7 @@ from sbnotebook.emulator.service.entity_routes import add_entity_routes
 from sbnotebook.emulator.service.leases import Leases
 from sbnotebook.emulator.service.page import page
 from sbnotebook.emulator.service.refusal import RequestRefusedError, answer_errors
+from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH, websocket_handler
 from sbnotebook.errors import ConfigurationError
 
 __all__ = ["application"]
@@ -47,6 +49,7 @@ def application(broker: Broker, leases: Leases) -> web.Application:
     app.router.add_get("/faults", admin.faults)
     app.router.add_post("/faults", admin.set_faults)
     app.router.add_get("/lease", admin.lease)
+    app.router.add_get(WEBSOCKET_PATH, websocket_handler(broker))
     add_entity_routes(app, broker)
     return app
 

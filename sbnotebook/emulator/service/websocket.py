@@ -1,0 +1,128 @@
+"""AMQP in a WebSocket, for clients that reach nothing but HTTP.
+
+Every binary message holds bytes of the AMQP connection, cut anywhere.
+
+Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide",
+"Connections and sessions"; OASIS, "AMQP WebSocket Binding".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from aiohttp import WSMsgType, web
+
+from sbnotebook.emulator.service.broker import Broker
+from sbnotebook.emulator.service.peer import AmqpPeer
+
+__all__ = ["WEBSOCKET_PATH", "websocket_handler"]
+
+WEBSOCKET_PATH: Final = "/$servicebus/websocket"
+_SUBPROTOCOL: Final = "AMQPWSB10"
+_MAX_PIECE: Final = 65_536
+"""Bytes of one message: clients have limits for them, which know nothing of AMQP's frames."""
+_HIGH_WATER: Final = 65_536
+"""Bytes that may wait to be written before the client is not heard any more; that of asyncio's own transports."""
+
+
+def websocket_handler(broker: Broker) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """What handles a request for ``WEBSOCKET_PATH``: an AMQP connection for as long as the socket lasts.
+
+    Keys are checked as on any other AMQP connection, not by HTTP. A page in a browser is refused: no page of
+    another origin may reach the emulator.
+    """
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=[_SUBPROTOCOL], compress=False)
+        if "Origin" in request.headers:
+            raise web.HTTPForbidden(text="A page in a browser cannot use the emulator.")
+        if not socket.can_prepare(request):
+            raise web.HTTPBadRequest(text=f"Ask for a WebSocket with the subprotocol {_SUBPROTOCOL}.")
+        await socket.prepare(request)
+        peer, transport = AmqpPeer(broker), _WebSocketTransport(request)
+        transport.set_protocol(peer)
+        peer.connection_made(transport)
+        writing = asyncio.create_task(transport.write_to(socket))
+        try:
+            await transport.read_from(socket)
+        finally:
+            writing.cancel()
+            peer.connection_lost(None)
+        return socket
+
+    return handle
+
+
+class _WebSocketTransport(asyncio.Transport):
+    """What a connection writes to, and is stopped and ended by, as if it were a socket's transport."""
+
+    def __init__(self, request: web.Request) -> None:
+        super().__init__()
+        self._request = request
+        self._protocol: asyncio.BaseProtocol = asyncio.Protocol()
+        self._pieces: deque[bytes] = deque()
+        self._waiting = 0
+        self._is_paused = False
+        self._has_work = asyncio.Event()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._is_closing = False
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def pause_reading(self) -> None:
+        self._may_read.clear()
+
+    def resume_reading(self) -> None:
+        self._may_read.set()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._pieces += [bytes(data[at : at + _MAX_PIECE]) for at in range(0, len(data), _MAX_PIECE)]
+        self._waiting += len(data)
+        self._has_work.set()
+        if self._waiting > _HIGH_WATER and not self._is_paused:
+            self._is_paused = True
+            self._protocol.pause_writing()
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._has_work.set()
+
+    def abort(self) -> None:
+        self._is_closing = True
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+    async def read_from(self, socket: web.WebSocketResponse) -> None:
+        """Pass on what comes in until the socket ends."""
+        async for message in socket:
+            if message.type is not WSMsgType.BINARY or not isinstance(self._protocol, asyncio.Protocol):
+                return
+            self._protocol.data_received(message.data)
+            await self._may_read.wait()
+
+    async def write_to(self, socket: web.WebSocketResponse) -> None:
+        """Send what is written, and close the socket once that is asked for."""
+        with suppress(ConnectionError):
+            while self._pieces or not self._is_closing:
+                await self._has_work.wait()
+                self._has_work.clear()
+                await self._write_pieces(socket)
+            await socket.close()
+
+    async def _write_pieces(self, socket: web.WebSocketResponse) -> None:
+        while self._pieces:
+            piece = self._pieces.popleft()
+            await socket.send_bytes(piece)
+            self._waiting -= len(piece)
+        if self._is_paused:
+            self._is_paused = False
+            self._protocol.resume_writing()
