@@ -29,7 +29,10 @@ _HTTP_INITIALS: Final = frozenset(b"CDGHOPT")
 _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: a cluster's workers all connect at once."""
 _SILENCE: Final = 30.0
-"""Seconds that a client may take to its first byte."""
+"""Seconds that a client may take to its first byte, or to the end of its first request's head."""
+_END_OF_HEAD: Final = b"\r\n\r\n"
+_MAX_HEAD: Final = 65_536
+"""Bytes of a head that are waited for; more than the server for HTTP takes."""
 
 
 class EmulatorServer:
@@ -207,13 +210,17 @@ class EmulatorServer:
 
 
 class _Sniffer(asyncio.Protocol):
-    """Hands a connection to the protocol that its first byte shows; ends one that stays silent."""
+    """Hands a connection to the protocol that its first byte shows, a request over HTTP once its head is there.
+
+    One that says nothing, or never comes to the end of a head, is ended: it would hold its place for ever.
+    """
 
     def __init__(self, amqp: _Factory, http: _Factory) -> None:
         self._amqp = amqp
         self._http = http
         self._transport: asyncio.Transport | None = None
         self._end: asyncio.TimerHandle | None = None
+        self._head = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -225,20 +232,24 @@ class _Sniffer(asyncio.Protocol):
             self._end.cancel()
 
     def data_received(self, data: bytes) -> None:
+        searched = max(len(self._head) - len(_END_OF_HEAD), 0)
+        self._head += data
+        if self._head.startswith(b"A"):
+            self._hand_over(self._amqp())
+        elif self._head[0] not in _HTTP_INITIALS:
+            _LOGGER.info("A client speaks neither AMQP nor HTTP; the emulator has no TLS.")
+            if self._transport is not None:
+                self._transport.abort()
+        elif self._head.find(_END_OF_HEAD, searched) >= 0 or len(self._head) > _MAX_HEAD:
+            self._hand_over(self._http())  # which refuses a head that is too long
+
+    def _hand_over(self, protocol: asyncio.Protocol) -> None:
         if self._transport is None or self._end is None:
             return
         self._end.cancel()
-        if data.startswith(b"A"):
-            protocol = self._amqp()
-        elif data[0] in _HTTP_INITIALS:
-            protocol = self._http()
-        else:
-            _LOGGER.info("A client speaks neither AMQP nor HTTP; the emulator has no TLS.")
-            self._transport.abort()
-            return
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
-        protocol.data_received(data)
+        protocol.data_received(bytes(self._head))
 
 
 def _bracketed(host: str) -> str:

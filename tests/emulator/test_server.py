@@ -108,6 +108,42 @@ async def test_a_connection_that_stays_silent_is_ended(monkeypatch: pytest.Monke
 
 
 @pytest.mark.anyio
+async def test_a_head_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbnotebook.emulator.server._SILENCE", 0.3)
+    async with EmulatorServer() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        dribble = asyncio.create_task(dribbling(writer))
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        dribble.cancel()
+        writer.close()
+
+
+async def dribbling(writer: asyncio.StreamWriter) -> None:
+    """Send a header that is always one letter longer."""
+    while True:
+        writer.write(b"x")
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.anyio
+async def test_a_head_may_come_in_pieces_and_must_not_be_too_long() -> None:
+    async with EmulatorServer() as server:
+        for head, status in (
+            (b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b" 200 "),
+            (b"GET /health HTTP/1.1\r\nHost: " + b"x" * 70_000, b" 400 "),
+            (b"GET /" + b"x" * 70_000, b" 400 "),
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            pieces = [bytes((byte,)) for byte in head] if len(head) < 1000 else [head]
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+            assert status in (await asyncio.wait_for(reader.read(), 5)).split(b"\r\n", 1)[0]
+            writer.close()
+
+
+@pytest.mark.anyio
 async def test_many_clients_can_connect_while_it_is_busy() -> None:
     async with EmulatorServer() as server:
         # The loop does not run meanwhile, so nothing is accepted; one too many would not be answered.
