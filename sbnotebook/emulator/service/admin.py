@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import asdict, fields
 from typing import Any, cast
 
 from aiohttp import web
 
 from sbnotebook.emulator.entities import ReceivingEntity, Topic
-from sbnotebook.emulator.faults import MAX_DELAY_MS, Faults
 from sbnotebook.emulator.service.access import authorize
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
@@ -79,17 +77,10 @@ class _Admin:
         )
 
     async def faults(self, _request: web.Request) -> web.Response:
-        return web.json_response(asdict(self._broker.faults))
+        return web.json_response(self._broker.faults.to_json())
 
     async def set_faults(self, request: web.Request) -> web.Response:
-        wanted = await _json_object(request)
-        known = {field.name for field in fields(Faults)}
-        for name, value in wanted.items():
-            if name not in known or type(value) is not int or not 0 <= value <= MAX_DELAY_MS:
-                text = f"{name[:40]!r} must be one of {sorted(known)}, with a number from 0 to {MAX_DELAY_MS}."
-                raise ConfigurationError(text)
-        for name, value in wanted.items():
-            setattr(self._broker.faults, name, value)
+        self._broker.faults.change(await _json_object(request))
         return await self.faults(request)
 
     async def lease(self, request: web.Request) -> web.StreamResponse:

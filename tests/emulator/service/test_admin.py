@@ -48,14 +48,17 @@ def test_topics_come_with_their_subscriptions(emulator: RunningEmulator, client:
 
 
 def test_faults_are_set_all_or_none(emulator: RunningEmulator) -> None:
-    assert ask(emulator, "POST", "/faults", '{"accept_delay_ms": 80}') == (200, {"accept_delay_ms": 80})
-    assert emulator.faults.accept_delay_ms == 80
+    status, answer = ask(
+        emulator, "POST", "/faults", '{"accept_delay_ms": 80, "entities": {"Orders": {"reject_nth": 2}}}'
+    )
+    assert (status, answer["accept_delay_ms"], answer["entities"]["orders"]["reject_nth"]) == (200, 80, 2)
+    assert (emulator.faults.accept_delay_ms, emulator.faults.at("orders").reject_nth) == (80, 2)
     for value in ('5, "fly": 1', '"x"', "-1", "true", "1.5", "600001", "9" * 400):
-        assert ask(emulator, "POST", "/faults", f'{{"accept_delay_ms": {value}}}')[0] == 400
+        assert ask(emulator, "POST", "/faults", f'{{"server_busy": 7, "accept_delay_ms": {value}}}')[0] == 400
     for body in ("[]", "{", "[" * 100_000):
         assert ask(emulator, "POST", "/faults", body)[0] == 400
     assert ask(emulator, "POST", "/faults", '{"accept_delay_ms": 0}', "text/plain")[0] == 415
-    assert ask(emulator, "GET", "/faults") == (200, {"accept_delay_ms": 80})
+    assert ask(emulator, "GET", "/faults") == (200, answer)
 
 
 def test_the_page_is_there(emulator: RunningEmulator) -> None:
