@@ -231,7 +231,7 @@ class ReceivingEntity(Receivable):
 
     def close_session(self, session: Session, token: UUID, now: int) -> None:
         """A client does not hold a session any more; what it has received is given back, uncounted."""
-        if session.holder == token:
+        if session.holder == token and not self.is_deleted:
             self._end_session(session, Event.RELEASE, now)
 
     def renew_session(self, session: Session, now: int) -> int:

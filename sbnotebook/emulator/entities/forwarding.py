@@ -12,6 +12,7 @@ from sbnotebook.emulator.entities.message import BrokeredMessage, read_sent
 from sbnotebook.emulator.entities.quotas import MAX_HOPS
 from sbnotebook.emulator.entities.receivable import DeadLetterReason
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+from sbnotebook.errors import AmqpDecodeError
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.entity import ReceivingEntity
@@ -55,9 +56,11 @@ def forward(
     if message.hops >= MAX_HOPS:
         text = f"The maximum number of allowed hops when forwarding between entities is {MAX_HOPS}."
         return DeadLetterReason("MaxTransferHopCountExceeded", text)
-    sent = read_sent(message.payload or b"")
     try:
+        sent = read_sent(message.payload or b"")
         destination.intake.check([sent])
+    except AmqpDecodeError as error:
+        return DeadLetterReason("ForwardingFailed", str(error))
     except RefusedError as error:
         return DeadLetterReason(_REASONS.get(error.refusal, "ForwardingFailed"), str(error))
     origin = source.path if is_dead else message.dead_letter_source

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zlib import crc32
 
-from sbnotebook.emulator.entities.changes import MessageIdSeen
+from sbnotebook.emulator.entities.changes import MessageAdded, MessageIdSeen, MessageRemoved
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_ID_LENGTH
@@ -35,6 +35,7 @@ class Destination(Protocol):
     """A queue or a topic, as its intake sees it."""
 
     path: str
+    box: int
     record: EntityRecord
 
     @property
@@ -101,8 +102,6 @@ class Intake:
         destination = self._destination
         destination.record.accessed_time = now
         number = destination.record.next_number(self._partition(sent))
-        if destination.options.requires_duplicate_detection and self._is_duplicate(sent, now):
-            return number
         when = None if sent.scheduled_time is None or sent.scheduled_time <= now or forwarded else sent.scheduled_time
         life = self._time_to_live(sent)
         message = BrokeredMessage(
@@ -120,8 +119,17 @@ class Intake:
             message.enqueued_sequence_number = forwarded.enqueued_sequence_number
             message.dead_letter_source = forwarded.dead_letter_source
             message.hops = forwarded.hops
-        destination.take_in(message, now)
+        if destination.options.requires_duplicate_detection and self._is_duplicate(sent, now):
+            self.pass_on(message)
+        else:
+            destination.take_in(message, now)
         return number
+
+    def pass_on(self, message: BrokeredMessage) -> None:
+        """A message does not stay: what is kept of it is that its number was given out."""
+        box = self._destination.box
+        changes = (MessageAdded(box, message), MessageRemoved(box, message.sequence_number))
+        self._registry.changes.extend(changes)
 
     def activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
         """A scheduled message as it is once its time has come: with a new number.
@@ -158,7 +166,11 @@ class Intake:
                 "session support enabled can only receive messages that have the SessionId set to a valid value."
             )
             raise RefusedError(Refusal.NO_SESSION_ID, text)
-        if needs_session or options.requires_duplicate_detection:
+        # Also finds out that they can be read, where that is asked for later on.
+        is_read = (
+            options.requires_duplicate_detection or options.enable_partitioning or isinstance(options, TopicOptions)
+        )
+        if needs_session or is_read:
             self._check_ids(message)
 
     def _check_ids(self, message: SentMessage) -> None:
@@ -176,8 +188,8 @@ class Intake:
         key = sent.message_id
         if key is None:
             return False
-        if self._destination.options.enable_partitioning and sent.partition_key:
-            key = f"{sent.partition_key}\n{key}"
+        if self._destination.options.enable_partitioning:
+            key = f"{sent.session_id or sent.partition_key or ''}\n{key}"
         while self._seen and (first := next(iter(self._seen.items())))[1] <= now:
             del self._seen[first[0]]
         if self._seen.get(key, 0) > now:

@@ -38,6 +38,8 @@ _PARTITION_KEY: Final = "x-opt-partition-key"
 _TIME_TO_LIVE: Final = 2
 _MESSAGE_ID, _ABSOLUTE_EXPIRY, _CREATION_TIME, _GROUP_ID = 0, 8, 9, 10
 _MAX_UINT: Final = 2**32 - 1
+_MAX_TIME: Final = 253_402_300_799_999
+"""The last moment that .NET knows (ms); nothing is scheduled for later, and nothing lives longer."""
 _SMALL_MAP, _LARGE_MAP = 0xC1, 0xD1
 _LISTS: Final = frozenset((0x45, 0xC0, 0xD0))
 _MAPS: Final = frozenset((_SMALL_MAP, _LARGE_MAP))
@@ -139,13 +141,15 @@ class SentMessage:
         """
         values = cast("list[AmqpValue]", header)
         life = values[_TIME_TO_LIVE] if len(values) > _TIME_TO_LIVE else None
-        if not isinstance(life, int):
+        if life is None:
             return
-        self.time_to_live = int(life)
-        if self.time_to_live == _MAX_UINT:
+        _expect(isinstance(life, int) and life >= 0, "the time to live must be a number of milliseconds")
+        milliseconds = int(cast("int", life))
+        if milliseconds == _MAX_UINT:
             end, start = self._property(_ABSOLUTE_EXPIRY), self._property(_CREATION_TIME)
             if isinstance(end, int) and isinstance(start, int) and end > start:
-                self.time_to_live = end - start
+                milliseconds = end - start
+        self.time_to_live = min(milliseconds, _MAX_TIME)
 
     def read_annotations(self, annotations: AmqpValue) -> None:
         """Take what the broker reads out of the annotations."""
@@ -153,6 +157,7 @@ class SentMessage:
         values = cast("dict[str, AmqpValue]", annotations)
         when, key = values.get(SCHEDULED_TIME), values.get(_PARTITION_KEY)
         _expect(when is None or isinstance(when, Timestamp), f"{SCHEDULED_TIME} must be a timestamp")
+        _expect(when is None or cast("int", when) <= _MAX_TIME, f"{SCHEDULED_TIME} is too late")
         self.scheduled_time = cast("int | None", when)
         self.partition_key = None if key is None else str(key)
 

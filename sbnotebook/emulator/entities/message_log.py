@@ -16,6 +16,10 @@ SHELF: Final = 1024
 """Sequence numbers on one shelf: what a walk that starts in the middle steps over at most."""
 _BUDGET: Final = 67_108_864
 """Bytes of messages that stay in memory, if a store has them, too."""
+_PATIENCE: Final = 1024
+"""Turns after which it is tried again to give up messages, though the last time there were too few to spare."""
+_SPARE: Final = 64
+"""Outdated times of expiry that a log may hold however few shelves it has."""
 _OVERHEAD: Final = 512
 """Bytes that a message takes beside its payload, about."""
 
@@ -72,15 +76,15 @@ class Residency:
         self._logs.add(log)
 
     def forget(self, log: MessageLog) -> None:
-        """A log is gone."""
-        if log in self._logs:
-            self._logs.discard(log)
-            self.size -= log.resident_size
+        """A log is gone, or cannot give up messages any more."""
+        self._logs.discard(log)
 
     def shed(self) -> None:
         """Once all changes are kept: give up what was not used for the longest time, if there is too much."""
         self.turn += 1
-        if self.storage is None or self.size <= self._try_again_at:
+        if self.storage is None or self.size <= self._budget:
+            return
+        if self.size <= self._try_again_at and self.turn % _PATIENCE:
             return
         shelves = [(shelf.last_used, shelf.number, log) for log in self._logs for shelf in log.resident_shelves()]
         for _, number, log in sorted(shelves, key=lambda entry: entry[0]):
@@ -314,6 +318,12 @@ class MessageLog:
         shelf.ready = []
         self._residency.size -= shelf.size + shelf.count * _OVERHEAD
 
+    def close(self) -> None:
+        """The messages are not needed any more."""
+        self._residency.forget(self)
+        self._residency.size -= self.resident_size
+        self._shelves.clear()
+
     def _new_shelf(self, number: int) -> _Shelf:
         shelf = self._shelves[number] = _Shelf(number)
         insort(self._order, number)
@@ -355,3 +365,8 @@ class MessageLog:
         if when is not None and (shelf.next_expiry is None or when < shelf.next_expiry):
             shelf.next_expiry = when
             heappush(self._expiries, (when, shelf.number))
+            # Seldom enough that it costs the same for many shelves as for few.
+            if len(self._expiries) > 2 * len(self._shelves) + _SPARE:
+                known = ((shelf.next_expiry, shelf.number) for shelf in self._shelves.values())
+                self._expiries = [(time, number) for time, number in known if time is not None]
+                heapify(self._expiries)

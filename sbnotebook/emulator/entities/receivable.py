@@ -88,7 +88,7 @@ class Receivable:
     @property
     def has_available(self) -> bool:
         """Whether ``receive`` would find a message; in an entity with sessions only a held one receives."""
-        return self._log.ready_count > 0
+        return self.sessions is None and self._log.ready_count > 0
 
     @property
     def locked_count(self) -> int:
@@ -130,6 +130,7 @@ class Receivable:
         self, sequence_numbers: Sequence[int], now: int, *, delete: bool = False, session: Session | None = None
     ) -> list[BrokeredMessage] | None:
         """Lock, or take out, deferred messages; None, and nothing is done, if one of them cannot be had."""
+        self._owner.record.accessed_time = now
         numbers = dict.fromkeys(sequence_numbers)
         found = [message for number in numbers if self._can_be_had(message := self._log.get(number), session)]
         messages = [message for message in found if message is not None]
@@ -204,6 +205,7 @@ class Receivable:
         Returns:
             How many were removed.
         """
+        self._owner.record.accessed_time = now
         ready = (message for message in self._log.walk() if place_of(message) is Place.ACTIVE)
         messages = list(islice((message for message in ready if message.enqueued_time < before), count))
         for message in messages:
@@ -247,7 +249,7 @@ class Receivable:
     def close(self) -> None:
         """The entity is deleted."""
         self.is_deleted = True
-        self._registry.residency.forget(self._log)
+        self._log.close()
 
     # ------------------------------------------------------------------------------- how messages go
 
@@ -348,6 +350,8 @@ class Receivable:
             self.sessions.drop(message)
 
     def _find_held(self, token: UUID, now: int) -> BrokeredMessage | None:
+        if self.is_deleted:
+            return None
         return self._locks.held(token, now) if self.sessions is None else self.sessions.find_held(token, now)
 
     def _dead_letter(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:

@@ -27,6 +27,8 @@ __all__ = ["AnyEntity", "Registry"]
 
 _RESERVED: Final = frozenset(("entities", "faults", "health", "lease"))
 """What the emulator answers over HTTP where clients look for the description of an entity."""
+_FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+"""Options that an entity has from the start or never."""
 
 AnyEntity = Queue | Topic | Subscription
 
@@ -194,7 +196,13 @@ class Registry:
         if type(options) is not type(entity.options):
             raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
         self._check_tier(options)
-        entity.record.updated_time = now
+        for name in _FIXED:
+            if getattr(options, name, None) != getattr(entity.options, name, None):
+                text = (
+                    f"{name} of the {entity.record.kind} {entity.path!r} cannot be changed: delete it and make it anew."
+                )
+                raise ConfigurationError(text)
+        entity.record.updated_time = entity.record.accessed_time = now
         if isinstance(entity, ReceivingEntity):
             entity.drop_locks(now)
         entity.options = options  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
@@ -205,13 +213,13 @@ class Registry:
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
         """Have a rule, instead of one of the same name."""
         subscription.put_rule(rule)
-        subscription.record.updated_time = now
+        subscription.record.updated_time = subscription.record.accessed_time = now
         self._keep(subscription)
 
     def remove_rule(self, subscription: Subscription, name: str, *, now: int = 0) -> None:
         """Do without a rule that is there."""
         subscription.remove_rule(name)
-        subscription.record.updated_time = now
+        subscription.record.updated_time = subscription.record.accessed_time = now
         self._keep(subscription)
 
     def delete(self, entity: AnyEntity) -> None:
@@ -325,9 +333,12 @@ class Registry:
     def _idle_end(self, sleeper: _Sleeper, now: int) -> int | None:
         if not isinstance(sleeper, AnyEntity) or sleeper.options.auto_delete_on_idle is None:
             return None
-        if self.is_in_use(sleeper):
-            sleeper.record.accessed_time = now
-        end = sleeper.record.accessed_time + sleeper.options.auto_delete_on_idle
+        # What is done with its subscriptions is done with a topic, too.
+        used = [sleeper, *sleeper.subscriptions] if isinstance(sleeper, Topic) else [sleeper]
+        for entity in used:
+            if self.is_in_use(entity):
+                entity.record.accessed_time = now
+        end = max(entity.record.accessed_time for entity in used) + sleeper.options.auto_delete_on_idle
         if end > now:
             return end
         self._idle.append(sleeper)

@@ -7,7 +7,7 @@ from itertools import groupby
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity, without_partition
 from sbnotebook.emulator.entities.message import MessageState
-from sbnotebook.emulator.entities.message_log import Residency, Storage
+from sbnotebook.emulator.entities.message_log import Storage
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions, options_from_json
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
@@ -34,7 +34,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
     Raises:
         EmulatorError: what was kept does not fit together.
     """
-    registry.residency = Residency(storage)
+    registry.residency.storage = storage
     by_id: dict[int, AnyEntity] = {}
     for stored in snapshot.entities:
         entity = by_id[stored.entity_id] = _entity(registry, stored, now)

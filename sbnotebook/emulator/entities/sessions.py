@@ -82,7 +82,7 @@ class Sessions:
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
         self._free: OrderedDict[str, Session] = OrderedDict()  # with messages, and held by nobody
-        self._held: set[Session] = set()
+        self._held: dict[Session, None] = {}  # in the order of locking
 
     def get(self, session_id: str) -> Session | None:
         """The session of this id, None if there is none."""
@@ -122,7 +122,7 @@ class Sessions:
         """Let a client hold a session until a moment (ms); the result is the client's token."""
         session.holder, session.locked_until = uuid4(), until
         self._free.pop(session.session_id, None)
-        self._held.add(session)
+        self._held[session] = None
         return session.holder
 
     def renew(self, session: Session, until: int) -> None:
@@ -134,7 +134,7 @@ class Sessions:
     def unlock(self, session: Session) -> None:
         """Nobody holds the session any more; its locked messages have to be given back before."""
         session.holder, session.locked_until = None, 0
-        self._held.discard(session)
+        self._held.pop(session, None)
         on_lost, session.on_lost = session.on_lost, None
         if on_lost is not None:
             on_lost()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, MessageAdded, MessageRemoved
 from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity
 from sbnotebook.emulator.entities.intake import Intake
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage, read_sent
 from sbnotebook.emulator.entities.message_log import MessageLog
 from sbnotebook.emulator.entities.options import SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE
@@ -83,7 +83,10 @@ class Subscription(ReceivingEntity):
             return
         for each in payloads:
             copy = self._copy(message, each, now)
-            if len(each) - len(payload) > MAX_HEADER_SIZE:
+            changed = None if each is payload else read_sent(each)
+            if changed is not None and self.options.requires_session:
+                copy.session_id = changed.session_id
+            if changed is not None and changed.header_size > MAX_HEADER_SIZE:
                 self._put_dead(copy, _HEADER_TOO_LARGE, now)
             else:
                 self.put(copy, now)
@@ -190,6 +193,7 @@ class Topic:
     def take_in(self, message: BrokeredMessage, now: int) -> None:
         """Hand on a message that is active; keep one that is scheduled."""
         if message.state is not MessageState.SCHEDULED:
+            self.intake.pass_on(message)
             for subscription in self._subscriptions.values():
                 subscription.take_in(message, now)
             return
@@ -213,7 +217,7 @@ class Topic:
     def forget_messages(self) -> None:
         """The topic is deleted."""
         self.is_deleted = True
-        self.registry.residency.forget(self.log)
+        self.log.close()
 
     @property
     def next_deadline(self) -> int | None:
