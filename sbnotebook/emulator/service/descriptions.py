@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import Final, TypeVar
 from xml.etree import ElementTree as ET
 
-from sbnotebook.emulator.entities import AnyEntity, Subscription, Topic
+from sbnotebook.emulator.entities import AnyEntity, Subscription, Tier, Topic
 from sbnotebook.emulator.entities.options import AuthorizationRule, Claim, Options, QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.rules import CorrelationFilter
 from sbnotebook.emulator.service.atom import SCHEMA_INSTANCE, SERVICE_BUS, add_text, time_text
@@ -105,17 +105,22 @@ _SUBSCRIPTION: Final = [
 _O = TypeVar("_O", bound=Options)
 
 
-def describe_entity(entity: AnyEntity, namespace: str, version: str) -> ET.Element:
+def describe_entity(entity: AnyEntity, namespace: str, tier: Tier, version: str) -> ET.Element:
     """The description of an entity.
 
     Args:
         entity: the entity.
         namespace: the host by which the client reaches it: what is forwarded to has an absolute address.
+        tier: only Premium says how large messages can be.
         version: the version of the interface that the client speaks, such as ``2021-05``.
     """
     kind, order = _kind(entity)
     root = ET.Element(f"{SERVICE_BUS}{kind}Description")
-    texts = _option_texts(entity.options, namespace, version) | _state_texts(entity, version)
+    texts = _option_texts(entity.options, namespace) | _state_texts(entity, version)
+    if tier is Tier.PREMIUM and version >= _LARGE_MESSAGES_SINCE:
+        texts.setdefault("MaxMessageSizeInKilobytes", str(tier.quotas.max_message_size // 1024))
+    else:
+        texts.pop("MaxMessageSizeInKilobytes", None)
     for name in order:
         if name == "AuthorizationRules":
             _add_keys(root, entity.options)
@@ -188,7 +193,7 @@ def _kind(entity: AnyEntity) -> tuple[str, list[str]]:
     return ("Subscription", _SUBSCRIPTION) if isinstance(entity, Subscription) else ("Queue", _QUEUE)
 
 
-def _option_texts(options: Options, namespace: str, version: str) -> dict[str, str]:
+def _option_texts(options: Options, namespace: str) -> dict[str, str]:
     known = {field.name for field in fields(options)}
     written = {
         name: item.write(getattr(options, item.option)) for name, item in PROPERTIES.items() if item.option in known
@@ -197,8 +202,6 @@ def _option_texts(options: Options, namespace: str, version: str) -> dict[str, s
     for name in _ADDRESSES:
         if name in texts:
             texts[name] = f"https://{namespace}/{texts[name]}"
-    if version < _LARGE_MESSAGES_SINCE:
-        texts.pop("MaxMessageSizeInKilobytes", None)
     return texts
 
 

@@ -206,7 +206,7 @@ class _EntityRoutes:
         return options
 
     def _entry(self, request: web.Request, entity: AnyEntity) -> atom.Entry:
-        description = describe_entity(entity, request.host, _version(request))
+        description = describe_entity(entity, request.host, self._registry.tier, _version(request))
         name = entity.name if isinstance(entity, Subscription) else entity.path
         address = f"{request.url.origin()}/{entity.path}"
         return atom.Entry(name, address, entity.created_time, entity.updated_time, description)

@@ -80,6 +80,7 @@ def some(properties: Any, wanted: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_option_of_a_queue_is_set_and_kept(admin: ServiceBusAdministrationClient) -> None:
     default = admin.create_queue("Team/Bills")
+    assert default.max_message_size_in_kilobytes == 1024  # of the tier
     found = admin.get_queue("team/bills")
     assert dict(admin.get_queue("Team/Bills")) == dict(default)
     for name, value in QUEUE.items():
