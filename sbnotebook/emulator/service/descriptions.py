@@ -25,6 +25,8 @@ __all__ = ["describe_entity", "describe_namespace", "read_entity"]
 _COUNTS: Final = "{http://schemas.microsoft.com/netservices/2011/06/servicebus}"
 _FILTER_COUNTS_SINCE: Final = "2024-05"
 _LARGE_MESSAGES_SINCE: Final = "2021-05"
+_MAX_KEYS: Final = 12
+_MAX_KEY: Final = 256
 _ADDRESSES: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 _QUEUE: Final = [
     "LockDuration",
@@ -166,6 +168,8 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, versi
     rules = description.find(f"{SERVICE_BUS}AuthorizationRules")
     if rules is None or not isinstance(options, QueueOptions | TopicOptions):
         return options
+    if len(rules) > _MAX_KEYS:
+        raise ConfigurationError(f"An entity has at most {_MAX_KEYS} authorization rules.")
     return replace(options, authorization_rules=tuple(_read_key(rule) for rule in rules))
 
 
@@ -178,6 +182,8 @@ def _read_key(rule: ET.Element) -> AuthorizationRule:
         raise ConfigurationError(f"Rights of an authorization rule must be of {', '.join(Claim)}.") from None
     if not texts.get("KeyName") or not claims:
         raise ConfigurationError("An authorization rule needs a KeyName and Rights.")
+    if any(len(texts.get(name, "")) > _MAX_KEY for name in ("KeyName", "PrimaryKey", "SecondaryKey")):
+        raise ConfigurationError(f"The name and the keys of an authorization rule have at most {_MAX_KEY} characters.")
     return AuthorizationRule(
         texts["KeyName"], texts.get("PrimaryKey") or _new_key(), texts.get("SecondaryKey") or _new_key(), claims
     )

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from sbnotebook.emulator.entities.durations import format_duration, parse_duration
 from sbnotebook.emulator.entities.options import EntityStatus, Options
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.address import EntityAddress
 
 __all__ = ["PROPERTIES", "Property", "forwarding_target", "read_properties"]
 
@@ -119,6 +120,10 @@ def _life(text: str) -> int | None:
     return None if duration >= _FOREVER else duration
 
 
+def _target(text: str) -> str:
+    return EntityAddress(forwarding_target(text)).name
+
+
 def _status(text: str) -> EntityStatus:
     try:
         return EntityStatus(text)
@@ -159,10 +164,10 @@ PROPERTIES: Final[dict[str, Property]] = {
     "EnableBatchedOperations": _flag_of("enable_batched_operations"),
     "FilteringMessagesBeforePublishing": _flag_of("filter_messages_before_publishing"),
     "Status": Property("status", _status, str),
-    "ForwardTo": Property("forward_to", forwarding_target, _same),
+    "ForwardTo": Property("forward_to", _target, _same),
     "UserMetadata": Property("user_metadata", str, _same),
     "SupportOrdering": _flag_of("support_ordering"),
-    "ForwardDeadLetteredMessagesTo": Property("forward_dead_letters_to", forwarding_target, _same),
+    "ForwardDeadLetteredMessagesTo": Property("forward_dead_letters_to", _target, _same),
     "AutoDeleteOnIdle": Property("auto_delete_on_idle", _life, format_duration),
     "EnablePartitioning": _flag_of("enable_partitioning", is_fixed=True),
     "EnableExpress": _flag_of("enable_express"),

@@ -223,8 +223,7 @@ def _typed_text(value: AmqpValue) -> tuple[str, str]:
         case bool():
             return "boolean", str(value).lower()
         case Timestamp():
-            # Without a zone, as the SDK sends it: it is UTC.
-            return "dateTime", value.to_datetime().replace(tzinfo=None).isoformat()
+            return _moment_type(value)
         case int():
             return _integer_type(value), str(int(value))
         case float():
@@ -241,3 +240,12 @@ def _integer_type(value: int) -> str:
     if isinstance(value, Short):
         return "short"
     return "long" if isinstance(value, Long) or not -(1 << 31) <= value < 1 << 31 else "int"
+
+
+def _moment_type(value: Timestamp) -> tuple[str, str]:
+    try:
+        # Without a zone, as the SDK sends it: it is UTC.
+        return "dateTime", value.to_datetime().replace(tzinfo=None).isoformat()
+    except OverflowError:
+        # Over AMQP there are moments outside of the years 1 to 9999.
+        return "long", str(int(value))

@@ -7,6 +7,9 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from tests.emulator.service.asking import ask, described
 
+KEYS = "<AuthorizationRules>{}</AuthorizationRules>"
+KEY = "<AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>k</KeyName></AuthorizationRule>"
+
 
 def test_what_older_versions_do_not_have_is_left_out(emulator: RunningEmulator) -> None:
     large = "<MaxMessageSizeInKilobytes>2048</MaxMessageSizeInKilobytes>"
@@ -43,6 +46,10 @@ def test_other_sdks_write_the_words_in_other_cases(emulator: RunningEmulator) ->
         ("PUT", "/a%20b", described("QueueDescription"), 400),
         ("PUT", "/health", described("QueueDescription"), 400),
         ("PUT", "/x", described("RuleDescription"), 400),
+        ("PUT", "/x", described("QueueDescription", KEYS.format(KEY * 13)), 400),
+        ("PUT", "/x", described("QueueDescription", KEYS.format(KEY.replace("k", "k" * 300))), 400),
+        ("PUT", "/x", described("QueueDescription", KEYS.format(KEY.replace("Send", "Fly"))), 400),
+        ("PUT", "/x", described("TopicDescription", KEYS.format("<AuthorizationRule/>")), 400),
         ("PUT", "/t/subscriptions", described("QueueDescription"), 405),
         ("PUT", "/t/subscriptions/s/rules", described("QueueDescription"), 405),
         ("PUT", "/t/subscriptions/s2", described("QueueDescription"), 400),

@@ -76,6 +76,13 @@ def test_a_rule_is_read_as_it_was_written(rule: Rule) -> None:
     }
 
 
+def test_a_moment_that_no_calendar_has_is_a_number() -> None:
+    rule = Rule("r", CorrelationFilter(properties={"time": Timestamp(2**60)}))
+    again = read_rule("r", describe_rule(rule), 0)
+    assert isinstance(again.filter, CorrelationFilter)
+    assert again.filter.properties == {"time": Long(2**60)}
+
+
 def test_without_a_filter_a_rule_lets_everything_through() -> None:
     assert read_rule("r", described(""), 7) == Rule("r", TrueFilter(), None, 7)
 
