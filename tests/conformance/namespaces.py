@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import certifi
 import trustme
 
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import RunningEmulator, Tier, running
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.server import EmulatorServer
@@ -66,7 +66,7 @@ class Namespaces:
     def create(self, name: str) -> None:
         """Start a namespace, empty."""
         stack = ExitStack()
-        emulator = stack.enter_context(running())
+        emulator = stack.enter_context(running(tier=Tier.STANDARD))
         front = self._run(self._serve(int(emulator.http_url.rpartition(":")[2])))
         stack.callback(lambda: self._run(_close(front)))
         self._running[name] = (emulator, stack)

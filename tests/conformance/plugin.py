@@ -9,6 +9,7 @@ import json
 import math
 import re
 import sys
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,11 +70,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what never talks to a namespace and so says nothing about the emulator; begin with the longest."""
+    """Leave out what never talks to a namespace and so says nothing about the emulator; begin with the longest.
+
+    A process is given two tests at once, so a short one follows each long one.
+    """
     live = [item for item in items if _is_live(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in live])
     waits = {path: _waits(path) for path in {item.path for item in live}}
-    items[:] = sorted(live, key=lambda item: -waits[item.path].get(item.name.partition("[")[0], 0))
+    live.sort(key=lambda item: -waits[item.path].get(item.name.partition("[")[0], 0))
+    half = (len(live) + 1) // 2
+    pairs = zip_longest(live[:half], reversed(live[half:]))
+    items[:] = [item for pair in pairs for item in pair if item is not None]
 
 
 @pytest.hookimpl(tryfirst=True)
