@@ -270,20 +270,27 @@ def running(
     """
     from sbnotebook.emulator.server import EmulatorServer
 
+    server = EmulatorServer(
+        port=port,
+        data_dir=data_dir,
+        queues=queues,
+        topics=topics,
+        clock=clock,
+        tier=tier,
+        token_clock=token_clock,
+    )
+    with _in_thread(server) as emulator:
+        yield emulator
+
+
+@contextmanager
+def _in_thread(server: EmulatorServer) -> Generator[RunningEmulator]:
     started: Future[RunningEmulator] = Future()
     ending = _Ending()
 
     async def serve() -> None:
         try:
-            async with EmulatorServer(
-                port=port,
-                data_dir=data_dir,
-                queues=queues,
-                topics=topics,
-                clock=clock,
-                tier=tier,
-                token_clock=token_clock,
-            ) as server:
+            async with server:
                 started.set_result(RunningEmulator(server, asyncio.get_running_loop(), ending))
                 await server.serve()
         except BaseException as error:

@@ -95,7 +95,7 @@ def test_queues_come_and_go() -> None:
             emulator.create_queue("BILLS")
         with pytest.raises(InvalidEntityAddressError):
             emulator.create_queue("a b")
-        emulator.delete_queue("Bills")
-        for wanting in (emulator.counts, emulator.delete_queue):
-            with pytest.raises(EmulatorError, match="no queue 'bills'"):
+        emulator.delete("Bills")
+        for wanting in (emulator.counts, emulator.delete):
+            with pytest.raises(EmulatorError, match=r"There is no queue.* 'bills'"):
                 wanting("bills")

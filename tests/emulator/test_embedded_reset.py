@@ -36,7 +36,7 @@ def test_nothing_is_left_of_entities_locks_and_faults(tmp_path: Path) -> None:
             emulator.reset()
 
         for name in ("orders", "bills"):
-            with pytest.raises(EmulatorError, match=f"no queue '{name}'"):
+            with pytest.raises(EmulatorError, match=f"no queue or subscription '{name}'"):
                 emulator.counts(name)
         emulator.create_queue("orders")
         with orders(emulator) as sender:
@@ -44,7 +44,7 @@ def test_nothing_is_left_of_entities_locks_and_faults(tmp_path: Path) -> None:
         assert emulator.counts("orders").active == 1
     with running(data_dir=tmp_path) as emulator:
         assert emulator.counts("orders").active == 1
-        with pytest.raises(EmulatorError, match="no queue 'bills'"):
+        with pytest.raises(EmulatorError, match="no queue or subscription 'bills'"):
             emulator.counts("bills")
 
 

@@ -147,14 +147,14 @@ class ReceivingEntity(Receivable):
     @property
     def counts(self) -> Counts:
         """How many messages there are now."""
-        active = len(self) - self.deferred_count - self.scheduled_count
+        active = self.message_count - self.deferred_count - self.scheduled_count
         return Counts(
             active,
             self.locked_count,
             self.deferred_count,
             self.scheduled_count,
-            len(self.dead_letter),
-            len(self.transfer_dead_letter),
+            self.dead_letter.message_count,
+            self.transfer_dead_letter.message_count,
         )
 
     def put(self, message: BrokeredMessage, now: int) -> None:

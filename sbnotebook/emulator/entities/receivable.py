@@ -72,7 +72,9 @@ class Receivable:
         self._log = MessageLog(box, registry.residency)
         self._locks = Locks()
 
-    def __len__(self) -> int:
+    @property
+    def message_count(self) -> int:
+        """All messages that stand here."""
         return len(self._log)
 
     @property

@@ -24,7 +24,7 @@ class Refusal(Enum):
     MESSAGE_NOT_FOUND = auto()
 
 
-class RefusedError(Exception):
+class RefusedError(EmulatorError):
     """An operation that an entity does not carry out."""
 
     def __init__(self, refusal: Refusal, sentence: str) -> None:

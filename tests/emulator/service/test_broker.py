@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sbnotebook.emulator import ManualClock
 from sbnotebook.emulator.entities import Change, Receivable, Registry, SentMessage
 from sbnotebook.emulator.service.broker import Broker
+from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.store import Store
 
-MESSAGE = SentMessage(b"\x00\x53\x75\xa0\x00", None)
+MESSAGE = SentMessage(b"\x00\x53\x75\xa0\x00")
 
 
 @dataclass(eq=False)
@@ -34,8 +36,15 @@ class Client:
     def abort(self) -> None:
         self.is_aborted = True
 
-    def entity_deleted(self, entity: Receivable) -> None:
-        self.lost.append(entity.path)
+    def freeze(self) -> None: ...
+
+    def thaw(self) -> None: ...
+
+    def detach_from(self, entities: Collection[Any], condition: Condition, sentence: str) -> None:
+        self.lost.append(f"{[entity.path for entity in entities]} {condition.name} {sentence}")
+
+    def is_attached_to(self, entities: Collection[object]) -> bool:
+        return bool(entities) and not self.is_aborted
 
 
 @pytest.mark.anyio
@@ -48,7 +57,7 @@ async def test_nobody_hears_of_what_is_not_kept(tmp_path: Path) -> None:
     broker.peers.add(client)
     for count in (1, 3):
         for _ in range(count):
-            queue.send(SentMessage(b"hello", None), 0)
+            queue.send(SentMessage(b"hello"), 0)
             broker.touch(client)
         await broker.kept()
     assert len(client.kept) == 2  # one flush for each turn
@@ -89,7 +98,7 @@ async def test_when_the_store_fails_everybody_is_dropped_without_a_word(tmp_path
 class BrokenReceiver:
     """A receiver that the emulator fails to send to."""
 
-    entity: Receivable
+    outlet: Receivable
     can_take: bool = True
     is_draining: bool = False
 
@@ -109,7 +118,7 @@ async def test_what_came_in_is_kept_though_nothing_can_be_delivered(
     queue = broker.registry.create_queue("orders")
     broker.dispatcher.wait(BrokenReceiver(queue))
     client = Client(store.path)
-    queue.send(SentMessage(b"hello", None), 0)
+    queue.send(SentMessage(b"hello"), 0)
     broker.touch(client)
     await broker.kept()
     store.close()
@@ -125,15 +134,17 @@ async def test_what_is_due_is_done_by_the_clock(tmp_path: Path) -> None:
     broker = Broker(registry, clock, None, lambda _: None)
     queue = registry.create_queue("orders")
     queue.send(MESSAGE, 0)
-    queue.send(MESSAGE._replace(scheduled_time=5_000), 0)
+    scheduled = SentMessage(MESSAGE.payload)
+    scheduled.scheduled_time = 5_000
+    queue.send(scheduled, 0)
     queue.receive(0)
     await broker.kept()
     clock.advance(5)
     await broker.kept()
-    assert queue.counts == (2, 1, 0, 0, 0)
+    assert queue.counts == (2, 1, 0, 0, 0, 0)
     clock.advance(55)
     await broker.kept()
-    assert queue.counts == (2, 0, 0, 0, 0)
+    assert queue.counts == (2, 0, 0, 0, 0, 0)
     del tmp_path
 
 
@@ -143,6 +154,7 @@ async def test_the_links_of_a_deleted_queue_are_detached(tmp_path: Path) -> None
     queue = broker.registry.create_queue("orders")
     client = Client(tmp_path)
     broker.peers.add(client)
-    broker.delete_queue(queue)
-    assert client.lost == ["orders", "orders/$DeadLetterQueue"]
+    broker.delete(queue)
+    boxes = ["orders", "orders/$DeadLetterQueue", "orders/$Transfer/$DeadLetterQueue"]
+    assert client.lost == [f"{boxes} NOT_FOUND The entity 'orders' was deleted."]
     assert broker.registry.find("orders") is None
