@@ -73,6 +73,7 @@ class RawClient:
     def __init__(self, connection_string: str, *, idle_time_out: int | None = None, text: str | None = "") -> None:
         port = int(connection_string.split(";", maxsplit=1)[0].rsplit(":", 1)[1])
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = FrameReader(2**31)
         self._writer = FrameWriter()
         self.socket.sendall(b"AMQP\x00\x01\x00\x00")
