@@ -13,7 +13,6 @@ from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
-    HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     Section,
@@ -99,13 +98,14 @@ class SentMessage:
 
     Attributes:
         payload: its bytes.
+        properties: where the section of this name stands in it, None if it is not there.
         header_size: how many of them are not body.
         scheduled_time: ms; when it is to become active, None for at once.
         time_to_live: ms; None for as long as the entity lets it live.
         partition_key: what goes to one partition together.
     """
 
-    __slots__ = ("_properties", "header_size", "partition_key", "payload", "scheduled_time", "time_to_live")
+    __slots__ = ("header_size", "partition_key", "payload", "properties", "scheduled_time", "time_to_live")
 
     def __init__(self, payload: bytes, properties: Section | None = None, header_size: int = 0) -> None:
         self.payload = payload
@@ -113,7 +113,7 @@ class SentMessage:
         self.scheduled_time: int | None = None
         self.time_to_live: int | None = None
         self.partition_key: str | None = None
-        self._properties = properties
+        self.properties = properties
 
     @property
     def message_id(self) -> str | None:
@@ -129,27 +129,22 @@ class SentMessage:
 
     def _property(self, place: int) -> AmqpValue:
         # Decoded only where an entity asks for it, which most do not.
-        if self._properties is None:
+        if self.properties is None:
             return None
-        values = cast("list[AmqpValue]", section_value(self.payload, self._properties))
+        values = cast("list[AmqpValue]", section_value(self.payload, self.properties))
         return values[place] if place < len(values) else None
 
     def read_header(self, header: AmqpValue) -> None:
-        """Take the time to live out of the header.
-
-        One that does not fit there stands in the properties, as two times.
-        """
+        """Take the time to live out of the header."""
         values = cast("list[AmqpValue]", header)
         life = values[_TIME_TO_LIVE] if len(values) > _TIME_TO_LIVE else None
-        if life is None:
-            return
-        _expect(isinstance(life, int) and life >= 0, "the time to live must be a number of milliseconds")
-        milliseconds = int(cast("int", life))
-        if milliseconds == _MAX_UINT:
-            end, start = self._property(_ABSOLUTE_EXPIRY), self._property(_CREATION_TIME)
-            if isinstance(end, int) and isinstance(start, int) and end > start:
-                milliseconds = end - start
-        self.time_to_live = min(milliseconds, _MAX_TIME)
+        self.time_to_live = int(life) if isinstance(life, int) else None
+
+    def read_long_life(self) -> None:
+        """Take a time to live that does not fit into the header out of the properties: two times stand there."""
+        end, start = self._property(_ABSOLUTE_EXPIRY), self._property(_CREATION_TIME)
+        if isinstance(end, int) and isinstance(start, int) and end > start:
+            self.time_to_live = end - start
 
     def read_annotations(self, annotations: AmqpValue) -> None:
         """Take what the broker reads out of the annotations."""
@@ -175,25 +170,33 @@ def read_sent(payload: bytes) -> SentMessage:
         AmqpDecodeError: the bytes are not a message.
     """
     sections = split(payload)
+    for section in sections:
+        if section.code == DELIVERY_ANNOTATIONS:
+            return read_sent(b"".join(payload[part.start : part.end] for part in sections if part is not section))
     _expect(bool(sections), "it is empty")
-    if any(section.code == DELIVERY_ANNOTATIONS for section in sections):
-        kept = [section for section in sections if section.code != DELIVERY_ANNOTATIONS]
-        payload = b"".join(payload[section.start : section.end] for section in kept)
-        sections = split(payload)
-        _expect(bool(sections), "it is empty")
-    found = {section.code: section for section in sections}
-    for code in (HEADER, PROPERTIES):
-        if code in found:
-            _expect(payload[found[code].value_start] in _LISTS, "header and properties must be lists")
-    body = next((section.start for section in sections if section.code >= DATA), len(payload))
-    message = SentMessage(payload, found.get(PROPERTIES), body)
-    if HEADER in found:
-        message.read_header(section_value(payload, found[HEADER]))
-    if MESSAGE_ANNOTATIONS in found:
-        message.read_annotations(section_value(payload, found[MESSAGE_ANNOTATIONS]))
-    if APPLICATION_PROPERTIES in found:
-        map_items(payload, found[APPLICATION_PROPERTIES].value_start)
+    message = SentMessage(payload, None, len(payload))
+    for section in sections:
+        if section.code >= DATA:
+            message.header_size = section.start
+            break
+        _read_section(message, section)
+    if message.time_to_live == _MAX_UINT:
+        message.read_long_life()
     return message
+
+
+def _read_section(message: SentMessage, section: Section) -> None:
+    payload = message.payload
+    if section.code == APPLICATION_PROPERTIES:
+        map_items(payload, section.value_start)
+    elif section.code == MESSAGE_ANNOTATIONS:
+        message.read_annotations(section_value(payload, section))
+    else:
+        _expect(payload[section.value_start] in _LISTS, "header and properties must be lists")
+        if section.code == PROPERTIES:
+            message.properties = section
+        else:
+            message.read_header(section_value(payload, section))
 
 
 def map_items(payload: bytes, start: int) -> list[tuple[bytes, bytes]]:
