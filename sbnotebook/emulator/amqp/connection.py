@@ -95,6 +95,7 @@ class Connection:
         self._held = Holdings()
         self._state = _State.HEADER
         self._authenticated = False
+        self._has_paused = False
 
     @property
     def is_open(self) -> bool:
@@ -114,13 +115,16 @@ class Connection:
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the socket, cut anywhere."""
         self._reader.receive(data)
-        self._read()
+        if not (self._has_paused and self._events):
+            self._read()
 
     def _read(self) -> None:
         try:
-            # Not beyond an attach: what follows on the link makes sense only once its owner has answered it.
-            while not (self._events and type(self._events[-1]) is LinkAttaching) and self._receive_next():
-                pass
+            while self._receive_next():
+                # Not beyond an attach: what follows on the link makes sense only once its owner has answered it.
+                if self._events and type(self._events[-1]) is LinkAttaching:
+                    self._has_paused = True
+                    return
         except ProtocolViolationError as error:
             self._fail(Error(error.condition, str(error)))
         except AmqpDecodeError as error:
@@ -132,7 +136,8 @@ class Connection:
 
     def events_received(self) -> list[Event]:
         """What happened since the last call, in order; call it until nothing has."""
-        if not self._events:
+        if self._has_paused and not self._events:
+            self._has_paused = False
             self._read()
         events = self._events[:]
         self._events.clear()
