@@ -21,6 +21,7 @@ from aiohttp import web
 
 from sbnotebook.emulator.entities import ReceivingEntity, Topic
 from sbnotebook.emulator.service.access import authorize
+from sbnotebook.emulator.service.breaking import change_faults
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
 from sbnotebook.emulator.service.leases import Leases
@@ -80,8 +81,9 @@ class _Admin:
         return web.json_response(self._broker.faults.to_json())
 
     async def set_faults(self, request: web.Request) -> web.Response:
-        self._broker.faults.change(await _json_object(request))
-        return await self.faults(request)
+        faults = change_faults(self._broker, await _json_object(request))
+        await self._broker.kept()
+        return web.json_response(faults)
 
     async def lease(self, request: web.Request) -> web.StreamResponse:
         with self._leases.held():

@@ -202,7 +202,7 @@ class AmqpPeer(asyncio.Protocol):
     def _check_idle(self) -> None:
         # Twice in the idle time-out, instead of one timer for each read.
         loop = asyncio.get_running_loop()
-        if self._was_heard:
+        if self._was_heard or self._is_frozen:
             self._was_heard = False
             self._silent_since = loop.time()
         elif loop.time() - self._silent_since > 2 * self._idle_timeout:

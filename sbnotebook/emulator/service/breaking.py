@@ -1,0 +1,143 @@
+"""What breaks at once, on demand: locks, links and connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sbnotebook.emulator.entities import AnyEntity, Receivable
+from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.service.broker import Broker, Peer, boxes
+from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.errors import ConfigurationError
+
+__all__ = [
+    "change_faults",
+    "close_links",
+    "drop_connections",
+    "freeze",
+    "freeze_new",
+    "lose_locks",
+    "thaw",
+]
+
+
+def lose_locks(broker: Broker, path: str | None = None) -> None:
+    """Let every lock be lost, as when the service moves an entity; no delivery counts as failed.
+
+    Args:
+        broker: the namespace.
+        path: of this queue, subscription or sub-queue alone; None for all.
+
+    Raises:
+        ConfigurationError: there is no such one.
+    """
+    now = broker.moment()
+    for entity in _named(broker, path):
+        if isinstance(entity, Receivable):
+            entity.drop_locks(now)
+    broker.schedule_turn()
+
+
+def close_links(broker: Broker, path: str | None = None) -> None:
+    """Detach the links, as when an entity was changed; the arguments and errors are those of ``lose_locks``."""
+    for entity in _named(broker, path):
+        broker.detach(entity, Condition.DETACH_FORCED, f"The entity '{entity.path}' was changed.")
+    broker.schedule_turn()
+
+
+def drop_connections(broker: Broker, path: str | None = None) -> None:
+    """End the connections without a word; with a path those that are attached to that entity alone."""
+    for peer in _connected(broker, path):
+        peer.abort()
+
+
+def freeze(broker: Broker, path: str | None = None) -> None:
+    """Hear and answer nobody, not even a new connection; with a path who is attached to that entity now alone."""
+    for peer in _connected(broker, path):
+        peer.freeze()
+    if path is None:
+        broker.freezes_new = True
+
+
+def freeze_new(broker: Broker) -> None:
+    """Hear and answer no new connection."""
+    broker.freezes_new = True
+
+
+def thaw(broker: Broker) -> None:
+    """Hear and answer everybody again, also what they have said meanwhile."""
+    broker.freezes_new = False
+    for peer in list(broker.peers):
+        peer.thaw()
+
+
+def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Do what a JSON object asks for.
+
+    Args:
+        broker: the namespace.
+        document: standing faults by name, and by path under ``entities``. What is to break at once has
+            an entity path as its value, or true for all of the namespace. ``{"reset": true}`` ends all
+            that was before. One may do everything: ``{"accept_delay_ms": 80, "entities": {"orders":
+            {"reject_nth": 3}}, "lose_locks": "orders"}``.
+
+    Returns:
+        The standing faults.
+
+    Raises:
+        ConfigurationError: something of it cannot be, so nothing is done.
+    """
+    standing = dict(document)
+    acts = [(act, _target(broker, name, standing.pop(name))) for name, act in _ACTS.items() if name in standing]
+    switches = [name for name in _SWITCHES if _is_asked(name, standing.pop(name, None))]
+    faults = Faults() if "reset" in switches else broker.faults
+    faults.change(standing)
+    broker.faults = faults
+    for name in switches:
+        _SWITCHES[name](broker)
+    for act, path in acts:
+        act(broker, path)
+    return faults.to_json()
+
+
+_ACTS: Final[dict[str, Callable[[Broker, str | None], None]]] = {
+    "lose_locks": lose_locks,
+    "close_links": close_links,
+    "drop_connections": drop_connections,
+    "freeze": freeze,
+}
+_SWITCHES: Final[dict[str, Callable[[Broker], None]]] = {"reset": thaw, "thaw": thaw, "freeze_new": freeze_new}
+
+
+def _target(broker: Broker, name: str, value: object) -> str | None:
+    if value is True:
+        return None
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name!r} must be the path of an entity, or true for all.")
+    _named(broker, value)
+    return value
+
+
+def _is_asked(name: str, value: object) -> bool:
+    if value not in (None, True):
+        raise ConfigurationError(f"{name!r} can only be true.")
+    return value is True
+
+
+def _named(broker: Broker, path: str | None) -> list[AnyEntity | Receivable]:
+    registry = broker.registry
+    if path is None:
+        return [*registry.entities, *(each for topic in registry.topics for each in topic.subscriptions)]
+    entity = registry.find(path)
+    if entity is None:
+        raise ConfigurationError(f"There is no entity {path[:80]!r}.")
+    return [entity]
+
+
+def _connected(broker: Broker, path: str | None) -> list[Peer]:
+    peers = list(broker.peers)
+    if path is None:
+        return peers
+    attached = [box for entity in _named(broker, path) for box in boxes(entity)]
+    return [peer for peer in peers if peer.is_attached_to(attached)]

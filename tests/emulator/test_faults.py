@@ -1,0 +1,388 @@
+"""Every fault, met by the real SDK: which exception its user sees, and what has become of the message."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+    SessionLockLostError,
+)
+
+from sbnotebook.emulator import QueueOptions, RunningEmulator
+from sbnotebook.emulator.faults import Drop, EntityFaults, Faults
+from sbnotebook.errors import ConfigurationError
+
+# The SDK leaves the socket of a connection that broke to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+X = ServiceBusMessage("x")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Collect such sockets here, where they are expected."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def sender(client: ServiceBusClient) -> Iterator[ServiceBusSender]:
+    """A sender that is connected already."""
+    with client.get_queue_sender("orders") as sender:
+        sender.send_messages(X)
+        yield sender
+
+
+@pytest.fixture
+def receiver(client: ServiceBusClient, sender: ServiceBusSender) -> Iterator[ServiceBusReceiver]:
+    """A receiver that is connected already; there is a message for it."""
+    del sender
+    with client.get_queue_receiver("orders") as receiver:
+        receiver.peek_messages()
+        yield receiver
+
+
+def seconds(act: Callable[[], object]) -> float:
+    begun = time.monotonic()
+    act()
+    return time.monotonic() - begun
+
+
+def active(emulator: RunningEmulator, count: int) -> bool:
+    """Whether so many messages are there before long; a connection that was broken may still be heard."""
+    deadline = time.monotonic() + 10
+    while emulator.counts("orders").active != count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return emulator.counts("orders").active == count
+
+
+def test_confirmations_are_held_back_at_the_same_time(
+    client: ServiceBusClient, sender: ServiceBusSender, emulator: RunningEmulator
+) -> None:
+    with client.get_queue_sender("orders") as other:
+        other.send_messages(X)
+        emulator.faults.accept_delay_ms = 300
+        threads = [threading.Thread(target=each.send_messages, args=[X]) for each in (sender, other)]
+        begun = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert 0.3 <= time.monotonic() - begun < 0.6
+    assert emulator.counts("orders").active == 4
+
+
+def test_the_confirmation_of_a_settlement_is_held_back(receiver: ServiceBusReceiver, emulator: RunningEmulator) -> None:
+    (message,) = receiver.receive_messages(max_wait_time=5)
+    emulator.faults.settle_delay_ms = 300
+    assert seconds(lambda: receiver.complete_message(message)) >= 0.3
+    assert emulator.counts("orders").active == 0
+
+
+def test_a_message_arrives_late_and_its_lock_runs_already(
+    receiver: ServiceBusReceiver, sender: ServiceBusSender, emulator: RunningEmulator
+) -> None:
+    sender.send_messages([X] * 2)
+    emulator.faults.delivery_delay_ms = 300
+    begun = time.monotonic()
+    got = receiver.receive_messages(2, max_wait_time=5)
+    assert time.monotonic() - begun >= 0.3
+    assert [message.sequence_number for message in got] == [1, 2]
+    assert emulator.counts("orders").locked == 2
+
+
+def test_what_is_late_for_a_receiver_that_is_gone_is_given_back(
+    receiver: ServiceBusReceiver, emulator: RunningEmulator
+) -> None:
+    emulator.faults.delivery_delay_ms = 1000
+    assert receiver.receive_messages(max_wait_time=0.2) == []
+    assert emulator.counts("orders").locked == 1
+    emulator.drop_connections("orders")
+    deadline = time.monotonic() + 10
+    while emulator.counts("orders").locked:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_busy_server_refuses_the_next_sends(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
+    emulator.faults.server_busy = 2
+    for _ in range(2):
+        with pytest.raises(ServiceBusServerBusyError, match="throttled"):
+            sender.send_messages(X)
+    sender.send_messages(X)
+    assert emulator.counts("orders").active == 2
+
+
+def test_a_busy_server_refuses_requests_too(receiver: ServiceBusReceiver, emulator: RunningEmulator) -> None:
+    emulator.faults.server_busy = 1
+    with pytest.raises(ServiceBusServerBusyError):
+        receiver.peek_messages()
+    assert len(receiver.peek_messages(sequence_number=1)) == 1
+
+
+def test_the_retries_of_the_sdk_outlast_a_busy_server(emulator: RunningEmulator) -> None:
+    with (
+        ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        emulator.faults.server_busy = 2
+        sender.send_messages(X)
+    assert (emulator.counts("orders").active, emulator.faults.server_busy) == (1, 0)
+
+
+def test_the_nth_message_is_rejected_with_its_batch(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
+    emulator.faults.reject_nth = 4
+    sender.send_messages([X] * 2)
+    with pytest.raises(ServiceBusError, match="rejected on demand"):
+        sender.send_messages([X] * 3)
+    sender.send_messages(X)
+    assert emulator.counts("orders").active == 4
+
+
+def test_a_message_is_rejected_with_any_condition(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
+    emulator.faults.reject_nth, emulator.faults.reject_condition = 1, "amqp:resource-limit-exceeded"
+    with pytest.raises(ServiceBusQuotaExceededError):
+        sender.send_messages(X)
+
+
+@pytest.mark.parametrize(("fault", "kept"), [("drop_before_nth", 2), ("drop_after_nth", 3)])
+def test_the_outcome_of_a_send_is_unknown(
+    sender: ServiceBusSender, emulator: RunningEmulator, fault: str, kept: int
+) -> None:
+    setattr(emulator.faults, fault, 2)
+    sender.send_messages(X)
+    with pytest.raises(ServiceBusConnectionError):
+        sender.send_messages(X)
+    assert emulator.counts("orders").active == kept
+    sender.send_messages(X)
+    assert emulator.counts("orders").active == kept + 1
+
+
+def test_a_retry_after_an_unknown_outcome_sends_twice(emulator: RunningEmulator) -> None:
+    with (
+        ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        emulator.faults.drop_after_nth = 1
+        sender.send_messages(X)
+    assert emulator.counts("orders").active == 2
+
+
+def test_a_retry_after_an_unknown_outcome_sends_once_where_duplicates_are_detected(emulator: RunningEmulator) -> None:
+    emulator.create_queue("once", QueueOptions(requires_duplicate_detection=True))
+    with (
+        ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,
+        client.get_queue_sender("once") as sender,
+    ):
+        emulator.faults.drop_after_nth = 1
+        sender.send_messages(ServiceBusMessage("x", message_id="1"))
+    assert (emulator.counts("once").active, emulator.faults.drop_after_nth) == (1, 0)
+
+
+@pytest.mark.parametrize(("fault", "left"), [("drop_before_nth", 1), ("drop_after_nth", 0)])
+def test_the_outcome_of_a_settlement_is_unknown(
+    receiver: ServiceBusReceiver, emulator: RunningEmulator, fault: str, left: int
+) -> None:
+    (message,) = receiver.receive_messages(max_wait_time=5)
+    setattr(emulator.faults, fault, 1)
+    with pytest.raises(ServiceBusConnectionError):
+        receiver.complete_message(message)
+    assert emulator.counts("orders").active == left
+
+
+def test_a_request_can_end_its_connection(receiver: ServiceBusReceiver, emulator: RunningEmulator) -> None:
+    emulator.faults.drop_before_nth = 1
+    with pytest.raises(ServiceBusConnectionError):
+        receiver.peek_messages()
+    assert len(receiver.peek_messages(sequence_number=1)) == 1
+
+
+def test_a_slow_disk_holds_up_everybody(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
+    emulator.faults.slow_disk_ms = 300
+    assert seconds(lambda: sender.send_messages(X)) >= 0.3
+
+
+def test_a_fault_of_one_entity_leaves_the_others_alone(
+    client: ServiceBusClient, sender: ServiceBusSender, emulator: RunningEmulator
+) -> None:
+    emulator.create_queue("invoices")
+    emulator.faults.entity("Invoices").server_busy = 1
+    sender.send_messages(X)
+    with client.get_queue_sender("invoices") as other:
+        with pytest.raises(ServiceBusServerBusyError):
+            other.send_messages(X)
+        emulator.faults.server_busy = 1
+        other.send_messages(X)  # It has faults of its own, so those of all others do not count.
+    with pytest.raises(ServiceBusServerBusyError):
+        sender.send_messages(X)
+
+
+def test_lost_locks_cost_no_delivery(
+    client: ServiceBusClient, receiver: ServiceBusReceiver, emulator: RunningEmulator
+) -> None:
+    (message,) = receiver.receive_messages(max_wait_time=5)
+    emulator.lose_locks("orders")
+    with pytest.raises(MessageLockLostError):
+        receiver.complete_message(message)
+    with client.get_queue_receiver("orders") as other:
+        (again,) = other.receive_messages(max_wait_time=5)
+    assert (again.sequence_number, again.delivery_count) == (message.sequence_number, 0)
+
+
+def test_lost_locks_end_sessions(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    emulator.create_queue("chats", QueueOptions(requires_session=True))
+    with client.get_queue_sender("chats") as sender:
+        sender.send_messages(ServiceBusMessage("x", session_id="s"))
+    with client.get_queue_receiver("chats", session_id="s") as receiver:
+        (message,) = receiver.receive_messages(max_wait_time=5)
+        emulator.lose_locks()
+        with pytest.raises(SessionLockLostError):
+            receiver.complete_message(message)
+    assert emulator.counts("chats").locked == 0
+
+
+def test_closed_links_are_attached_again_by_the_next_call(
+    receiver: ServiceBusReceiver, sender: ServiceBusSender, emulator: RunningEmulator
+) -> None:
+    emulator.close_links("orders")
+    with pytest.raises(ServiceBusConnectionError):
+        sender.send_messages(X)
+    with pytest.raises(ServiceBusConnectionError, match="'orders' was changed"):
+        receiver.receive_messages(max_wait_time=5)
+    sender.send_messages(X)
+    assert len(receiver.receive_messages(2, max_wait_time=5)) == 2
+
+
+def test_the_retries_of_the_sdk_outlast_closed_links_and_dropped_connections(emulator: RunningEmulator) -> None:
+    with (
+        ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        sender.send_messages(X)
+        emulator.close_links()
+        sender.send_messages(X)
+        emulator.drop_connections()
+        sender.send_messages(X)
+    assert emulator.counts("orders").active == 3
+
+
+def test_connections_are_dropped(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
+    emulator.create_queue("invoices")
+    emulator.drop_connections("invoices")
+    sender.send_messages(X)
+    emulator.drop_connections("orders")
+    with pytest.raises(ServiceBusConnectionError):
+        sender.send_messages(X)
+    assert emulator.counts("orders").active == 2
+
+
+def test_a_frozen_connection_is_heard_once_it_is_thawed(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
+    emulator.freeze()
+    with pytest.raises(OperationTimeoutError):
+        sender.send_messages(X, timeout=0.5)
+    assert emulator.counts("orders").active == 1
+    emulator.thaw()
+    assert active(emulator, 2)
+
+
+def test_a_frozen_receiver_gets_nothing(
+    client: ServiceBusClient, sender: ServiceBusSender, emulator: RunningEmulator
+) -> None:
+    emulator.create_queue("invoices")
+    with client.get_queue_receiver("orders") as receiver, client.get_queue_sender("invoices") as other:
+        assert len(receiver.receive_messages(max_wait_time=5)) == 1
+        other.send_messages(X)
+        emulator.freeze("orders")
+        other.send_messages(X)  # another entity's connection goes on
+        assert receiver.receive_messages(max_wait_time=0.3) == []
+        emulator.thaw()
+        sender.send_messages(X)
+        assert len(receiver.receive_messages(max_wait_time=5)) == 1
+
+
+def test_a_new_connection_waits_until_it_is_thawed(
+    client: ServiceBusClient, sender: ServiceBusSender, emulator: RunningEmulator
+) -> None:
+    emulator.freeze_new()
+    sender.send_messages(X)
+    other = client.get_queue_sender("orders")
+    thread = threading.Thread(target=other.send_messages, args=[X], daemon=True)
+    thread.start()
+    thread.join(0.5)
+    assert (thread.is_alive(), emulator.counts("orders").active) == (True, 2)
+    emulator.thaw()
+    thread.join(20)
+    other.close()
+    assert emulator.counts("orders").active == 3
+
+
+def test_an_emulator_ends_though_it_is_frozen(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
+    emulator.freeze()
+    emulator.stop()
+    with pytest.raises(ServiceBusError):
+        sender.send_messages(X, timeout=5)
+
+
+def test_reset_ends_all_faults(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    emulator.faults.server_busy = 5
+    emulator.faults.entity("orders").reject_nth = 1
+    emulator.freeze()
+    emulator.reset()
+    emulator.create_queue("orders")
+    with client.get_queue_sender("orders") as sender:
+        sender.send_messages(X)
+    assert emulator.faults == Faults()
+
+
+def test_what_is_not_there_cannot_break(emulator: RunningEmulator) -> None:
+    for act in (emulator.lose_locks, emulator.close_links, emulator.drop_connections, emulator.freeze):
+        with pytest.raises(ConfigurationError, match="There is no entity 'nobody'"):
+            act("nobody")
+
+
+def test_counts_go_down() -> None:
+    faults = EntityFaults(reject_nth=3, drop_before_nth=2, drop_after_nth=3, server_busy=1)
+    assert [faults.rejects(2), faults.rejects(2), faults.rejects(2)] == [False, True, False]
+    assert [faults.drop() for _ in range(4)] == [None, Drop.BEFORE, Drop.AFTER, None]
+    assert [faults.is_busy(), faults.is_busy()] == [True, False]
+    assert faults == EntityFaults()
+
+
+def test_faults_are_written_and_read() -> None:
+    faults = Faults(accept_delay_ms=5)
+    faults.entity("orders").reject_condition = "com.microsoft:timeout"
+    assert Faults.from_json(faults.to_json()) == faults
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ({"fly": 1}, "There is no fault 'fly': choose among accept_delay_ms"),
+        ({"accept_delay_ms": True}, "'accept_delay_ms' must be a number from 0 to 600000"),
+        ({"settle_delay_ms": 600_001}, "'settle_delay_ms' must be a number from 0 to 600000"),
+        ({"server_busy": -1}, "'server_busy' must be a number from 0 to 1000000"),
+        ({"reject_nth": 1.5}, "'reject_nth' must be a number from 0 to 1000000"),
+        ({"reject_condition": ""}, "'reject_condition' must be"),
+        ({"reject_condition": "ü"}, "'reject_condition' must be"),
+        ({"entities": []}, "'entities' must be an object"),
+        ({"entities": {"orders": 5}}, "'orders' must be an object of faults"),
+        ({"entities": {"": {}}}, "'' must be an object of faults"),
+        ({"entities": {"orders": {"slow_disk_ms": 5}}}, "There is no fault 'slow_disk_ms'"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_said(document: dict[str, object], sentence: str) -> None:
+    faults = Faults()
+    with pytest.raises(ConfigurationError, match=sentence):
+        faults.change({"accept_delay_ms": 5, **document})
+    assert faults == Faults()
