@@ -113,7 +113,9 @@ class Connection:
         return self._peer_idle_timeout_ms
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes from the socket, cut anywhere."""
+        """Take bytes from the socket, cut anywhere; after the end they are dropped."""
+        if self._state is _State.NOTHING:
+            return
         self._reader.receive(data)
         if not (self._has_paused and self._events):
             self._read()

@@ -33,6 +33,8 @@ MIN_MAX_FRAME_SIZE: Final = 512
 EMPTY_FRAME: Final = bytes.fromhex("0000000802000000")
 
 _HEADER: Final = struct.Struct(">IBBH")
+_MAX_PIECES: Final = 1024
+"""Pieces of a frame that wait to be joined: each one costs more than a few bytes."""
 
 
 class Frame(NamedTuple):
@@ -61,6 +63,8 @@ class FrameReader:
 
     def receive(self, data: bytes) -> None:
         """Take bytes, cut anywhere."""
+        if len(self._pieces) >= _MAX_PIECES:
+            self._pieces = [b"".join(self._pieces)]
         self._pieces.append(data)
         self._pieces_size += len(data)
 

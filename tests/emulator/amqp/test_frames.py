@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -94,3 +95,17 @@ def test_a_large_frame_in_single_bytes_is_not_copied_again_and_again() -> None:
     assert found == [Frame(0, 0, data[8:])]
     # Copying what is there with each byte would take minutes.
     assert time.process_time() - started < 10
+
+
+def test_a_large_frame_in_small_pieces_does_not_take_much_more_memory_than_it_has() -> None:
+    size = 200_000
+    tracemalloc.start()
+    try:
+        reader = FrameReader(1_000_000)
+        reader.receive((2 * size).to_bytes(4) + b"\x02\x00\x00\x00")
+        for at in range(size // 2):
+            reader.receive(at.to_bytes(3)[1:])  # a new object each time
+        assert reader.next_frame() is None
+        assert tracemalloc.get_traced_memory()[0] < 2 * size
+    finally:
+        tracemalloc.stop()

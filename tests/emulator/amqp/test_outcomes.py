@@ -4,6 +4,7 @@ import pytest
 
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.outcomes import Accepted, Error, Modified, Outcome, Received, Rejected, Released
+from sbnotebook.model.amqp import Described, Int, Symbol, ULong, encode
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,14 @@ def test_an_outcome_on_the_wire(outcome: Outcome, encoded: str) -> None:
 def test_an_abandon_may_leave_out_what_is_false() -> None:
     assert decode_composite(bytes.fromhex("005327c0020141"))[0] == Modified(delivery_failed=True)
     assert decode_composite(bytes.fromhex("00532745"))[0] == Modified()
+
+
+def test_an_abandon_may_change_properties_of_the_message() -> None:
+    annotations = {Symbol("retry-after"): Int(5), Symbol("by"): "worker"}
+    data = encode(Described(ULong(0x27), [True, None, annotations]))
+    outcome = decode_composite(data)[0]
+    assert outcome == Modified(delivery_failed=True, message_annotations={"retry-after": 5, "by": "worker"})
+    assert encode(outcome.message_annotations) == encode(annotations)  # with their types
 
 
 def test_an_error_is_always_sent_with_its_three_fields() -> None:
