@@ -105,7 +105,7 @@ def test_a_large_frame_in_small_pieces_does_not_take_much_more_memory_than_it_ha
         reader.receive((2 * size).to_bytes(4) + b"\x02\x00\x00\x00")
         for at in range(size // 2):
             reader.receive(at.to_bytes(3)[1:])  # a new object each time
-        assert reader.next_frame() is None
+            assert reader.next_frame() is None
         assert tracemalloc.get_traced_memory()[0] < 2 * size
     finally:
         tracemalloc.stop()

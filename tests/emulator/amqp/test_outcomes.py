@@ -4,7 +4,7 @@ import pytest
 
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.outcomes import Accepted, Error, Modified, Outcome, Received, Rejected, Released
-from sbnotebook.model.amqp import Described, Int, Symbol, ULong, encode
+from sbnotebook.model.amqp import AmqpValue, Described, Int, Symbol, ULong, encode
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_an_abandon_may_leave_out_what_is_false() -> None:
 
 
 def test_an_abandon_may_change_properties_of_the_message() -> None:
-    annotations = {Symbol("retry-after"): Int(5), Symbol("by"): "worker"}
+    annotations: AmqpValue = {Symbol("retry-after"): Int(5), Symbol("by"): "worker"}
     data = encode(Described(ULong(0x27), [True, None, annotations]))
     outcome = decode_composite(data)[0]
     assert outcome == Modified(delivery_failed=True, message_annotations={"retry-after": 5, "by": "worker"})
