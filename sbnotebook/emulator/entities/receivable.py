@@ -102,9 +102,9 @@ class Receivable:
         """Bytes of all messages."""
         return self._log.size_bytes
 
-    def rendered(self, message: BrokeredMessage, *, with_lock: bool = False) -> bytes:
-        """The encoded message as a client gets it; ``with_lock`` says until when it is locked."""
-        return render(message, self._log.payload(message), with_lock=with_lock)
+    def rendered(self, message: BrokeredMessage, *, is_delivery: bool = False, with_lock: bool = False) -> bytes:
+        """The encoded message as a client gets it: over a link or in an answer, with the end of its lock or without."""
+        return render(message, self._log.payload(message), is_delivery=is_delivery, with_lock=with_lock)
 
     def receive(self, now: int, session: Session | None = None) -> BrokeredMessage | None:
         """Lock the available message with the smallest sequence number; None if there is none.

@@ -16,6 +16,7 @@ from sbnotebook.emulator.entities.message import BrokeredMessage, map_items
 from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, encode
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
+    DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -27,6 +28,7 @@ from sbnotebook.model.sections import (
 __all__ = ["render", "with_application_properties", "with_dead_letter_reason"]
 
 _HEADER: Final = b"\x00\x53\x70"
+_DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
 _ANNOTATIONS: Final = b"\x00\x53\x72"
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 _DELIVERY_COUNT: Final = 4  # its place among the fields of the header
@@ -41,19 +43,17 @@ _ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")
 _STATE: Final = Symbol("x-opt-message-state")
 _LOCKED_UNTIL: Final = Symbol("x-opt-locked-until")
 _DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
+_LOCK_TOKEN: Final = Symbol("x-opt-lock-token")
 
 # The same for every message but for the numbers: each name with the constructor byte of its value.
 _SHORT_TEXTS: Final = frozenset((0xA1, 0xA3))
-_LONG, _TIMESTAMP, _INT = b"\x81", b"\x83", b"\x71"
+_LONG, _TIMESTAMP, _INT, _UUID = b"\x81", b"\x83", b"\x71", b"\x98"
 _ENCODED_SEQUENCE_NUMBER: Final = encode(_SEQUENCE_NUMBER) + _LONG
 _ENCODED_ENQUEUED_SEQUENCE_NUMBER: Final = encode(_ENQUEUED_SEQUENCE_NUMBER) + _LONG
 _ENCODED_ENQUEUED_TIME: Final = encode(_ENQUEUED_TIME) + _TIMESTAMP
 _ENCODED_STATE: Final = encode(_STATE) + _INT
 _ENCODED_LOCKED_UNTIL: Final = encode(_LOCKED_UNTIL) + _TIMESTAMP
-_OURS: Final = Struct(
-    f">{len(_ENCODED_SEQUENCE_NUMBER)}sq{len(_ENCODED_ENQUEUED_SEQUENCE_NUMBER)}sq"
-    f"{len(_ENCODED_ENQUEUED_TIME)}sq{len(_ENCODED_STATE)}si"
-)
+_ENCODED_LOCK_TOKEN: Final = encode(_LOCK_TOKEN) + _UUID
 _MAP_HEAD: Final = Struct(">BII")
 _EMPTY_HEADER: Final = b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
 """Five fields, of which the first four are null; the bytes of the delivery count follow."""
@@ -66,56 +66,73 @@ _BROKERS_OWN: Final = frozenset(
         _STATE,
         _LOCKED_UNTIL,
         _DEAD_LETTER_SOURCE,
-        "x-opt-lock-token",
+        _LOCK_TOKEN,
     )
 )
 """A sender that passes on what it received may send these along; only the broker sets them."""
 
 
-def render(message: BrokeredMessage, payload: bytes, *, with_lock: bool = False) -> bytes:
+def render(message: BrokeredMessage, payload: bytes, *, is_delivery: bool = False, with_lock: bool = False) -> bytes:
     """The encoded message as a client gets it.
 
     Args:
         message: what the broker knows of it.
         payload: its bytes as they were received.
+        is_delivery: it goes out over a receiver's link, with its lock token and without its state, in place of being
+            the answer to a request.
         with_lock: say until when it is locked; for the client that holds the lock.
+
+    Source: the live tests of azure-servicebus, test_message.py, which count the annotations and bytes of a delivery.
     """
     header: list[Any] = []
+    delivery: list[bytes] = []
     items: list[bytes] = []
     rest = len(payload)
     for section in split(payload):
         if section.code == HEADER:
             header = cast("list[Any]", section_value(payload, section))
+        elif section.code == DELIVERY_ANNOTATIONS:
+            delivery = _senders_own(payload, section)
         elif section.code == MESSAGE_ANNOTATIONS:
             items = _senders_own(payload, section)
         elif section.code >= PROPERTIES:
             rest = section.start
             break
-    items.append(
-        _OURS.pack(
-            *(_ENCODED_SEQUENCE_NUMBER, message.sequence_number),
-            *(_ENCODED_ENQUEUED_SEQUENCE_NUMBER, message.enqueued_sequence_number),
-            *(_ENCODED_ENQUEUED_TIME, message.enqueued_time),
-            *(_ENCODED_STATE, message.state),
-        )
-    )
-    count = 2 * (len(items) - 1) + 8
-    if message.dead_letter_source is not None:
-        items.append(encode(_DEAD_LETTER_SOURCE) + encode(message.dead_letter_source))
-        count += 2
-    if with_lock:
-        items.append(_ENCODED_LOCKED_UNTIL + message.locked_until.to_bytes(8))
-        count += 2
-    annotations = b"".join(items)
+    if is_delivery and message.lock_token is not None:
+        delivery.append(_ENCODED_LOCK_TOKEN + message.lock_token.bytes)
+    items += _brokers_own(message, is_delivery=is_delivery, with_lock=with_lock)
     return b"".join(
         (
             _header(message, header),
-            _ANNOTATIONS,
-            _MAP_HEAD.pack(0xD1, len(annotations) + 4, count),
-            annotations,
+            _map(_DELIVERY_ANNOTATIONS, delivery) if is_delivery or delivery else b"",
+            _map(_ANNOTATIONS, items),
             payload[rest:],
         )
     )
+
+
+def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool) -> list[bytes]:
+    """The broker's annotations: each name with its value."""
+    number = message.sequence_number
+    items = [
+        _ENCODED_SEQUENCE_NUMBER + number.to_bytes(8),
+        _ENCODED_ENQUEUED_TIME + message.enqueued_time.to_bytes(8, signed=True),
+    ]
+    if not is_delivery or message.enqueued_sequence_number != number:
+        items.append(_ENCODED_ENQUEUED_SEQUENCE_NUMBER + message.enqueued_sequence_number.to_bytes(8))
+    if not is_delivery:
+        items.append(_ENCODED_STATE + message.state.to_bytes(4))
+    if message.dead_letter_source is not None:
+        items.append(encode(_DEAD_LETTER_SOURCE) + encode(message.dead_letter_source))
+    if with_lock:
+        items.append(_ENCODED_LOCKED_UNTIL + message.locked_until.to_bytes(8))
+    return items
+
+
+def _map(constructor: bytes, items: list[bytes]) -> bytes:
+    """A section that is a map, of its encoded items."""
+    content = b"".join(items)
+    return constructor + _MAP_HEAD.pack(0xD1, len(content) + 4, 2 * len(items)) + content
 
 
 def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:

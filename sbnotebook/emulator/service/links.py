@@ -194,9 +194,10 @@ class ReceiverLink(LinkHandler):
         message = self.outlet.receive_and_delete(now) if self._deletes else self.outlet.receive(now)
         if message is None:
             return 0
-        payload = self.entity.rendered(message, with_lock=not self._deletes and self.outlet is self.entity)
-        # Nobody settles a message that is deleted already; its tag only has to be unique.
-        tag = message.lock_token.bytes_le if message.lock_token else message.sequence_number.to_bytes(16)
+        with_lock = not self._deletes and self.outlet is self.entity
+        payload = self.entity.rendered(message, is_delivery=True, with_lock=with_lock)
+        # Nobody settles a message that is deleted already, so Service Bus gives it an empty tag.
+        tag = message.lock_token.bytes_le if message.lock_token else b""
         self._late.append((tag, payload, message.lock_token))
         if delay:
             asyncio.get_running_loop().call_later(delay, self._arrive)
