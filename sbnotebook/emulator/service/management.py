@@ -46,7 +46,7 @@ class ManagementNode:
         self._broker = broker
         self._operations: dict[str, Callable[[dict[str, Any], int], Reply]] = {}
         if isinstance(entity, Queue | Topic):
-            self._operations |= scheduling(entity)
+            self._operations |= scheduling(entity, broker.max_message_size(entity))
         if isinstance(entity, ReceivingEntity) and entity.sessions is not None:
             self._operations |= session_operations(entity)
         if isinstance(entity, Subscription):

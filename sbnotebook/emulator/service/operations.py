@@ -48,11 +48,19 @@ def receiving(entity: Receivable) -> dict[str, Operation]:
     }
 
 
-def scheduling(destination: Queue | Topic) -> dict[str, Operation]:
-    """The operations of everything that messages are sent to."""
+def scheduling(destination: Queue | Topic, max_size: int) -> dict[str, Operation]:
+    """The operations of everything that messages are sent to.
+
+    Args:
+        destination: the queue or topic.
+        max_size: bytes of all messages of one request.
+    """
 
     def schedule(body: dict[str, Any], now: int) -> Reply:
         messages: list[SentMessage] = [read_sent(item["message"]) for item in body["messages"]]
+        size = sum(len(message.payload) for message in messages)
+        if size > max_size:
+            raise RefusedError(Refusal.TOO_LARGE, f"The messages have {size} bytes, the limit is {max_size}.")
         destination.intake.check(messages)
         numbers = [Long(destination.send(message, now)) for message in messages]
         return done({"sequence-numbers": Array(numbers, Long)})

@@ -4,17 +4,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sbnotebook.emulator.entities import Queue, QueueOptions, Receivable, SentMessage
+from sbnotebook.emulator.entities import Queue, Receivable, Registry, read_sent
 from sbnotebook.emulator.service.dispatcher import Dispatcher
 
-MESSAGE = SentMessage(b"\x00\x53\x75\xa0\x00", None)
+MESSAGE = read_sent(b"\x00\x53\x75\xa0\x00")
 
 
 @dataclass(eq=False)
 class Taker:
     """A receiver that writes down what it gets."""
 
-    entity: Receivable
+    outlet: Receivable
     credit: int
     is_draining: bool = False
     size: int = 1
@@ -25,7 +25,7 @@ class Taker:
         return self.credit > 0
 
     def deliver(self, now: int) -> int:
-        message = self.entity.receive(now)
+        message = self.outlet.receive(now)
         assert message is not None
         self.got.append(message.sequence_number)
         self.credit -= 1
@@ -38,7 +38,7 @@ class Taker:
 
 @pytest.fixture
 def queue() -> Queue:
-    return Queue("orders", QueueOptions(), [])
+    return Registry().create_queue("orders")
 
 
 def fill(queue: Queue, count: int) -> None:

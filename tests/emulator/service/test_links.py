@@ -22,6 +22,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.emulator import ManualClock, RunningEmulator
+from sbnotebook.emulator.entities import Counts
 
 
 def send(client: ServiceBusClient, *bodies: str) -> None:
@@ -58,7 +59,7 @@ def test_a_message_arrives_as_it_was_sent(client: ServiceBusClient, clock: Manua
         )
         assert [getattr(got, name) for name in names.split()] == [getattr(sent, name) for name in names.split()]
         assert got.time_to_live == timedelta(hours=1)
-        assert (got.sequence_number, got.enqueued_sequence_number, got.delivery_count) == (1, 1, 0)
+        assert (got.sequence_number, got.enqueued_sequence_number, got.delivery_count) == (1, None, 0)
         assert got.enqueued_time_utc is not None
         assert round(got.enqueued_time_utc.timestamp() * 1000) == clock.now()
         assert got.expires_at_utc == got.enqueued_time_utc + timedelta(hours=1)
@@ -94,7 +95,7 @@ def test_each_settlement_does_what_it_says(client: ServiceBusClient, emulator: R
         receiver.complete_message(complete)
         receiver.defer_message(defer)
         receiver.dead_letter_message(dead_letter, reason="Bad", error_description="It is bad")
-        assert emulator.counts("orders") == (2, 1, 1, 0, 1)
+        assert emulator.counts("orders") == Counts(2, 1, 1, 0, 1)
         receiver.abandon_message(abandon)
         again, left = receiver.receive_messages(2, max_wait_time=5)
         assert (str(again), again.delivery_count, str(left), left.delivery_count) == ("abandon", 1, "leave", 0)
@@ -123,7 +124,7 @@ def test_a_lost_lock_is_told_and_costs_a_delivery(
         receiver.abandon_message(third)
         (dead,) = client.get_queue_receiver("orders", sub_queue="deadletter").peek_messages()
     assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
-    assert emulator.counts("orders") == (0, 0, 0, 0, 1)
+    assert emulator.counts("orders") == Counts(0, 0, 0, 0, 1)
 
 
 def test_a_waiting_receiver_gets_what_becomes_free(client: ServiceBusClient, clock: ManualClock) -> None:
@@ -140,7 +141,7 @@ def test_receive_and_delete_settles_nothing(client: ServiceBusClient, emulator: 
     send(client, "one", "two")
     with client.get_queue_receiver("orders", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
         assert bodies(receiver.receive_messages(2, max_wait_time=5)) == ["one", "two"]
-    assert emulator.counts("orders") == (0, 0, 0, 0, 0)
+    assert emulator.counts("orders") == Counts(0, 0, 0, 0, 0)
 
 
 def test_a_lock_outlives_its_link_and_is_settled_from_another(
@@ -155,7 +156,7 @@ def test_a_lock_outlives_its_link_and_is_settled_from_another(
         first.close()
         assert emulator.counts("orders").locked == 1
         second.dead_letter_message(two, reason="Bad")
-    assert emulator.counts("orders") == (0, 0, 0, 0, 1)
+    assert emulator.counts("orders") == Counts(0, 0, 0, 0, 1)
 
 
 def test_prefetched_messages_go_back_without_a_failed_delivery(
@@ -182,9 +183,9 @@ def test_an_entity_that_is_not_there_is_said(client: ServiceBusClient) -> None:
 
 
 def test_nothing_is_sent_to_a_dead_letter_queue(client: ServiceBusClient, emulator: RunningEmulator) -> None:
-    with pytest.raises(ServiceBusError, match="cannot be sent to the dead-letter queue"):
+    with pytest.raises(ServiceBusError, match="only received from it"):
         client.get_queue_sender("orders/$DeadLetterQueue").send_messages(ServiceBusMessage("x"))
-    assert emulator.counts("orders") == (0, 0, 0, 0, 0)
+    assert emulator.counts("orders") == Counts(0, 0, 0, 0, 0)
 
 
 def test_a_queue_without_sessions_says_so(client: ServiceBusClient) -> None:
@@ -237,4 +238,4 @@ async def test_the_asynchronous_client_works_alike(emulator: RunningEmulator) ->
         async with client.get_queue_receiver("orders", sub_queue="deadletter") as receiver:
             (dead,) = await receiver.receive_messages(max_wait_time=5)
             await receiver.complete_message(dead)
-    assert emulator.counts("orders") == (1, 0, 0, 0, 0)
+    assert emulator.counts("orders") == Counts(1, 0, 0, 0, 0)

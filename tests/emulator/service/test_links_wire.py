@@ -7,6 +7,7 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp import Accepted, Modified, Rejected, Released
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Detach, Disposition, Flow, Transfer
+from sbnotebook.emulator.entities import Counts
 from sbnotebook.model.amqp import encode
 from tests.emulator.service.conftest import Connect
 
@@ -124,14 +125,14 @@ def test_every_outcome_has_its_echo(connect: Connect, emulator: RunningEmulator)
         echo = client.read(Disposition)
         assert (echo.first, echo.settled, echo.state) == (delivery_id, True, outcome)
     # Released and abandoned, the first message came again both times; then it was deferred.
-    assert emulator.counts("orders") == (0, 0, 1, 0, 1)
+    assert emulator.counts("orders") == Counts(0, 0, 1, 0, 1)
 
 
 def test_a_deleted_queue_detaches_its_links(connect: Connect, emulator: RunningEmulator) -> None:
     client = connect()
     for handle, address in enumerate(("orders", "orders/$DeadLetterQueue", "orders/$management", "$cbs")):
         client.receiver(address, handle)
-    emulator.delete_queue("orders")
+    emulator.delete("orders")
     assert sorted(client.read(Detach).handle for _ in range(3)) == [0, 1, 2]
     emulator.create_queue("orders")
     client.sender("orders", 0)

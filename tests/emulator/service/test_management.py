@@ -17,7 +17,7 @@ from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundErr
 
 from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.clock import SystemClock
-from sbnotebook.emulator.entities import Registry, render
+from sbnotebook.emulator.entities import Counts, Receivable, Registry
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.management import ManagementNode
 from sbnotebook.emulator.service.requests import Reply, Request
@@ -114,7 +114,7 @@ def test_deferred_messages_are_received_by_number(client: ServiceBusClient, emul
         receiver.dead_letter_message(two, reason="Bad", error_description="It is bad")
     with client.get_queue_receiver("orders", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
         assert [str(message) for message in receiver.receive_deferred_messages([4, 1])] == ["4", "1"]
-    assert emulator.counts("orders") == (0, 0, 0, 0, 1)
+    assert emulator.counts("orders") == Counts(0, 0, 0, 0, 1)
     with client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
         (dead,) = receiver.peek_messages()
     assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("Bad", "It is bad")
@@ -174,7 +174,7 @@ def test_answers_have_the_types_that_clients_expect(node: ManagementNode) -> Non
     assert isinstance(scheduled, dict)
     assert isinstance(scheduled["sequence-numbers"], Array)
     assert scheduled["sequence-numbers"].element_type is Long
-    assert node.entity is not None
+    assert isinstance(node.entity, Receivable)
     locked = node.entity.receive(SystemClock().now())
     assert locked is not None
     renewed = ask(node, "renew-lock", {"lock-tokens": [locked.lock_token]}).body
@@ -186,5 +186,5 @@ def test_answers_have_the_types_that_clients_expect(node: ManagementNode) -> Non
     wanted: AmqpValue = {"sequence-numbers": Array([Long(1)], Long), "receiver-settle-mode": UInt(1)}
     received = ask(node, "receive-by-sequence-number", wanted).body
     assert received == {
-        "messages": [{"message": render(locked, with_lock=True), "lock-token": locked.lock_token}],
+        "messages": [{"message": node.entity.rendered(locked, with_lock=True), "lock-token": locked.lock_token}],
     }
