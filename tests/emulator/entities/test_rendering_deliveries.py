@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from sbnotebook.emulator.entities import BrokeredMessage, MessageState, read_sent
+from sbnotebook.emulator.entities.rendering import render
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, ULong, encode
+from sbnotebook.model.sections import (
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    section_value,
+    split,
+)
+
+TOKEN = UUID(int=5)
+
+
+def encoded(*sections: tuple[int, AmqpValue]) -> bytes:
+    return b"".join(encode(Described(ULong(code), value)) for code, value in (*sections, (DATA, b"body")))
+
+
+def message(payload: bytes, *, number: int = 7, token: UUID | None = TOKEN) -> BrokeredMessage:
+    return BrokeredMessage(number, 7, 1_000, payload, len(payload), MessageState.ACTIVE, lock_token=token)
+
+
+def sections(delivered: bytes) -> dict[int, AmqpValue]:
+    return {section.code: section_value(delivered, section) for section in split(delivered)}
+
+
+def test_a_delivery_has_its_lock_token_and_no_state() -> None:
+    payload = encoded()
+    delivered = sections(render(message(payload), payload, is_delivery=True))
+    assert delivered[DELIVERY_ANNOTATIONS] == {"x-opt-lock-token": TOKEN}
+    assert delivered[MESSAGE_ANNOTATIONS] == {"x-opt-sequence-number": 7, "x-opt-enqueued-time": 1_000}
+
+
+def test_a_deleted_message_has_no_lock_token() -> None:
+    payload = encoded()
+    assert sections(render(message(payload, token=None), payload, is_delivery=True))[DELIVERY_ANNOTATIONS] == {}
+
+
+def test_a_moved_message_has_the_number_that_it_got_first() -> None:
+    payload = encoded()
+    annotations = sections(render(message(payload, number=9), payload, is_delivery=True))[MESSAGE_ANNOTATIONS]
+    assert isinstance(annotations, dict)
+    assert annotations["x-opt-enqueue-sequence-number"] == 7
+
+
+def test_the_senders_delivery_annotations_reach_the_receiver_wherever_they_stood() -> None:
+    mine: AmqpValue = {Symbol("mine"): Long(3), Symbol("x-opt-lock-token"): UUID(int=1)}
+    last = encoded((HEADER, [True]), (PROPERTIES, ["id"])) + encode(Described(ULong(DELIVERY_ANNOTATIONS), mine))
+    payload = read_sent(last).payload
+    delivered = render(message(payload), payload, is_delivery=True)
+    assert [section.code for section in split(delivered)] == [
+        HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, DATA,
+    ]  # fmt: skip
+    assert sections(delivered)[DELIVERY_ANNOTATIONS] == {"mine": 3, "x-opt-lock-token": TOKEN}
+    assert sections(render(message(payload), payload))[DELIVERY_ANNOTATIONS] == {"mine": 3}
+
+
+def test_delivery_annotations_that_are_no_map_are_refused() -> None:
+    with pytest.raises(AmqpDecodeError):
+        read_sent(encoded((DELIVERY_ANNOTATIONS, "text")))
