@@ -1,4 +1,4 @@
-"""Messages as a client encodes them, and a queue to put them in."""
+"""Messages as a client encodes them, and a namespace to put them in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.entities import Change, Queue, QueueOptions, SentMessage, read_sent
-from sbnotebook.model.amqp import AmqpValue, Described, ULong, encode
-from sbnotebook.model.sections import DATA
+from sbnotebook.emulator.entities import Queue, QueueOptions, Registry, SentMessage, read_sent
+from sbnotebook.model.amqp import AmqpValue, Described, Symbol, Timestamp, UInt, ULong, encode
+from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
 
 Encode = Callable[..., bytes]
+Sent = Callable[..., SentMessage]
 
 
 def encoded(body: bytes = b"body", sections: dict[int, AmqpValue] | None = None) -> bytes:
@@ -20,23 +21,50 @@ def encoded(body: bytes = b"body", sections: dict[int, AmqpValue] | None = None)
     return b"".join(encode(Described(ULong(code), value)) for code, value in sorted(parts.items()))
 
 
+def message(
+    body: object = "body",
+    *,
+    message_id: str | None = None,
+    session_id: str | None = None,
+    label: str | None = None,
+    scheduled_time: int | None = None,
+    time_to_live: int | None = None,
+    partition_key: str | None = None,
+    properties: dict[str, Any] | None = None,
+) -> SentMessage:
+    """A message as it comes in."""
+    annotations: dict[str, AmqpValue] = {}
+    if scheduled_time is not None:
+        annotations[Symbol("x-opt-scheduled-enqueue-time")] = Timestamp(scheduled_time)
+    if partition_key is not None:
+        annotations[Symbol("x-opt-partition-key")] = partition_key
+    sections: dict[int, Any] = {MESSAGE_ANNOTATIONS: annotations} if annotations else {}
+    if time_to_live is not None:
+        sections[HEADER] = [None, None, UInt(time_to_live)]
+    if message_id is not None or session_id is not None or label is not None:
+        sections[PROPERTIES] = [message_id, None, None, label, *[None] * 6, session_id]
+    if properties is not None:
+        sections[APPLICATION_PROPERTIES] = properties
+    return read_sent(encoded(str(body).encode(), sections))
+
+
 @pytest.fixture
 def encode_message() -> Encode:
     return encoded
 
 
 @pytest.fixture
-def changes() -> list[Change]:
-    return []
+def sent() -> Sent:
+    """A message as it comes in, with this body."""
+    return message
 
 
 @pytest.fixture
-def queue(changes: list[Change]) -> Queue:
+def registry() -> Registry:
+    return Registry()
+
+
+@pytest.fixture
+def queue(registry: Registry) -> Queue:
     """A queue whose locks last 10 seconds, and whose messages may fail three times."""
-    return Queue("orders", QueueOptions(lock_duration=10_000, max_delivery_count=3), changes)
-
-
-@pytest.fixture
-def sent() -> Callable[[Any], SentMessage]:
-    """A message with this body."""
-    return lambda body: read_sent(encoded(str(body).encode()))
+    return registry.create_queue("orders", QueueOptions(lock_duration=10_000, max_delivery_count=3))
