@@ -196,19 +196,22 @@ class Receivable:
         """Move a locked message to the dead-letter queue; not for messages that are there already."""
         return self._settle(token, Event.DEAD_LETTER, now, why=why, properties=properties)
 
-    def delete(self, count: int, before: int, now: int) -> int:
+    def delete(self, count: int, before: int, now: int, session: Session | None = None) -> int:
         """Remove messages that can be received, the oldest first.
 
         Args:
             count: at most so many.
             before: ms; only those that came in earlier.
             now: ms.
+            session: of this session alone.
 
         Returns:
             How many were removed.
         """
         self._owner.record.accessed_time = now
         ready = (message for message in self._log.walk() if place_of(message) is Place.ACTIVE)
+        if session is not None:
+            ready = (message for message in ready if message.session_id == session.session_id)
         messages = list(islice((message for message in ready if message.enqueued_time < before), count))
         for message in messages:
             self._withdraw(message)

@@ -62,6 +62,9 @@ class Broker:
     kept in one transaction, and what was written for the clients goes out. So no client hears of
     something that could still be lost.
 
+    Attributes:
+        session_links: which session a link receives from, by entity and the link's name.
+
     Args:
         registry: the entities.
         clock: time.
@@ -86,6 +89,7 @@ class Broker:
         self.access = NamespaceAccess(registry, token_clock or SystemClock())
         self.faults = Faults()
         self.freezes_new = False
+        self.session_links: dict[tuple[ReceivingEntity, str], str] = {}
         self.dispatcher = Dispatcher()
         self.peers: set[Peer] = set()
         self._store = store

@@ -6,7 +6,7 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-respon
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from sbnotebook.emulator.entities import (
     AnyEntity,
@@ -26,6 +26,8 @@ from sbnotebook.emulator.service.session_operations import session_operations
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 
 __all__ = ["ManagementNode"]
+
+_LINK_NAME: Final = "associated-link-name"
 
 
 class ManagementNode:
@@ -65,7 +67,7 @@ class ManagementNode:
         if not isinstance(request.body, dict):
             return self.failure(Condition.ARGUMENT_ERROR, "The body of a request must be a map.")
         try:
-            return operation(request.body, self._broker.moment())
+            return operation(self._arguments(request.body, request), self._broker.moment())
         except RefusedError as error:
             return self.failure(condition_of(error), str(error))
         except AmqpDecodeError as error:
@@ -75,6 +77,14 @@ class ManagementNode:
         except (KeyError, TypeError, ValueError) as error:
             text = f"The arguments of {request.operation} are not as documented: {error!r:.80}."
             return self.failure(Condition.ARGUMENT_ERROR, text)
+
+    def _arguments(self, body: dict[Any, Any], request: Request) -> dict[Any, Any]:
+        """A request that does not say which session it means, but which link it belongs to, means that link's."""
+        name = request.application_properties.get(_LINK_NAME)
+        if isinstance(self.entity, ReceivingEntity) and isinstance(name, str) and body.get("session-id") is None:
+            session_id = self._broker.session_links.get((self.entity, name))
+            return body if session_id is None else {**body, "session-id": session_id}
+        return body
 
     def failure(self, condition: Condition, sentence: str) -> Reply:
         """The reply that says what went wrong."""

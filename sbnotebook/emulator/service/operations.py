@@ -124,11 +124,10 @@ class _Receiving:
         return done(None)
 
     def batch_delete(self, body: dict[str, Any], now: int) -> Reply:
-        if self._entity.sessions is not None:
-            raise RefusedError(Refusal.NOT_ALLOWED, "Messages of an entity with sessions cannot be deleted in batches.")
+        session = self._session(body, now)
         count = min(int(body["message-count"]), _MAX_DELETED)
         before = int(body["enqueued-time-utc"])
-        deleted = self._entity.delete(max(count, 0), before, now)
+        deleted = self._entity.delete(max(count, 0), before, now, session)
         return done({"message-count": Int(deleted)}) if deleted else nothing()
 
     def _settlement(self, status: str, body: dict[str, Any]) -> Callable[[UUID, int], bool]:

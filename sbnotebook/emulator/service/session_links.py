@@ -6,14 +6,14 @@ Source: Service Bus documentation, "Message sessions"; AMQP 1.0 in Azure Service
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from sbnotebook.emulator.amqp import SendingLink, Source
 from sbnotebook.emulator.entities import BrokeredMessage, ReceivingEntity, RefusedError, Session
 from sbnotebook.emulator.service.conditions import Condition, condition_of
 from sbnotebook.emulator.service.links import LinkHandler, ReceiverLink
-from sbnotebook.model.amqp import Long, Symbol, UInt
+from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, UInt
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
@@ -60,12 +60,15 @@ class SessionReceiverLink(ReceiverLink):
     def __init__(self, peer: AmqpPeer, link: SendingLink, held: HeldSession) -> None:
         super().__init__(peer, link, held.entity, held)
         self._held = held
+        self._name = (held.entity, link.name)
+        peer.broker.session_links[self._name] = held.session.session_id
         held.session.on_lost = self._lose
 
     def detached(self) -> None:
         """The link is gone, so the session is free again."""
         super().detached()
         self._held.session.on_lost = None
+        self._peer.broker.session_links.pop(self._name, None)
         self._held.entity.close_session(self._held.session, self._held.token, self._peer.broker.moment())
         self._peer.broker.schedule_turn()
 
@@ -118,13 +121,17 @@ class SessionWaiter(LinkHandler):
 
 def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -> LinkHandler | None:
     """Attach a link to the session that its source names; None if it was refused."""
-    wanted: Any = (link.source.filter or {}).get(SESSION_FILTER) if link.source is not None else None
+    wanted = _filter(link)
+    wanted = wanted.value if isinstance(wanted, Described) else wanted
+    if not isinstance(wanted, str | None):
+        link.refuse(Condition.ARGUMENT_ERROR.error("The session id in the filter must be a string, or null."))
+        return None
     try:
         if entity.sessions is not None and wanted is None and not entity.sessions.has_free:
             waiter = SessionWaiter(peer, link, entity)
             waiter.wait(_timeout(link))
             return waiter
-        accepted = entity.accept_session(None if wanted is None else str(wanted), peer.broker.moment())
+        accepted = entity.accept_session(wanted, peer.broker.moment())
     except RefusedError as error:
         link.refuse(condition_of(error).error(str(error)))
         return None
@@ -134,13 +141,20 @@ def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -
 
 
 def _accepted(peer: AmqpPeer, link: SendingLink, held: HeldSession) -> SessionReceiverLink:
-    source = link.source or Source()
+    source, asked = link.source or Source(), _filter(link)
+    session_id: AmqpValue = held.session.session_id
+    if isinstance(asked, Described):
+        session_id = Described(asked.descriptor, session_id)  # The SDK for Go writes and reads it like this.
     # azure-servicebus compares the address byte by byte, so it goes back as it came.
-    answer = Source(source.address, filter={SESSION_FILTER: held.session.session_id})
+    answer = Source(source.address, filter={SESSION_FILTER: session_id})
     ticks = held.session.locked_until * _TICKS_PER_MS + _TICKS_OF_1970
     limit = peer.broker.max_message_size(held.entity)
     link.accept(source=answer, properties={_LOCKED_UNTIL: Long(ticks)}, max_message_size=limit)
     return SessionReceiverLink(peer, link, held)
+
+
+def _filter(link: SendingLink) -> AmqpValue:
+    return (link.source.filter or {}).get(SESSION_FILTER) if link.source is not None else None
 
 
 def _timeout(link: SendingLink) -> int:
