@@ -99,7 +99,7 @@ def _waits(path: Path) -> dict[str, int]:
     return {
         function.name: sum(
             math.prod(int(number) for number in re.findall(r"\d+", wait))
-            for wait in re.findall(r"(?:sleep\(|max_wait_time=)([\d* ]+)", ast.unparse(function))
+            for wait in re.findall(r"(?:sleep\(|max_wait_time=|socket_timeout=)([\d* ]+)", ast.unparse(function))
         )
         for function in functions
     }
