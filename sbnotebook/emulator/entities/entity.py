@@ -192,7 +192,14 @@ class ReceivingEntity(Receivable):
 
     def start_forwarding(self, now: int) -> None:
         """The entity forwards from now on: send on what is here."""
-        while self.options.forward_to and (message := self._log.take_ready()) is not None:
+        if self.options.forward_to is None:
+            return
+        if self.sessions is not None:
+            for message in [each for each in self._log.walk() if place_of(each) is Place.ACTIVE]:
+                self._withdraw(message)
+                self._offer(message, now)
+            return
+        while (message := self._log.take_ready()) is not None:
             self._offer(message, now)
 
     def forget_messages(self) -> None:

@@ -141,13 +141,14 @@ class SentMessage:
         """Take the time to live out of the header."""
         values = cast("list[AmqpValue]", header)
         life = values[_TIME_TO_LIVE] if len(values) > _TIME_TO_LIVE else None
-        self.time_to_live = int(life) if isinstance(life, int) else None
+        _expect(life is None or (isinstance(life, int) and life >= 0), "the time to live must be milliseconds")
+        self.time_to_live = None if life is None else min(cast("int", life), _MAX_TIME)
 
     def read_long_life(self) -> None:
         """Take a time to live that does not fit into the header out of the properties: two times stand there."""
         end, start = self._property(_ABSOLUTE_EXPIRY), self._property(_CREATION_TIME)
         if isinstance(end, int) and isinstance(start, int) and end > start:
-            self.time_to_live = end - start
+            self.time_to_live = min(end - start, _MAX_TIME)
 
     def read_annotations(self, annotations: AmqpValue) -> None:
         """Take what the broker reads out of the annotations."""
