@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -20,6 +21,11 @@ from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 
 __all__ = ["app", "main"]
+
+_NEW_OBJECTS: Final = 50_000
+"""Objects made since the last collection that are worth another one."""
+_OPEN_FILES: Final = 8192
+"""Connections and files that the process may have at once, if the system lets it."""
 
 app: Final = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -59,6 +65,7 @@ def emulator(  # noqa: PLR0913 - one for each option
     if not _is_loopback(host):
         text = f"everyone who reaches {host} can use the emulator: its key is known to all, and nothing is encrypted."
         print(f"sbnotebook emulator: warning: {text}", file=sys.stderr)  # noqa: T201
+    _prepare_process()
     asyncio.run(_serve(server, entities, host, directory, end_after_unused))
 
 
@@ -73,6 +80,22 @@ async def _serve(
             State(os.getpid(), host, server.port, server.connection_string).write(data_dir)
         print(server.connection_string, flush=True)  # noqa: T201
         await server.serve(end_after_unused=end_after_unused)
+
+
+def _prepare_process() -> None:
+    # Messages make no cycles and there may be many: looking for cycles among them again and again is most of the
+    # time that a collection takes.
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit.
+        return
+    # Each sender and receiver of the SDK is a connection.
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _is_loopback(host: str) -> bool:
