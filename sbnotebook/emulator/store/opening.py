@@ -46,6 +46,8 @@ def open_database(directory: Path) -> Generator[sqlite3.Connection]:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
+            # 64 MB instead of 4: it waits for the disk less often.
+            database.execute("PRAGMA wal_autocheckpoint = 16000")
             # Beginning to write keeps SQLite's other tools out from now on.
             database.execute("BEGIN IMMEDIATE")
             database.execute("COMMIT")
