@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-__all__ = ["TRANSITIONS", "Actor", "Event", "Place", "Transition"]
+__all__ = ["TRANSITIONS", "Actor", "Event", "Place", "Transition", "as_table"]
 
 
 class Place(Enum):
@@ -84,7 +84,7 @@ TRANSITIONS: Final[dict[tuple[Place, Event], Transition]] = {
     (Place.ACTIVE, Event.RECEIVE): Transition(Place.LOCKED, Actor.RECEIVER, "it is the first active one"),
     (Place.ACTIVE, Event.RECEIVE_AND_DELETE): Transition(Place.GONE, Actor.RECEIVER, "it is the first active one"),
     (Place.ACTIVE, Event.EXPIRE): Transition(
-        Place.DEAD_LETTERED, Actor.CLOCK, "its time to live has passed; GONE where expired messages are dropped"
+        Place.DEAD_LETTERED, Actor.CLOCK, "its time to live has passed; gone where expired messages are dropped"
     ),
     (Place.ACTIVE, Event.FORWARD): Transition(Place.GONE, Actor.BROKER, "the entity forwards"),
     (Place.LOCKED, Event.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
@@ -99,7 +99,7 @@ TRANSITIONS: Final[dict[tuple[Place, Event], Transition]] = {
     (Place.DEFERRED, Event.EXPIRE): Transition(
         Place.DEAD_LETTERED,
         Actor.RECEIVER,
-        "somebody asks for it after its time to live; GONE where expired messages are dropped",
+        "somebody asks for it after its time to live; gone where expired messages are dropped",
     ),
     (Place.DEFERRED_LOCKED, Event.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
     (Place.DEFERRED_LOCKED, Event.ABANDON): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
@@ -110,3 +110,22 @@ TRANSITIONS: Final[dict[tuple[Place, Event], Transition]] = {
     (Place.DEFERRED_LOCKED, Event.LOCK_DROPPED): Transition(Place.DEFERRED, Actor.BROKER, "the entity was changed"),
 }
 """What happens to a message in a place; an event that has no row there is refused."""
+
+
+def as_table() -> str:
+    """The transitions as a table in Markdown, for the documentation.
+
+    Example:
+        >>> print(as_table()[:55])
+        | From | What happens | To | By whom | When | Counts |
+    """
+    rows = [
+        (_words(place), _words(event), _words(row.to), _words(row.actor), row.condition, "yes" if row.counts else "")
+        for (place, event), row in TRANSITIONS.items()
+    ]
+    heads = ("From", "What happens", "To", "By whom", "When", "Counts")
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, ("---",) * len(heads), *rows)) + "\n"
+
+
+def _words(name: Enum) -> str:
+    return name.name.lower().replace("_", " ")

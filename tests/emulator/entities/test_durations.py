@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities.durations import format_duration, parse_duration
+from sbnotebook.emulator.entities.durations import FOREVER, format_duration, parse_duration
 from sbnotebook.errors import ConfigurationError
 
 
@@ -25,3 +25,8 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 @given(st.integers(0, 10**11))
 def test_a_written_duration_is_read_again(milliseconds: int) -> None:
     assert parse_duration(format_duration(milliseconds)) == milliseconds
+
+
+def test_for_ever_is_written_as_the_service_does() -> None:
+    assert format_duration(None) == FOREVER
+    assert parse_duration(FOREVER) == 922_337_203_685_478  # The longest that .NET knows, rounded to ms.

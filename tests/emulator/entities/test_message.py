@@ -1,36 +1,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities import BrokeredMessage, read_sent, render
+from sbnotebook.emulator.entities import BrokeredMessage, SentMessage, read_sent
 from sbnotebook.emulator.entities.message import map_items
-from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
+from sbnotebook.emulator.entities.rendering import render, with_dead_letter_reason
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, Symbol, Timestamp, UInt, encode
+from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, ULong, encode
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
+from tests.emulator.entities.conftest import encoded
 
 Encode = Callable[..., bytes]
 SCHEDULED = Symbol("x-opt-scheduled-enqueue-time")
+END_OF_TIME = 253_402_300_799_999
 
 
 def test_a_plain_message_is_kept_as_it_is(encode_message: Encode) -> None:
     payload = encode_message(b"hello")
-    assert read_sent(payload) == (payload, None)
+    sent = read_sent(payload)
+    assert (sent.payload, sent.header_size, sent.scheduled_time, sent.time_to_live) == (payload, 0, None, None)
+    assert (sent.message_id, sent.session_id, sent.partition_key) == (None, None, None)
 
 
-def test_the_scheduled_time_is_read(encode_message: Encode) -> None:
-    payload = encode_message(sections={MESSAGE_ANNOTATIONS: {SCHEDULED: Timestamp(1234)}})
-    assert read_sent(payload).scheduled_time == 1234
+def test_what_the_broker_needs_is_read(sent: Callable[..., SentMessage]) -> None:
+    message = sent("x", message_id="id", session_id="s", scheduled_time=1234, time_to_live=5, partition_key="p")
+    assert (message.message_id, message.session_id, message.partition_key) == ("id", "s", "p")
+    assert (message.scheduled_time, message.time_to_live) == (1234, 5)
+    assert message.payload[message.header_size :] == encoded(b"x")
 
 
-def test_delivery_annotations_are_not_kept_wherever_they_stand(encode_message: Encode) -> None:
-    payload = encode_message(b"hello", {PROPERTIES: ["id"]})
-    annotations = b"\x00\x53\x71" + encode({Symbol("hop"): 1})
-    assert read_sent(annotations + payload) == read_sent(payload + annotations) == (payload, None)
+def test_a_long_life_stands_in_the_properties(encode_message: Encode) -> None:
+    most = UInt(2**32 - 1)
+    properties: list[Any] = [None] * 8 + [Timestamp(2**33 + 7), Timestamp(7)]
+    both = encode_message(sections={HEADER: [None, None, most], PROPERTIES: properties})
+    assert read_sent(both).time_to_live == 2**33
+    assert read_sent(encode_message(sections={HEADER: [None, None, most]})).time_to_live == most
+
+
+@pytest.mark.parametrize("life", [ULong(2**64 - 1), Long(2**63 - 1)])
+def test_nothing_lives_longer_than_time_itself(encode_message: Encode, life: AmqpValue) -> None:
+    assert read_sent(encode_message(sections={HEADER: [None, None, life]})).time_to_live == END_OF_TIME
+
+
+def test_two_times_that_lie_far_apart_are_no_longer_life(encode_message: Encode) -> None:
+    properties: list[Any] = [None] * 8 + [Timestamp(2**63 - 1), Timestamp(-(2**63))]
+    payload = encode_message(sections={HEADER: [None, None, UInt(2**32 - 1)], PROPERTIES: properties})
+    assert read_sent(payload).time_to_live == END_OF_TIME
 
 
 @pytest.mark.parametrize(
@@ -40,6 +60,9 @@ def test_delivery_annotations_are_not_kept_wherever_they_stand(encode_message: E
         (PROPERTIES, "text"),
         (MESSAGE_ANNOTATIONS, []),
         (MESSAGE_ANNOTATIONS, {SCHEDULED: "tomorrow"}),
+        (MESSAGE_ANNOTATIONS, {SCHEDULED: Timestamp(END_OF_TIME + 1)}),
+        (HEADER, [None, None, "long"]),
+        (HEADER, [None, None, Int(-1)]),
         (APPLICATION_PROPERTIES, [1]),
     ],
 )
@@ -75,8 +98,8 @@ def _deliver_if_taken(payload: bytes) -> None:
         read_sent(payload)
     except AmqpDecodeError:
         return
-    dead = BrokeredMessage(1, 1, 0, with_dead_letter_reason(payload, "reason", "description"))
-    assert read_sent(render(dead, with_lock=True))
+    dead = with_dead_letter_reason(payload, "reason", "description")
+    assert read_sent(render(BrokeredMessage(1, 1, 0, dead), dead, with_lock=True))
 
 
 @pytest.mark.parametrize("count", [0, 1, 40, 300])

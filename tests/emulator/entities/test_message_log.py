@@ -6,17 +6,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities import BrokeredMessage
-from sbnotebook.emulator.entities.message_log import MessageLog
+from sbnotebook.emulator.entities import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message_log import SHELF, MessageLog, Residency, ShelfSummary
 
 
-def message(number: int) -> BrokeredMessage:
-    return BrokeredMessage(number, number, 0, b"x" * (number % 7))
+def message(number: int, size: int | None = None, **more: object) -> BrokeredMessage:
+    return BrokeredMessage(number, number, 0, b"x" * (number % 7 if size is None else size), **more)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+class Shelves:
+    """What was shed, as it was."""
+
+    def __init__(self) -> None:
+        self.messages: dict[int, BrokeredMessage] = {}
+        self.loaded: list[int] = []
+
+    def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
+        assert box == 5
+        self.loaded.append(shelf)
+        return [found for number, found in sorted(self.messages.items()) if number // SHELF == shelf]
+
+    def load_payload(self, box: int, sequence_number: int) -> bytes:
+        return b"%d-%d" % (box, sequence_number)
+
+
+def filled(budget: int, numbers: range) -> tuple[MessageLog, Residency, Shelves]:
+    shelves = Shelves()
+    residency = Residency(shelves, budget)
+    log = MessageLog(5, residency)
+    for number in numbers:
+        shelves.messages[number] = message(number, 100)
+        log.add(shelves.messages[number])
+        log.make_ready(shelves.messages[number])
+    return log, residency, shelves
 
 
 @given(st.lists(st.integers(1, 5_000), unique=True), st.data())
 def test_it_is_a_sorted_map(numbers: list[int], data: st.DataObject) -> None:
-    log = MessageLog()
+    residency = Residency()
+    log = MessageLog(0, residency)
     model: dict[int, BrokeredMessage] = {}
     for number in numbers:
         model[number] = message(number)
@@ -27,8 +55,12 @@ def test_it_is_a_sorted_map(numbers: list[int], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 5_001))
     assert [found.sequence_number for found in log.walk(start)] == [n for n in sorted(model) if n >= start]
     assert len(log) == len(model)
-    assert log.size_bytes == sum(len(kept.payload) for kept in model.values())
+    assert log.size_bytes == sum(len(kept.payload or b"") for kept in model.values())
     assert all(log.get(number) is model.get(number) for number in numbers)
+    assert residency.size == log.resident_size
+    for kept in model.values():
+        log.remove(kept)
+    assert (residency.size, log.size_bytes, len(log)) == (0, 0, 0)
 
 
 def test_a_walk_from_the_middle_of_many_is_quick() -> None:
@@ -54,3 +86,142 @@ def test_a_number_that_is_not_there_is_not_found() -> None:
     assert log.get(5_000_000) is None
     with pytest.raises(KeyError):
         log.remove(message(6))
+
+
+def test_ready_messages_are_taken_by_number_whatever_order_they_came_in() -> None:
+    log = MessageLog()
+    for number in (3000, 5, 2000, 7, 6):
+        log.add(message(number))
+        log.make_ready(message(number))
+    withdrawn = log.get(6)
+    assert withdrawn is not None
+    log.withdraw(withdrawn)
+    log.remove(withdrawn)
+    assert log.ready_count == 4
+    assert [found.sequence_number for found in iter(log.take_ready, None)] == [5, 7, 2000, 3000]
+    assert log.ready_count == 0
+
+
+def test_a_payload_can_be_replaced() -> None:
+    log = MessageLog(0, residency := Residency())
+    log.add(kept := message(1, 10))
+    log.replace_payload(kept, b"longer than it was")
+    assert (kept.size, log.size_bytes, residency.size) == (18, 18, log.resident_size)
+    log.remove(kept)
+    assert residency.size == 0
+
+
+# ------------------------------------------------------------------------------------------- shedding
+
+
+def test_what_was_not_used_for_long_is_given_up_and_comes_back() -> None:
+    log, residency, shelves = filled(budget=1_500_000, numbers=range(4 * SHELF))
+    residency.turn += 1
+    log.get(10)  # the first shelf is in use
+    residency.shed()
+    assert residency.size <= 1_125_000
+    assert [shelf.number for shelf in log.resident_shelves()] == [0]
+    assert [found.sequence_number for found in log.walk(3 * SHELF)] == list(range(3 * SHELF, 4 * SHELF))
+    assert shelves.loaded == [3]
+    assert residency.size == log.resident_size
+    assert [found.sequence_number for found in iter(log.take_ready, None)] == list(range(4 * SHELF))
+
+
+def test_what_is_locked_stays() -> None:
+    log, residency, _ = filled(budget=1, numbers=range(10))
+    taken = log.take_ready()
+    assert taken is not None
+    taken.lock_token = object()  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    residency.shed()
+    assert log.get(0) is taken
+    taken.lock_token = None
+    for _ in range(2000):  # it is not tried again at once
+        residency.shed()
+    assert log.resident_shelves() == []
+    assert residency.size == 0
+
+
+def test_nothing_is_given_up_that_is_nowhere_else() -> None:
+    log = MessageLog(5, residency := Residency(None, budget=1))
+    log.add(message(1))
+    residency.shed()
+    assert log.get(1) is not None
+
+
+def test_a_shelf_that_is_shed_can_still_be_added_to() -> None:
+    log, residency, shelves = filled(budget=1, numbers=range(10))
+    residency.shed()
+    log.add(message(10, 100))
+    assert shelves.loaded == [0]
+    assert [found.sequence_number for found in log.walk()] == list(range(11))
+    assert residency.size == log.resident_size
+
+
+def test_a_payload_that_did_not_come_along_is_loaded_when_it_is_asked_for() -> None:
+    log, _, _ = filled(budget=1, numbers=range(1))
+    assert log.payload(message(3, 2)) == b"xx"
+    assert log.payload(BrokeredMessage(4, 4, 0, None, size=9)) == b"5-4"
+    with pytest.raises(AssertionError, match="lost"):
+        MessageLog().payload(BrokeredMessage(4, 4, 0, None, size=9))
+
+
+def test_a_shelf_that_comes_back_with_fewer_is_noticed() -> None:
+    log, residency, shelves = filled(budget=1, numbers=range(10))
+    residency.shed()
+    del shelves.messages[4]
+    with pytest.raises(AssertionError, match="10 messages came back with 9"):
+        log.get(5)
+
+
+def test_restored_shelves_stay_where_they_are_until_they_are_asked_for() -> None:
+    shelves = Shelves()
+    shelves.messages = {
+        1: message(1, 10, state=MessageState.DEFERRED),
+        2: message(2, 20, expires_at=70),
+        SHELF: message(SHELF, 30),
+    }
+    log = MessageLog(5, residency := Residency(shelves))
+    log.restore([ShelfSummary(0, 2, 30, 1, 70), ShelfSummary(1, 1, 30, 1, None)])
+    assert (len(log), log.size_bytes, log.ready_count, log.next_expiry) == (3, 60, 2, 70)
+    assert (shelves.loaded, residency.size) == ([], 0)
+    assert [found.sequence_number for found in log.due(70)] == [2]
+    assert shelves.loaded == [0]
+
+
+def test_a_closed_log_takes_no_room() -> None:
+    log, residency, _ = filled(budget=10**9, numbers=range(5000))
+    other, _, _ = filled(budget=10**9, numbers=range(10))
+    assert residency.size == log.resident_size
+    log.close()
+    assert residency.size == 0
+    assert other.resident_size > 0
+
+
+# --------------------------------------------------------------------------------------------- expiry
+
+
+def test_active_messages_without_a_lock_expire() -> None:
+    log = MessageLog()
+    for number, more in enumerate(
+        [{"expires_at": 50}, {"expires_at": 60}, {}, {"expires_at": 40, "state": MessageState.DEFERRED}]
+    ):
+        log.add(kept := message(number, 1, **more))
+        log.expect_expiry(kept)
+    assert log.next_expiry == 40
+    assert log.due(49) == []
+    assert [found.sequence_number for found in log.due(50)] == [0]
+    assert log.next_expiry == 60
+
+
+def test_times_that_are_outdated_do_not_pile_up() -> None:
+    log = MessageLog()
+    for number in range(5000):  # A consumer keeps the queue empty.
+        log.add(kept := message(number, 1, expires_at=10**9 + number))
+        log.make_ready(kept)
+        assert log.take_ready() is kept
+        log.remove(kept)
+    assert len(log._expiries) < 100  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    log.add(kept := message(5000, 1, expires_at=7))
+    log.make_ready(kept)
+    assert log.next_expiry == 7
+    assert log.due(7) == [kept]

@@ -1,18 +1,103 @@
 from __future__ import annotations
 
-import pytest
+import json
+from typing import Any
 
-from sbnotebook.emulator.entities import QueueOptions
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.emulator.entities import (
+    AuthorizationRule,
+    Claim,
+    EntityStatus,
+    QueueOptions,
+    SubscriptionOptions,
+    TopicOptions,
+)
+from sbnotebook.emulator.entities.options import Options, options_from_json, options_to_json
 from sbnotebook.errors import ConfigurationError
 
 
-@pytest.mark.parametrize("options", [{"lock_duration": 0}, {"lock_duration": 300_001}])
-def test_a_lock_lasts_at_most_five_minutes(options: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match="LockDuration"):
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"lock_duration": 0}, "LockDuration"),
+        ({"lock_duration": 300_001}, "LockDuration"),
+        ({"max_delivery_count": 0}, "MaxDeliveryCount"),
+        ({"max_delivery_count": 2001}, "MaxDeliveryCount"),
+        ({"duplicate_detection_window": 19_999}, "DuplicateDetectionHistoryTimeWindow"),
+        ({"duplicate_detection_window": 604_800_001}, "DuplicateDetectionHistoryTimeWindow"),
+        ({"max_size_mb": 0}, "MaxSizeInMegabytes"),
+        ({"max_size_mb": 81_921}, "MaxSizeInMegabytes"),
+        ({"max_message_size_kb": 0}, "MaxMessageSizeInKilobytes"),
+        ({"max_message_size_kb": 102_401}, "MaxMessageSizeInKilobytes"),
+        ({"default_time_to_live": 0}, "DefaultMessageTimeToLive"),
+        ({"auto_delete_on_idle": 299_999}, "AutoDeleteOnIdle"),
+        ({"user_metadata": "x" * 1025}, "UserMetadata"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigurationError, match=name):
         QueueOptions(**options)
 
 
-@pytest.mark.parametrize("count", [0, 2001])
-def test_the_delivery_count_has_its_limits(count: int) -> None:
-    with pytest.raises(ConfigurationError, match="MaxDeliveryCount"):
-        QueueOptions(max_delivery_count=count)
+@pytest.mark.parametrize("kind", [TopicOptions, SubscriptionOptions])
+def test_topics_and_subscriptions_are_checked_too(kind: type[Any]) -> None:
+    with pytest.raises(ConfigurationError, match="AutoDeleteOnIdle"):
+        kind(auto_delete_on_idle=1)
+
+
+def test_the_limits_themselves_are_in_range() -> None:
+    QueueOptions(300_000, 2000, duplicate_detection_window=20_000, auto_delete_on_idle=300_000, max_size_mb=81_920)
+    QueueOptions(1, 1, duplicate_detection_window=604_800_000, max_message_size_kb=102_400, user_metadata="x" * 1024)
+
+
+@pytest.mark.parametrize(
+    ("status", "can"),
+    [
+        (EntityStatus.ACTIVE, (True, True)),
+        (EntityStatus.DISABLED, (False, False)),
+        (EntityStatus.SEND_DISABLED, (False, True)),
+        (EntityStatus.RECEIVE_DISABLED, (True, False)),
+    ],
+)
+def test_a_status_says_what_can_be_done(status: EntityStatus, can: tuple[bool, bool]) -> None:
+    assert (status.can_send, status.can_receive) == can
+
+
+RULES = st.builds(
+    AuthorizationRule, st.text(), st.text(), st.text(), st.frozensets(st.sampled_from(Claim)), st.integers(0, 10**13)
+)
+TIMES = st.none() | st.integers(300_000, 10**15)
+
+
+@given(
+    st.builds(
+        QueueOptions,
+        status=st.sampled_from(EntityStatus),
+        default_time_to_live=TIMES,
+        auto_delete_on_idle=TIMES,
+        forward_to=st.none() | st.text(),
+        user_metadata=st.none() | st.text(max_size=20),
+        authorization_rules=st.lists(RULES, max_size=3).map(tuple),
+    )
+    | st.builds(
+        TopicOptions, support_ordering=st.booleans(), authorization_rules=st.lists(RULES, max_size=1).map(tuple)
+    )
+    | st.builds(SubscriptionOptions, requires_session=st.booleans(), dead_letter_on_filter_errors=st.booleans())
+)
+def test_options_come_back_from_json(options: Options) -> None:
+    plain = json.loads(json.dumps(options_to_json(options)))
+    assert options_from_json(type(options), plain) == options
+
+
+def test_what_an_older_or_a_newer_version_wrote_is_read() -> None:
+    assert options_from_json(QueueOptions, {"lock_duration": 5000}) == QueueOptions(lock_duration=5000)
+    assert options_from_json(SubscriptionOptions, {"not_yet_known": 1}) == SubscriptionOptions()
+
+
+def test_a_rule_does_not_show_its_keys() -> None:
+    rule = AuthorizationRule("Root", "secret1", "secret2", frozenset([Claim.SEND]))
+    assert "secret" not in repr(rule)
+    assert "secret" not in repr(QueueOptions(authorization_rules=(rule,)))

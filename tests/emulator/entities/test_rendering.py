@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.entities import BrokeredMessage, MessageState, render
-from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
+from sbnotebook.emulator.entities import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.rendering import render, with_application_properties, with_dead_letter_reason
 from sbnotebook.model.amqp import AmqpValue, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
+    DATA,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -23,12 +25,17 @@ def values(payload: bytes) -> dict[int, AmqpValue]:
     return {section.code: section_value(payload, section) for section in split(payload)}
 
 
-def message(payload: bytes) -> BrokeredMessage:
-    return BrokeredMessage(7, 3, 1_000, payload, MessageState.DEFERRED, delivery_count=2, locked_until=9_000)
+def message(payload: bytes, **more: Any) -> BrokeredMessage:
+    known: dict[str, Any] = {"state": MessageState.DEFERRED, "delivery_count": 2, "locked_until": 9_000}
+    return BrokeredMessage(7, 3, 1_000, payload, **{**known, **more})
+
+
+def answered(payload: bytes, *, with_lock: bool = False, **more: Any) -> bytes:
+    return render(message(payload, **more), payload, with_lock=with_lock)
 
 
 def test_the_broker_says_what_it_knows_in_the_annotations(encode_message: Encode) -> None:
-    annotations = values(render(message(encode_message())))[MESSAGE_ANNOTATIONS]
+    annotations = values(answered(encode_message()))[MESSAGE_ANNOTATIONS]
     assert annotations == {
         "x-opt-sequence-number": 7,
         "x-opt-enqueue-sequence-number": 3,
@@ -36,27 +43,29 @@ def test_the_broker_says_what_it_knows_in_the_annotations(encode_message: Encode
         "x-opt-message-state": 1,
     }
     assert isinstance(annotations, dict)
-    assert [type(value) for value in annotations.values()] == [Long, Long, Timestamp, Int]
+    assert {type(annotations[f"x-opt-{name}"]) for name in ("sequence-number", "enqueue-sequence-number")} == {Long}
+    assert type(annotations["x-opt-enqueued-time"]) is Timestamp
+    assert type(annotations["x-opt-message-state"]) is Int
     assert all(isinstance(key, Symbol) for key in annotations)
 
 
 def test_the_end_of_the_lock_is_told_with_a_lock_only(encode_message: Encode) -> None:
-    with_lock = values(render(message(encode_message()), with_lock=True))[MESSAGE_ANNOTATIONS]
+    with_lock = values(answered(encode_message(), with_lock=True))[MESSAGE_ANNOTATIONS]
     assert isinstance(with_lock, dict)
     assert with_lock["x-opt-locked-until"] == 9_000
 
 
 def test_the_header_keeps_what_the_sender_wrote(encode_message: Encode) -> None:
     sent = encode_message(sections={HEADER: [True, UByte(9), UInt(60_000), False, UInt(5)]})
-    assert values(render(message(sent)))[HEADER] == [True, 9, 60_000, False, 2]
-    assert values(render(message(encode_message())))[HEADER] == [None, None, None, None, 2]
+    assert values(answered(sent))[HEADER] == [True, 9, 60_000, False, 2]
+    assert values(answered(encode_message()))[HEADER] == [None, None, None, None, 2]
 
 
 def test_the_senders_annotations_stay_unless_they_are_the_brokers(encode_message: Encode) -> None:
     own: AmqpValue = {Symbol("x-opt-partition-key"): "p", Symbol("mine"): [Short(1)]}
     stale: AmqpValue = {Symbol("x-opt-sequence-number"): Long(99), Symbol("x-opt-locked-until"): Timestamp(1)}
     sent = encode_message(sections={MESSAGE_ANNOTATIONS: {**own, **stale}})
-    annotations = values(render(message(sent)))[MESSAGE_ANNOTATIONS]
+    annotations = values(answered(sent))[MESSAGE_ANNOTATIONS]
     assert isinstance(annotations, dict)
     assert own.items() <= annotations.items()
     assert annotations["x-opt-sequence-number"] == 7
@@ -66,7 +75,7 @@ def test_the_senders_annotations_stay_unless_they_are_the_brokers(encode_message
 def test_everything_from_the_properties_on_stays_byte_for_byte(encode_message: Encode) -> None:
     tail = encode_message(b"b" * 400, {PROPERTIES: ["id"], APPLICATION_PROPERTIES: {"n": ULong(5)}})
     sent = encode_message(b"", {HEADER: [True]})[: -len(encode_message(b""))] + tail
-    assert render(message(sent)).endswith(tail)
+    assert answered(sent).endswith(tail)
 
 
 def test_the_reason_is_added_to_the_application_properties(encode_message: Encode) -> None:
@@ -92,3 +101,28 @@ def test_an_older_reason_is_replaced(encode_message: Encode) -> None:
         "n": 1,
         "DeadLetterReason": "new",
     }
+
+
+@pytest.mark.parametrize(("expires_at", "life"), [(61_000, 60_000), (2**33, 2**32 - 1)])
+def test_the_header_says_how_long_the_message_lives_here(encode_message: Encode, expires_at: int, life: int) -> None:
+    sent = encode_message(sections={HEADER: [None, None, UInt(90_000)]})
+    assert values(answered(sent, expires_at=expires_at))[HEADER] == [None, None, life, None, 2]
+    assert values(answered(encode_message(), expires_at=expires_at))[HEADER] == [None, None, life, None, 2]
+
+
+def test_a_scheduled_message_lives_from_its_time_on(encode_message: Encode) -> None:
+    rendered = answered(encode_message(), expires_at=9_000, scheduled_time=5_000, state=MessageState.SCHEDULED)
+    assert values(rendered)[HEADER] == [None, None, 4_000, None, 2]
+
+
+def test_where_a_message_was_dead_lettered_is_told_once_it_was_forwarded(encode_message: Encode) -> None:
+    annotations = values(answered(encode_message(), dead_letter_source="orders"))[MESSAGE_ANNOTATIONS]
+    assert isinstance(annotations, dict)
+    assert annotations["x-opt-deadletter-source"] == "orders"
+
+
+def test_application_properties_are_set_and_the_others_stay(encode_message: Encode) -> None:
+    sent = encode_message(sections={APPLICATION_PROPERTIES: {"a": 1, "b": Short(2)}})
+    found = values(with_application_properties(sent, {"a": "new", Symbol("c"): None, "d": True}))
+    assert found[APPLICATION_PROPERTIES] == {"b": 2, "a": "new", "d": True}
+    assert found[DATA] == b"body"

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from sbnotebook.emulator.entities import BrokeredMessage, Session
+from sbnotebook.emulator.entities.sessions import Sessions
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return Sessions()
+
+
+def come(sessions: Sessions, number: int, session_id: str) -> BrokeredMessage:
+    message = BrokeredMessage(number, number, 0, b"", session_id=session_id)
+    sessions.added(message)
+    sessions.make_ready(message)
+    return message
+
+
+def ids(found: Session | None) -> str | None:
+    return None if found is None else found.session_id
+
+
+def take(session: Session) -> BrokeredMessage:
+    message = session.take_ready()
+    assert message is not None
+    session.hold(message)
+    return message
+
+
+def test_the_session_that_has_waited_for_the_longest_time_is_next(sessions: Sessions) -> None:
+    for number, name in enumerate("bacb"):
+        come(sessions, number, name)
+    first = sessions.next_free()
+    assert first is not None
+    sessions.lock(first, 10)
+    assert (first.session_id, ids(sessions.next_free())) == ("b", "a")
+    sessions.unlock(first)  # it has to wait again
+    assert [ids(sessions.next_free()), sessions.has_free] == ["a", True]
+
+
+def test_messages_come_by_number_also_when_they_come_back(sessions: Sessions) -> None:
+    for number in (3, 1, 2):
+        come(sessions, number, "a")
+    session = sessions.found("a")
+    sessions.lock(session, 10)
+    first = take(session)
+    sessions.drop(first)
+    sessions.make_ready(first)
+    assert [take(session).sequence_number for _ in range(3)] == [1, 2, 3]
+    assert session.take_ready() is None
+
+
+def test_a_message_is_locked_as_long_as_its_session(sessions: Sessions) -> None:
+    come(sessions, 1, "a")
+    session = sessions.found("a")
+    sessions.lock(session, 10)
+    message = take(session)
+    assert message.lock_token is not None
+    assert (sessions.held_messages, message.locked_until, sessions.next_end) == (1, 10, 10)
+    assert sessions.find_held(message.lock_token, 9) is message
+    assert sessions.find_held(message.lock_token, 10) is None
+    assert sessions.find_held(uuid4(), 0) is None
+    sessions.renew(session, 20)
+    assert sessions.find_held(message.lock_token, 19) is message
+    assert (message.locked_until, sessions.expired(19), sessions.expired(20)) == (20, [], [session])
+    sessions.drop(message)
+    assert (message.lock_token, message.locked_until, sessions.held_messages) == (None, 0, 0)
+
+
+def test_a_held_session_is_not_free_whatever_comes(sessions: Sessions) -> None:
+    session = sessions.found("a")
+    sessions.lock(session, 10)
+    message = come(sessions, 1, "a")
+    assert not sessions.has_free
+    sessions.unlock(session)
+    assert sessions.next_free() is session
+    sessions.withdraw(message)
+    assert not sessions.has_free
+
+
+def test_whoever_held_a_session_is_told_once(sessions: Sessions) -> None:
+    told: list[str] = []
+    session = sessions.found("a")
+    sessions.lock(session, 10)
+    session.on_lost = lambda: told.append("lost")
+    sessions.unlock(session)
+    sessions.lock(sessions.found("a"), 10)
+    sessions.unlock(sessions.found("a"))
+    assert told == ["lost"]
+
+
+def test_a_session_is_there_as_long_as_something_is_in_it(sessions: Sessions) -> None:
+    message = come(sessions, 1, "a")
+    sessions.withdraw(message)
+    assert [each.session_id for each in sessions.listed(None)] == ["a"]  # it may be deferred
+    sessions.removed(message)
+    assert sessions.get("a") is None
+    session = sessions.found("a")
+    sessions.lock(session, 10)
+    assert list(sessions.listed(None)) == []
+    session.state = b""
+    sessions.unlock(session)
+    assert sessions.get("a") is session
+    session.state = None
+    sessions.forget_empty(session)
+    assert sessions.get("a") is None
+
+
+def test_sessions_are_listed_by_id_or_by_when_their_state_was_set(sessions: Sessions) -> None:
+    for name in "cab":
+        come(sessions, 1, name)
+    for name, when in (("c", 5), ("d", 7)):
+        sessions.found(name).state, sessions.found(name).updated_time = b"x", when
+    assert [each.session_id for each in sessions.listed(None)] == ["a", "b", "c", "d"]
+    assert [each.session_id for each in sessions.listed(6)] == ["d"]
+    assert [each.session_id for each in sessions.listed(5)] == ["c", "d"]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from sbnotebook.emulator.entities import BrokeredMessage, DeadLetterReason, Queue, QueueOptions, Registry
+from sbnotebook.emulator.entities.receivable import place_of
+from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, as_table
+from tests.emulator.entities.conftest import message
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "message-states.md"
+
+LOCKED_FOR, LIVES_FOR, SCHEDULED_FOR = 10_000, 5_000, 1_000
+INSIDE = [Place.SCHEDULED, Place.ACTIVE, Place.LOCKED, Place.DEFERRED, Place.DEFERRED_LOCKED]
+
+
+class Subject:
+    """A queue with one message in a place."""
+
+    def __init__(self, place: Place, *, expires: bool) -> None:
+        self.registry = Registry()
+        self.registry.create_queue("target")
+        options = QueueOptions(LOCKED_FOR, 3, dead_letter_on_expiration=True)
+        self.queue = self.registry.create_queue("orders", options)
+        # Where it has to expire, it must not become active first.
+        when = (LIVES_FOR + SCHEDULED_FOR if expires else SCHEDULED_FOR) if place is Place.SCHEDULED else None
+        self.queue.send(message(time_to_live=LIVES_FOR if expires else None, scheduled_time=when), 0)
+        if place not in (Place.SCHEDULED, Place.ACTIVE):
+            self.queue.receive(0)
+        if place in (Place.DEFERRED, Place.DEFERRED_LOCKED):
+            self.queue.defer(self.token, 0)
+        if place is Place.DEFERRED_LOCKED:
+            assert self.queue.receive_deferred([1], 0)
+        assert self.place is place
+
+    @property
+    def message(self) -> BrokeredMessage | None:
+        return next(self.queue.peek(0, 1), None)
+
+    @property
+    def token(self) -> UUID:
+        found = self.message
+        return found.lock_token if found is not None and found.lock_token is not None else uuid4()
+
+    @property
+    def place(self) -> Place:
+        if self.message is not None:
+            return place_of(self.message)
+        return Place.DEAD_LETTERED if self.queue.counts.dead_letter else Place.GONE
+
+    @property
+    def failures(self) -> int:
+        found = self.message or next(self.queue.dead_letter.peek(0, 1), None)
+        return 0 if found is None else found.delivery_count
+
+    def expire(self) -> None:
+        self.registry.expire(LIVES_FOR)
+        self.queue.receive_deferred([1], LIVES_FOR)
+
+    def forward(self) -> None:
+        self.queue.options = replace(self.queue.options, forward_to="target")
+        self.queue.start_forwarding(0)
+
+
+def either(queue: Queue, *, delete: bool) -> object:
+    found = queue.receive_and_delete(0) if delete else queue.receive(0)
+    return found or queue.receive_deferred([1], 0, delete=delete)
+
+
+EVENTS: dict[Event, Callable[[Subject], object]] = {
+    Event.ACTIVATE: lambda subject: subject.registry.expire(SCHEDULED_FOR),
+    Event.CANCEL: lambda subject: subject.queue.cancel_scheduled([1]),
+    Event.RECEIVE: lambda subject: either(subject.queue, delete=False),
+    Event.RECEIVE_AND_DELETE: lambda subject: either(subject.queue, delete=True),
+    Event.COMPLETE: lambda subject: subject.queue.complete(subject.token, 0),
+    Event.ABANDON: lambda subject: subject.queue.abandon(subject.token, 0),
+    Event.DEFER: lambda subject: subject.queue.defer(subject.token, 0),
+    Event.DEAD_LETTER: lambda subject: subject.queue.dead_letter_message(
+        subject.token, 0, DeadLetterReason("Bad", None)
+    ),
+    Event.RELEASE: lambda subject: subject.queue.release(subject.token, 0),
+    Event.LOCK_EXPIRED: lambda subject: subject.queue.expire(LOCKED_FOR) if subject.queue.locked_count else None,
+    Event.LOCK_DROPPED: lambda subject: subject.queue.drop_locks(0),
+    Event.EXPIRE: Subject.expire,
+    Event.FORWARD: Subject.forward,
+}
+
+
+@pytest.mark.parametrize(("place", "event"), list(product(INSIDE, Event)))
+def test_a_message_goes_where_the_table_says_or_stays(place: Place, event: Event) -> None:
+    subject = Subject(place, expires=event is Event.EXPIRE)
+    failures = subject.failures
+    answer = EVENTS[event](subject)
+    row = TRANSITIONS.get((place, event))
+    assert subject.place is (place if row is None else row.to)
+    if subject.place is not Place.GONE:
+        assert subject.failures == failures + (row is not None and row.counts)
+    if row is None:
+        assert not answer
+
+
+def test_every_event_can_happen_somewhere() -> None:
+    assert {event for _, event in TRANSITIONS} == set(Event)
+    assert {place for place, _ in TRANSITIONS} == set(INSIDE)
+
+
+@pytest.mark.parametrize(("place", "event"), [pair for pair, row in TRANSITIONS.items() if row.counts])
+def test_the_last_failure_dead_letters_a_message(place: Place, event: Event) -> None:
+    subject = Subject(place, expires=False)
+    subject.queue.options = replace(subject.queue.options, max_delivery_count=subject.failures + 1)
+    EVENTS[event](subject)
+    assert subject.place is Place.DEAD_LETTERED
+
+
+def test_the_documentation_shows_the_table() -> None:
+    assert PAGE.read_text(encoding="utf-8").endswith(f"\n\n{as_table()}")
