@@ -33,12 +33,12 @@ def websocket_handler(broker: Broker) -> Callable[[web.Request], Awaitable[web.S
     """What handles a request for ``WEBSOCKET_PATH``: an AMQP connection for as long as the socket lasts.
 
     Keys are checked as on any other AMQP connection, not by HTTP. A page in a browser is refused: no page of
-    another origin may reach the emulator.
+    another origin may reach the emulator, by whatever name it knows it.
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(protocols=[_SUBPROTOCOL], compress=False)
-        if "Origin" in request.headers:
+        if _is_from_a_browser(request):
             raise web.HTTPForbidden(text="A page in a browser cannot use the emulator.")
         if not socket.can_prepare(request):
             raise web.HTTPBadRequest(text=f"Ask for a WebSocket with the subprotocol {_SUBPROTOCOL}.")
@@ -55,6 +55,13 @@ def websocket_handler(broker: Broker) -> Callable[[web.Request], Awaitable[web.S
         return socket
 
     return handle
+
+
+def _is_from_a_browser(request: web.Request) -> bool:
+    # A browser always names the origin of the page and itself. The synchronous azure-servicebus names an origin, too,
+    # the host that it connects to, but not itself.
+    origin = request.headers.get("Origin")
+    return origin is not None and ("User-Agent" in request.headers or origin.partition("://")[2] != request.host)
 
 
 class _WebSocketTransport(asyncio.Transport):
