@@ -21,7 +21,7 @@ from verdict import Outcome, expected_failures, judge, read_results
 __all__ = ["main", "run"]
 
 _HERE: Final = Path(__file__).parent
-_WORKERS: Final = 24
+_WORKERS: Final = 32
 """Nearly all of the tests' time is spent waiting."""
 
 
