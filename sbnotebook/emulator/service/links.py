@@ -50,6 +50,8 @@ __all__ = ["LinkHandler", "Outlet", "ReceiverLink", "SenderLink"]
 _BATCH_FORMAT: Final = 0x80013700
 """Message format of a batch: one data section for each message, which it holds encoded."""
 _CREDIT: Final = 2000
+_MANY_GIVEN: Final = 1000
+"""Deliveries of one link that are not worth a look whether their locks have ended otherwise."""
 _SETTLED: Final = 1
 """The snd-settle-mode of receive-and-delete."""
 _ACCEPTED: Final = Accepted()
@@ -172,6 +174,8 @@ class ReceiverLink(LinkHandler):
         self._peer = peer
         self._deletes = link.snd_settle_mode == _SETTLED
         self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()
+        self._given: dict[UUID, None] = {}  # the locks that the client has of this link, and some that have ended
+        self._most_given = _MANY_GIVEN
 
     @property
     def can_take(self) -> bool:
@@ -199,6 +203,10 @@ class ReceiverLink(LinkHandler):
         # Nobody settles a message that is deleted already, so Service Bus gives it an empty tag.
         tag = message.lock_token.bytes_le if message.lock_token else b""
         self._late.append((tag, payload, message.lock_token))
+        if message.lock_token is not None:
+            self._given[message.lock_token] = None
+            if len(self._given) > self._most_given:
+                self._forget_ended(now)
         if delay:
             asyncio.get_running_loop().call_later(delay, self._arrive)
         else:
@@ -213,7 +221,9 @@ class ReceiverLink(LinkHandler):
     def disposition_received(self, event: DispositionReceived) -> None:
         """Settle a message as the client decided, and confirm it once that is kept."""
         delay = self._faults.settle_delay_ms / 1000
-        is_held, echo = self._settle(UUID(bytes_le=event.delivery_tag), event.outcome)
+        token = UUID(bytes_le=event.delivery_tag)
+        self._given.pop(token, None)
+        is_held, echo = self._settle(token, event.outcome)
         if not is_held:
             text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
             echo = Rejected(self.lock_lost.error(text))
@@ -226,6 +236,14 @@ class ReceiverLink(LinkHandler):
     @property
     def _faults(self) -> EntityFaults:
         return self._peer.broker.faults.at(self.entity.path)
+
+    def _forget_ended(self, now: int) -> None:
+        """Keep nothing of deliveries that the client has settled over another link, or whose locks were lost."""
+        for token in [token for token in self._given if not self.entity.holds(token, now)]:
+            del self._given[token]
+            self._link.forget(token.bytes_le)
+        # Seldom enough to cost next to nothing for each message.
+        self._most_given = max(_MANY_GIVEN, 2 * len(self._given))
 
     def _arrive(self) -> None:
         """A message was under way for long enough."""
