@@ -160,7 +160,7 @@ class Receivable:
     def renew(self, token: UUID, now: int) -> int | None:
         """Let a lock last for another lock duration from now; returns until when (ms)."""
         message = self._locks.held(token, now)
-        if message is None:
+        if message is None or self.is_deleted:
             return None
         self._locks.renew(message, now + self._owner.options.lock_duration)
         return message.locked_until

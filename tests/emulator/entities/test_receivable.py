@@ -1,14 +1,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from sbnotebook.emulator.entities import BrokeredMessage, MessageState, Queue, Receivable, SentMessage
+from sbnotebook.emulator.entities import (
+    BrokeredMessage,
+    DeadLetterReason,
+    MessageState,
+    Queue,
+    QueueOptions,
+    Receivable,
+    Registry,
+    SentMessage,
+)
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
 
-Sent = Callable[[object], SentMessage]
+Sent = Callable[..., SentMessage]
+BAD = DeadLetterReason("Bad", "It is bad")
+UNKNOWN = DeadLetterReason(None, None)
 
 
 def fill(queue: Queue, sent: Sent, count: int) -> None:
@@ -25,12 +37,13 @@ def lock(entity: Receivable, now: int = 0) -> tuple[BrokeredMessage, UUID]:
 
 def order(entity: Receivable) -> list[int]:
     """The sequence numbers that would be received, in order."""
-    return [lock(entity)[0].sequence_number for _ in range(len(entity)) if entity.has_available]
+    return [lock(entity)[0].sequence_number for _ in range(entity.message_count) if entity.has_available]
 
 
-def reason(message: BrokeredMessage) -> object:
-    section = next(section for section in split(message.payload) if section.code == APPLICATION_PROPERTIES)
-    return section_value(message.payload, section)
+def properties(message: BrokeredMessage) -> Any:
+    payload = message.payload or b""
+    found = {section.code: section_value(payload, section) for section in split(payload)}
+    return found.get(APPLICATION_PROPERTIES, {})
 
 
 def test_messages_come_in_the_order_of_their_numbers_each_once(queue: Queue, sent: Sent) -> None:
@@ -43,7 +56,7 @@ def test_a_completed_message_is_gone(queue: Queue, sent: Sent) -> None:
     fill(queue, sent, 1)
     _, token = lock(queue)
     assert queue.complete(token, now=1)
-    assert len(queue) == 0
+    assert queue.message_count == 0
     assert not queue.complete(token, now=1)
 
 
@@ -85,10 +98,10 @@ def test_after_too_many_failures_a_message_is_dead_lettered(queue: Queue, sent: 
     for now in (0, 10_000, 20_000):
         lock(queue, now)
         queue.expire(now + 10_000)
-    assert len(queue) == 0
+    assert queue.message_count == 0
     message = next(queue.dead_letter.peek(0, 1))
     assert message.delivery_count == 3
-    assert reason(message) == {
+    assert properties(message) == {
         "DeadLetterReason": "MaxDeliveryCountExceeded",
         "DeadLetterErrorDescription": "Message could not be consumed after 3 delivery attempts.",
     }
@@ -99,20 +112,21 @@ def test_a_dead_lettered_message_keeps_its_number_and_time(queue: Queue, sent: S
         queue.send(sent("x"), now)
     (_, first), (_, second) = lock(queue), lock(queue)
     # In the other order than they came: the dead-letter queue is in the order of the numbers, too.
-    assert queue.dead_letter_message(second, 1, "Bad", "It is bad")
-    assert queue.dead_letter_message(first, 1, None, None)
+    assert queue.dead_letter_message(second, 1, BAD)
+    assert queue.dead_letter_message(first, 1, UNKNOWN)
     messages = list(queue.dead_letter.peek(0, 10))
     assert [(message.sequence_number, message.enqueued_time) for message in messages] == [(1, 5), (2, 6)]
-    assert reason(messages[1]) == {"DeadLetterReason": "Bad", "DeadLetterErrorDescription": "It is bad"}
+    assert properties(messages[1]) == {"DeadLetterReason": "Bad", "DeadLetterErrorDescription": "It is bad"}
     assert order(queue.dead_letter) == [1, 2]
 
 
-def test_in_a_dead_letter_queue_an_ended_lock_does_not_count(queue: Queue, sent: Sent) -> None:
+def test_in_a_dead_letter_queue_an_ended_lock_does_not_count(registry: Registry, queue: Queue, sent: Sent) -> None:
     fill(queue, sent, 1)
-    queue.dead_letter_message(lock(queue)[1], 0, None, None)
+    queue.dead_letter_message(lock(queue)[1], 0, UNKNOWN)
     message, _ = lock(queue.dead_letter)
-    queue.expire(10_000)
-    assert message.delivery_count == 0
+    assert registry.next_deadline == 10_000
+    registry.expire(10_000)
+    assert (message.delivery_count, message.lock_token) == (0, None)
     for _ in range(5):
         assert queue.dead_letter.abandon(lock(queue.dead_letter, 20_000)[1], 20_000)
     assert message.delivery_count == 5
@@ -140,7 +154,11 @@ def test_an_abandoned_deferred_message_stays_deferred(queue: Queue, sent: Sent) 
     assert not queue.has_available
     queue.receive_deferred([1], now=0)
     queue.expire(10_000)
-    assert (len(queue), len(queue.dead_letter), queue.deferred_count) == (0, 1, 0)  # the third failure
+    assert (queue.message_count, queue.dead_letter.message_count, queue.deferred_count) == (
+        0,
+        1,
+        0,
+    )  # the third failure
 
 
 def test_of_several_deferred_messages_all_are_received_or_none(queue: Queue, sent: Sent) -> None:
@@ -153,24 +171,139 @@ def test_of_several_deferred_messages_all_are_received_or_none(queue: Queue, sen
     found = queue.receive_deferred([2, 1, 2], now=0, delete=True)
     assert found is not None
     assert [message.sequence_number for message in found] == [2, 1]
-    assert (len(queue), queue.deferred_count) == (1, 0)
+    assert (queue.message_count, queue.deferred_count) == (1, 0)
 
 
 def test_receive_and_delete_takes_out(queue: Queue, sent: Sent) -> None:
     fill(queue, sent, 2)
     lock(queue)
-    message = queue.receive_and_delete()
+    message = queue.receive_and_delete(0)
     assert message is not None
     assert message.sequence_number == 2
-    assert queue.receive_and_delete() is None
-    assert len(queue) == 1
+    assert queue.receive_and_delete(0) is None
+    assert queue.message_count == 1
 
 
 def test_peek_sees_every_message_whatever_its_state(queue: Queue, sent: Sent) -> None:
     fill(queue, sent, 4)
-    queue.send(sent("later")._replace(scheduled_time=99), now=0)
+    queue.send(sent("later", scheduled_time=99), now=0)
     queue.defer(lock(queue)[1], now=0)
     lock(queue)
     assert [message.sequence_number for message in queue.peek(0, 10)] == [1, 2, 3, 4, 5]
     assert [message.sequence_number for message in queue.peek(2, 2)] == [2, 3]
     assert order(queue) == [3, 4]
+
+
+def test_whoever_gives_a_message_back_can_set_properties(registry: Registry, queue: Queue, sent: Sent) -> None:
+    queue.send(sent("x", properties={"a": 1, "b": 2}), 0)
+    message, token = lock(queue)
+    queue.abandon(token, 0, {"a": "new"})
+    assert properties(message) == {"a": "new", "b": 2}
+    queue.dead_letter_message(lock(queue)[1], 0, BAD, {"c": True})
+    assert properties(next(queue.dead_letter.peek(0, 1))) == {
+        "a": "new", "b": 2, "c": True, "DeadLetterReason": "Bad", "DeadLetterErrorDescription": "It is bad",
+    }  # fmt: skip
+    assert queue.total_size == queue.dead_letter.size_bytes == message.size
+    assert registry.residency.size == message.size + 512
+
+
+def test_old_messages_that_nobody_holds_are_deleted_the_oldest_first(queue: Queue, sent: Sent) -> None:
+    for now in range(6):
+        queue.send(sent(now), now)
+    lock(queue)
+    queue.defer(lock(queue)[1], 9)
+    assert queue.delete(2, before=5, now=9) == 2
+    assert [message.sequence_number for message in queue.peek(0, 10)] == [1, 2, 5, 6]
+    assert queue.delete(10, before=5, now=9) == 1
+    assert queue.delete(10, before=5, now=9) == 0
+    assert order(queue) == [6]
+
+
+# --------------------------------------------------------------------------------------------- expiry
+
+
+@pytest.fixture
+def mortal(registry: Registry) -> Queue:
+    """Keeps what expires after 5 seconds; its locks last 10."""
+    return registry.create_queue(
+        "mortal", QueueOptions(10_000, 3, default_time_to_live=5_000, dead_letter_on_expiration=True)
+    )
+
+
+def test_an_expired_message_is_dropped_or_dead_lettered(
+    registry: Registry, queue: Queue, mortal: Queue, sent: Sent
+) -> None:
+    queue.send(sent("x", time_to_live=700), 0)
+    mortal.send(sent("x"), 0)
+    mortal.send(sent("x", time_to_live=9_000), 0)  # The queue's time is the longest that there is.
+    assert registry.next_deadline == 700
+    registry.expire(699)
+    assert queue.message_count == 1
+    registry.expire(700)
+    assert queue.counts == (0, 0, 0, 0, 0, 0)
+    registry.expire(5_000)
+    assert mortal.counts == (0, 0, 0, 0, 2, 0)
+    message = next(mortal.dead_letter.peek(0, 1))
+    assert properties(message)["DeadLetterReason"] == "TTLExpiredException"
+    registry.expire(10**12)
+    assert mortal.dead_letter.message_count == 2  # Nothing expires there.
+
+
+def test_a_locked_message_expires_when_it_is_given_back(registry: Registry, mortal: Queue, sent: Sent) -> None:
+    for _ in range(3):
+        mortal.send(sent("x"), 0)
+    tokens = [lock(mortal)[1] for _ in range(3)]
+    registry.expire(6_000)
+    assert mortal.complete(tokens[0], 6_000)
+    assert mortal.release(tokens[1], 6_000)
+    assert mortal.counts == (1, 1, 0, 0, 1, 0)
+    registry.expire(10_000)
+    assert mortal.counts == (0, 0, 0, 0, 2, 0)
+    assert [message.delivery_count for message in mortal.dead_letter.peek(0, 9)] == [0, 1]
+
+
+def test_a_deferred_message_expires_when_it_is_asked_for(registry: Registry, mortal: Queue, sent: Sent) -> None:
+    for _ in range(2):
+        mortal.send(sent("x"), 0)
+        mortal.defer(lock(mortal)[1], 0)
+    registry.expire(6_000)
+    assert mortal.counts.deferred == 2
+    assert mortal.receive_deferred([1], 6_000) is None
+    assert mortal.counts == (0, 0, 1, 0, 1, 0)
+    registry.update(mortal, QueueOptions(10_000, 3), now=6_000)
+    assert mortal.receive_deferred([2], 6_000) is None
+    assert mortal.counts == (0, 0, 0, 0, 1, 0)
+
+
+def test_a_clock_that_is_set_back_loses_nothing(registry: Registry, queue: Queue, sent: Sent) -> None:
+    fill(queue, sent, 2)
+    lock(queue, 50_000)
+    late, token = lock(queue, 10_000)
+    assert queue.holds(token, 19_999)
+    assert not queue.holds(token, 20_000)
+    for now in (20_000, 60_000):
+        registry.expire(now)
+    assert late.delivery_count == 1
+    assert order(queue) == [1, 2]
+
+
+# --------------------------------------------------------------------------------- changes and the end
+
+
+def test_a_deleted_queue_holds_no_lock_and_keeps_nothing(registry: Registry, mortal: Queue, sent: Sent) -> None:
+    mortal.send(sent("x"), 0)
+    _, token = lock(mortal)
+    registry.delete(mortal)
+    registry.take_changes()
+    assert not mortal.holds(token, 0)
+    assert not mortal.abandon(token, 6_000)
+    assert mortal.renew(token, 0) is None
+    assert (registry.take_changes(), registry.residency.size) == ([], 0)
+
+
+def test_a_sub_queue_has_no_dead_letter_queue(queue: Queue, sent: Sent) -> None:
+    fill(queue, sent, 1)
+    queue.dead_letter_message(lock(queue)[1], 0, BAD)
+    assert queue.dead_letter.dead_letter is None
+    with pytest.raises(AssertionError, match="has no dead-letter queue"):
+        queue.dead_letter.dead_letter_message(lock(queue.dead_letter)[1], 0, BAD)

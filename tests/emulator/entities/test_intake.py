@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sbnotebook.emulator.entities import (
+    EntityStatus,
+    Queue,
+    QueueOptions,
+    Refusal,
+    RefusedError,
+    Registry,
+    SentMessage,
+    Tier,
+    TopicOptions,
+    read_sent,
+)
+from sbnotebook.emulator.entities.changes import MessageIdSeen
+from sbnotebook.errors import AmqpDecodeError
+
+Sent = Callable[..., SentMessage]
+DAY = 86_400_000
+
+
+def refused(queue: Queue, message: SentMessage) -> Refusal:
+    with pytest.raises(RefusedError) as caught:
+        queue.intake.check([message])
+    return caught.value.refusal
+
+
+@pytest.mark.parametrize("status", list(EntityStatus))
+def test_a_disabled_queue_takes_nothing_in(registry: Registry, sent: Sent, status: EntityStatus) -> None:
+    queue = registry.create_queue("q", QueueOptions(status=status))
+    if status.can_send:
+        queue.intake.check([sent("x")])
+    else:
+        assert refused(queue, sent("x")) is Refusal.DISABLED
+
+
+@pytest.mark.parametrize(
+    ("tier", "allowed", "limit"),
+    [
+        (Tier.BASIC, None, 262_144),
+        (Tier.STANDARD, 1000, 262_144),
+        (Tier.PREMIUM, None, 1_048_576),
+        (Tier.PREMIUM, 2048, 2_097_152),
+        (Tier.PREMIUM, 1, 1024),
+    ],
+)
+def test_a_message_has_the_size_that_tier_and_queue_allow(
+    sent: Sent, tier: Tier, allowed: int | None, limit: int
+) -> None:
+    queue = Registry(tier).create_queue("q", QueueOptions(max_message_size_kb=allowed))
+    overhead = len(sent("x" * limit).payload) - limit
+    queue.intake.check([sent("x" * (limit - overhead))])
+    assert refused(queue, sent("x" * (limit - overhead + 1))) is Refusal.TOO_LARGE
+
+
+def test_what_is_not_body_has_a_limit_of_its_own(queue: Queue, sent: Sent) -> None:
+    queue.intake.check([sent("x", properties={"a": "x" * 65_000})])
+    assert refused(queue, sent("x", properties={"a": "x" * 65_536})) is Refusal.TOO_LARGE
+
+
+def test_a_full_queue_takes_nothing_in(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("q", QueueOptions(max_size_mb=1))
+    large = sent("x" * 600_000)
+    queue.intake.check([large])
+    with pytest.raises(RefusedError):
+        queue.intake.check([large, large])  # A batch comes in whole or not at all.
+    queue.send(large, 0)
+    assert refused(queue, large) is Refusal.QUOTA_EXCEEDED
+    queue.receive_and_delete(0)
+    queue.intake.check([large])
+
+
+def test_a_queue_with_sessions_asks_for_one(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("q", QueueOptions(requires_session=True))
+    assert refused(queue, sent("x")) is Refusal.NO_SESSION_ID
+    assert refused(queue, sent("x", session_id="s" * 129)) is Refusal.BAD_ARGUMENT
+    queue.intake.check([sent("x", session_id="s" * 128)])
+
+
+def test_what_cannot_be_read_is_refused_where_it_has_to_be_read(registry: Registry) -> None:
+    damaged = read_sent(bytes.fromhex("005373c00401a101ff005375a00178"))
+    registry.create_queue("plain").intake.check([damaged])
+    unique = registry.create_queue("unique", QueueOptions(requires_duplicate_detection=True))
+    parted = registry.create_queue("parted", QueueOptions(enable_partitioning=True))
+    for entity in (unique, parted, registry.create_topic("topic")):
+        with pytest.raises(AmqpDecodeError):
+            entity.intake.check([damaged])
+
+
+# ------------------------------------------------------------------------------------- time to live
+
+
+@pytest.mark.parametrize(
+    ("tier", "own", "default", "expires_at"),
+    [
+        (Tier.PREMIUM, None, None, None),
+        (Tier.PREMIUM, 5, None, 105),
+        (Tier.PREMIUM, None, 7, 107),
+        (Tier.PREMIUM, 5, 7, 105),
+        (Tier.PREMIUM, 9, 7, 107),
+        (Tier.BASIC, None, None, 14 * DAY + 100),
+    ],
+)
+def test_the_shortest_time_to_live_holds(
+    sent: Sent, tier: Tier, own: int | None, default: int | None, expires_at: int | None
+) -> None:
+    queue = Registry(tier).create_queue("q", QueueOptions(default_time_to_live=default))
+    queue.send(sent("x", time_to_live=own), 100)
+    assert next(queue.peek(0, 1)).expires_at == expires_at
+
+
+# ------------------------------------------------------------------------------- duplicate detection
+
+
+@pytest.fixture
+def unique(registry: Registry) -> Queue:
+    options = QueueOptions(requires_duplicate_detection=True, duplicate_detection_window=20_000)
+    return registry.create_queue("unique", options)
+
+
+def test_a_message_whose_id_was_seen_is_dropped_until_the_window_ends(unique: Queue, sent: Sent) -> None:
+    for now, count in ((0, 1), (19_999, 1), (20_000, 2), (20_001, 2)):
+        unique.send(sent("x", message_id="a"), now)
+        assert unique.message_count == count
+    unique.send(sent("x"), 0)
+    unique.send(sent("x"), 0)
+    assert unique.message_count == 4  # Without an id there is nothing to compare.
+
+
+def test_an_id_stays_seen_when_its_message_is_gone(unique: Queue, sent: Sent) -> None:
+    unique.send(sent("x", message_id="a", scheduled_time=50), 0)
+    assert unique.cancel_scheduled([1])
+    unique.send(sent("x", message_id="a"), 1)
+    assert unique.message_count == 0
+
+
+def test_each_seen_id_is_recorded_once(registry: Registry, unique: Queue, sent: Sent) -> None:
+    for now in (0, 5):
+        unique.send(sent("x", message_id="a"), now)
+    seen = [change for change in registry.take_changes() if isinstance(change, MessageIdSeen)]
+    assert seen == [MessageIdSeen(unique.record.entity_id, "a", 20_000)]
+
+
+def test_restored_ids_are_duplicates_whatever_their_order(unique: Queue, sent: Sent) -> None:
+    unique.intake.restore_seen([("late", 90), ("early", 10)])
+    for message_id in ("late", "early"):
+        unique.send(sent("x", message_id=message_id), 50)
+    assert [message.sequence_number for message in unique.peek(0, 9)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "count"),
+    [
+        ({"partition_key": "a"}, {"partition_key": "a"}, 1),
+        ({"partition_key": "a"}, {"partition_key": "b"}, 2),
+        ({"session_id": "a"}, {"session_id": "b"}, 2),
+        ({}, {}, 1),
+    ],
+)
+def test_among_partitions_the_key_counts_too(
+    registry: Registry, sent: Sent, first: dict[str, Any], second: dict[str, Any], count: int
+) -> None:
+    options = QueueOptions(requires_duplicate_detection=True, enable_partitioning=True)
+    queue = registry.create_queue("q", options)
+    for more in (first, second):
+        queue.send(sent("x", message_id="m", **more), 0)
+    assert queue.message_count == count
+
+
+# ----------------------------------------------------------------------------------------- partitions
+
+
+def test_a_number_begins_with_its_partition(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("q", QueueOptions(enable_partitioning=True))
+    numbers = [queue.send(sent("x"), 0) for _ in range(32)]
+    assert [number & (2**48 - 1) for number in numbers] == list(range(1, 33))
+    assert {number >> 48 for number in numbers} == set(range(16))
+    keyed = {queue.send(sent("x", partition_key="k"), 0) >> 48 for _ in range(5)}
+    assert len(keyed) == 1
+    scheduled = queue.send(sent("x", partition_key="k", scheduled_time=9), 0)
+    registry.expire(9)
+    active = max(queue.peek(0, 99), key=lambda message: message.sequence_number & (2**48 - 1))
+    assert active.sequence_number >> 48 == scheduled >> 48
+    assert active.enqueued_sequence_number == scheduled
+
+
+def test_a_topic_reads_the_session_of_every_message(registry: Registry, sent: Sent) -> None:
+    topic = registry.create_topic("t", TopicOptions())
+    topic.send(sent("x", session_id="s", scheduled_time=9), 0)
+    assert [message.session_id for message in topic.log.walk()] == ["s"]
