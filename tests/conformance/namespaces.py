@@ -21,10 +21,10 @@ import certifi
 import trustme
 
 from sbnotebook.emulator import RunningEmulator, Tier, running
+from sbnotebook.emulator.entities import AuthorizationRule
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.server import EmulatorServer
-    from sbnotebook.emulator.service.access import KeyRule
 
 
 __all__ = ["KEY", "KEY_NAME", "SUFFIX", "Namespaces", "here"]
@@ -78,7 +78,7 @@ class Namespaces:
         _, stack = self._running.pop(name)
         stack.close()
 
-    def add_rule(self, name: str, rule: KeyRule) -> None:
+    def add_rule(self, name: str, rule: AuthorizationRule) -> None:
         """Give a namespace one more key."""
         server: EmulatorServer = self._running[name][0]._server  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         server.broker.access.rules += (rule,)

@@ -10,7 +10,7 @@ from typing import Final
 from source import VERSION
 from verdict import Outcome, counts_by_file
 
-__all__ = ["PAGE", "Feature", "feature_table", "features", "page", "write_page"]
+__all__ = ["PAGE", "Feature", "feature_table", "features", "page", "place", "write_page"]
 
 _HERE: Final = Path(__file__).parent
 _ROOT: Final = _HERE.parents[1]
@@ -96,3 +96,9 @@ def _short(test: str) -> str:
 
 def _links(tests: tuple[str, ...]) -> str:
     return ", ".join(f"`{_short(test)}`" for test in tests)
+
+
+def place(test: str, tests_of_the_sdk: Path) -> tuple[Path, str]:
+    """The file of a feature's test, ours or the SDK's, and the name of its function."""
+    file, _, name = test.partition("::")
+    return (_ROOT if file.startswith("tests/") else tests_of_the_sdk) / file, name

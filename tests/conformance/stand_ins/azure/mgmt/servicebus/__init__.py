@@ -6,10 +6,13 @@ import secrets
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from azure.servicebus.management import AuthorizationRule, ServiceBusAdministrationClient
 from namespaces import KEY, KEY_NAME, here
+
+from sbnotebook.emulator.entities import AuthorizationRule as Access
+from sbnotebook.emulator.entities import Claim
 
 if TYPE_CHECKING:
     from azure.mgmt.servicebus.models import SBAuthorizationRule, SBQueue, SBSubscription
@@ -20,13 +23,6 @@ __all__ = ["ServiceBusManagementClient"]
 @dataclass
 class _Named:
     name: str
-
-
-class _Rule(NamedTuple):
-    key_name: str
-    primary_key: str
-    secondary_key: str
-    claims: frozenset[str]
 
 
 @dataclass
@@ -62,7 +58,7 @@ class _Namespaces:
     ) -> _Named:
         del group
         key = _keys[namespace, name] = secrets.token_urlsafe(16)
-        here.add_rule(namespace, _Rule(name, key, "", frozenset(right.value for right in rule.rights)))
+        here.add_rule(namespace, Access(name, key, "", frozenset(Claim(right.value) for right in rule.rights)))
         return _Named(name)
 
     def delete_authorization_rule(self, group: str, namespace: str, name: str) -> None:
