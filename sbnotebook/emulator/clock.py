@@ -64,6 +64,7 @@ class ManualClock:
         loop = asyncio.get_running_loop()
         key = object()
         self._alarms[key] = (when, partial(loop.call_soon_threadsafe, wake))
+        self._ring()  # The clock may have been turned between the question and this.
 
         def cancel() -> None:
             self._alarms.pop(key, None)
@@ -73,6 +74,9 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Turn the clock on, and wake whoever waits for a moment that has come."""
         self._now += round(seconds * 1000)
+        self._ring()
+
+    def _ring(self) -> None:
         for key, (when, wake) in list(self._alarms.items()):
             if when <= self._now and self._alarms.pop(key, None) is not None:
                 wake()

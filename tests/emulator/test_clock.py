@@ -52,3 +52,11 @@ async def test_a_manual_clock_stands_still_until_it_is_turned() -> None:
     clock.advance(10)
     await asyncio.sleep(0)
     assert woken == [2_000, 3_000]
+
+
+@pytest.mark.anyio
+async def test_a_manual_clock_wakes_at_once_who_comes_late() -> None:
+    clock = ManualClock(1_000)
+    done = asyncio.Event()
+    clock.wake_at(1_000, done.set)
+    await asyncio.wait_for(done.wait(), 5)
