@@ -1,0 +1,226 @@
+"""What is asked about sessions, by the real SDK and as other SDKs send it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from azure.servicebus.exceptions import MessageNotFoundError, ServiceBusError, SessionLockLostError
+
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, Tier, running
+from sbnotebook.emulator.amqp import Source
+from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach
+from sbnotebook.emulator.entities import Counts
+from sbnotebook.model.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
+from tests.emulator.service.conftest import Connect, RawClient
+from tests.emulator.service.managing import Node
+
+EVER = Timestamp(253_402_300_800_000)
+
+
+@pytest.fixture
+def emulator(emulator: RunningEmulator) -> RunningEmulator:
+    """Has the queue ``chats`` with sessions: locks of 30 seconds, three deliveries."""
+    emulator.create_queue("chats", QueueOptions(30_000, 3, requires_session=True))
+    return emulator
+
+
+def send(client: ServiceBusClient, session_id: str, *bodies: str) -> None:
+    with client.get_queue_sender("chats") as sender:
+        sender.send_messages([ServiceBusMessage(body, session_id=session_id) for body in bodies])
+
+
+def session(client: ServiceBusClient, session_id: str) -> ServiceBusReceiver:
+    return client.get_queue_receiver("chats", session_id=session_id)
+
+
+def hold(client: RawClient, session_id: str, handle: int = 1) -> str:
+    """Accept a session; the name of the link."""
+    source = Source("chats", filter={Symbol("com.microsoft:session-filter"): session_id})
+    name = f"link of {session_id}"
+    client.write(Attach(name=name, handle=handle, role=RECEIVER, source=source, initial_delivery_count=0))
+    client.read(Attach)
+    return name
+
+
+def test_the_state_stays_with_the_session(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    del emulator
+    with session(client, "a") as receiver:
+        assert receiver.session.get_state() is None
+        receiver.session.set_state(b"\x00half")
+        assert receiver.session.get_state() == b"\x00half"
+    with session(client, "a") as receiver, session(client, "b") as other:
+        assert (receiver.session.get_state(), other.session.get_state()) == (b"\x00half", None)
+        receiver.session.set_state(None)
+        assert receiver.session.get_state() is None
+
+
+def test_the_state_has_a_limit_and_needs_the_lock(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    with session(client, "a") as receiver:
+        with pytest.raises(ServiceBusError, match="the limit is 1048576"):
+            receiver.session.set_state(b"x" * 1_048_577)
+        emulator.lose_locks("chats")
+        with pytest.raises(SessionLockLostError):
+            receiver.session.set_state(b"x")
+        with pytest.raises(SessionLockLostError):
+            receiver.session.renew_lock()
+
+
+def test_the_state_is_bytes(connect: Connect, emulator: RunningEmulator) -> None:
+    del emulator
+    client = connect()
+    hold(client, "a")
+    node = Node(client, "chats")
+    assert node.ask("set-session-state", {"session-id": "a", "session-state": "x"})[0] == 400
+    assert node.ask("set-session-state", {"session-id": "b", "session-state": b"x"})[0] == 410
+    assert node.ask("get-session-state", {"session-id": "a"}) == (200, "", {"session-state": None})
+
+
+def test_sessions_are_listed(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    del emulator
+    assert list(client.list_queue_sessions("chats")) == []
+    send(client, "b", "1")
+    send(client, "a", "1")
+    with session(client, "with state") as receiver:
+        receiver.session.set_state(b"x")
+    with session(client, "b") as receiver:
+        receiver.complete_message(receiver.receive_messages(max_wait_time=5)[0])
+    assert list(client.list_queue_sessions("chats")) == ["a", "with state"]
+
+
+def test_sessions_are_listed_whose_state_was_set_since(
+    client: ServiceBusClient, emulator: RunningEmulator, clock: ManualClock
+) -> None:
+    del emulator
+    send(client, "without", "1")
+    for name in ("old", "new"):
+        with session(client, name) as receiver:
+            receiver.session.set_state(b"x")
+        clock.advance(10)
+    since = datetime.fromtimestamp(clock.now() / 1000 - 15, UTC)
+    assert list(client.list_queue_sessions("chats", state_updated_after=since)) == ["new"]
+
+
+def test_lists_come_in_pages(connect: Connect, client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    del emulator
+    for number in range(3):
+        send(client, f"s{number}", "x")
+    node = Node(connect(), "chats")
+    answers = [node.ask("get-message-sessions", _page(skip, 2)) for skip in (0, 2, 4)]
+    assert [status for status, _, _ in answers] == [200, 200, 204]
+    assert [list(body["sessions-ids"]) for _, _, body in answers[:2]] == [["s0", "s1"], ["s2"]]
+    assert node.ask("get-message-sessions", _page(-1, 2))[:2] == (400, "com.microsoft:argument-error")
+
+
+def test_many_sessions_are_all_listed(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    del emulator
+    with client.get_queue_sender("chats") as sender:
+        sender.send_messages([ServiceBusMessage("x", session_id=f"{number:04}") for number in range(250)])
+    assert list(client.list_queue_sessions("chats")) == [f"{number:04}" for number in range(250)]
+
+
+def test_a_peek_sees_the_session_alone(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    del emulator
+    send(client, "a", "a1")
+    send(client, "b", "b1")
+    send(client, "a", "a2")
+    with session(client, "a") as receiver:
+        assert [str(message) for message in receiver.peek_messages(10)] == ["a1", "a2"]
+
+
+def test_deferred_messages_belong_to_their_session(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    send(client, "a", "a1")
+    send(client, "b", "b1")
+    with session(client, "a") as receiver, session(client, "b") as other:
+        receiver.defer_message(receiver.receive_messages(max_wait_time=5)[0])
+        with pytest.raises(MessageNotFoundError):
+            other.receive_deferred_messages([1])
+        (message,) = receiver.receive_deferred_messages([1])
+        receiver.complete_message(message)
+    assert emulator.counts("chats") == Counts(1, 0, 0, 0, 0)
+
+
+def test_a_deferred_message_goes_back_with_its_session(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    send(client, "a", "a1")
+    with session(client, "a") as receiver:
+        receiver.defer_message(receiver.receive_messages(max_wait_time=5)[0])
+        receiver.receive_deferred_messages([1])
+        assert emulator.counts("chats").locked == 1
+        emulator.lose_locks("chats")
+    assert emulator.counts("chats") == Counts(0, 0, 1, 0, 0)
+
+
+def test_a_link_says_which_session_is_meant(
+    connect: Connect, client: ServiceBusClient, emulator: RunningEmulator
+) -> None:
+    """The SDK for Go sends no session id."""
+    send(client, "a", "a1", "a2")
+    send(client, "b", "b1")
+    with session(client, "a") as receiver:
+        receiver.defer_message(receiver.receive_messages(max_wait_time=5)[0])
+    holder = connect()
+    name = hold(holder, "a")
+    node = Node(holder, "chats")
+    wanted: AmqpValue = {"sequence-numbers": Array([Long(1)], Long), "receiver-settle-mode": UInt(1)}
+    assert node.ask("receive-by-sequence-number", wanted)[0] == 400
+    assert node.ask("receive-by-sequence-number", wanted, associated_link_name="another")[0] == 400
+    status, _, body = node.ask("receive-by-sequence-number", wanted, associated_link_name=name)
+    assert (status, len(body["messages"])) == (200, 1)
+    peek: AmqpValue = {"from-sequence-number": Long(0), "message-count": Int(10)}
+    assert len(node.ask("peek-message", peek)[2]["messages"]) == 3
+    assert len(node.ask("peek-message", peek, associated_link_name=name)[2]["messages"]) == 2
+    emulator.lose_locks("chats")
+    assert node.ask("receive-by-sequence-number", wanted, associated_link_name=name)[0] == 400
+
+
+def test_messages_of_a_held_session_are_deleted_in_batches(
+    connect: Connect, client: ServiceBusClient, clock: ManualClock, emulator: RunningEmulator
+) -> None:
+    send(client, "a", "a1", "a2", "a3")
+    send(client, "b", "b1")
+    holder = connect()
+    hold(holder, "a")
+    node = Node(holder, "chats")
+    body: dict[str, Any] = {"message-count": Int(2), "enqueued-time-utc": Timestamp(clock.now() + 1)}
+    assert node.ask("batch-delete-messages", body)[0] == 400
+    assert node.ask("batch-delete-messages", {**body, "session-id": "b"})[0] == 410
+    found = [node.ask("batch-delete-messages", {**body, "session-id": "a"}) for _ in range(3)]
+    assert found == [(200, "", {"message-count": 2}), (200, "", {"message-count": 1}), (204, "", None)]
+    assert emulator.counts("chats") == Counts(1, 0, 0, 0, 0)
+
+
+def test_update_disposition_within_a_session(
+    connect: Connect, client: ServiceBusClient, emulator: RunningEmulator
+) -> None:
+    send(client, "a", "1", "2", "3")
+    with session(client, "a") as receiver:
+        first, second, third = receiver.receive_messages(3, max_wait_time=5)
+        node = Node(connect(), "chats")
+
+        def settle(message: Any, **body: AmqpValue) -> int:
+            tokens = Array([message.lock_token])
+            described = {key.replace("_", "-"): value for key, value in body.items()}
+            return node.ask("update-disposition", {"lock-tokens": tokens, **described})[0]
+
+        assert settle(first, disposition_status="completed", session_id="other") == 410
+        assert settle(first, disposition_status="completed", session_id="a") == 200
+        assert settle(second, disposition_status="suspended", session_id="a", deadletter_reason="Bad") == 200
+        assert settle(third, disposition_status="defered") == 200
+        assert settle(third, disposition_status="completed", session_id="a") == 410
+        assert emulator.counts("chats") == Counts(0, 0, 1, 0, 1)
+        renew = node.ask("renew-lock", {"lock-tokens": Array([third.lock_token])})
+        assert renew[:2] == (400, "amqp:not-allowed")
+
+
+def test_a_tier_without_sessions_refuses_them() -> None:
+    with (
+        running(tier=Tier.BASIC) as emulator,
+        pytest.raises(Exception, match="The tier Basic does not have requires_session"),
+    ):
+        emulator.create_queue("chats", QueueOptions(requires_session=True))
+
+
+def _page(skip: int, top: int) -> AmqpValue:
+    return {"last-updated-time": EVER, "skip": Int(skip), "top": Int(top)}
