@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -67,7 +68,9 @@ class Intake:
     def __init__(self, registry: Registry, destination: Destination) -> None:
         self._registry = registry
         self._destination = destination
-        self._seen: dict[str, int] = {}  # until when each id is a duplicate, the oldest first
+        # Until when each id is a duplicate, the oldest first. Not a dict: its first item is slow to find when many
+        # before it were removed.
+        self._seen: OrderedDict[str, int] = OrderedDict()
         self._rounds = count()
 
     def restore_seen(self, seen: Iterable[tuple[str, int]]) -> None:
@@ -190,8 +193,8 @@ class Intake:
             return False
         if self._destination.options.enable_partitioning:
             key = f"{sent.session_id or sent.partition_key or ''}\n{key}"
-        while self._seen and (first := next(iter(self._seen.items())))[1] <= now:
-            del self._seen[first[0]]
+        while self._seen and next(iter(self._seen.values())) <= now:
+            self._seen.popitem(last=False)
         if self._seen.get(key, 0) > now:
             return True
         until = now + self._destination.options.duplicate_detection_window

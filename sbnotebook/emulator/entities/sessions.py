@@ -18,6 +18,10 @@ __all__ = ["Session", "Sessions"]
 class Session:
     """One session.
 
+    Args:
+        session_id: its id.
+        locked: the messages under a lock of all sessions of its entity, by lock token.
+
     Attributes:
         session_id: its id.
         state: what its clients remember in it; None for nothing.
@@ -29,7 +33,7 @@ class Session:
         on_lost: tells the client that its lock has ended.
     """
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, locked: dict[UUID, BrokeredMessage]) -> None:
         self.session_id = session_id
         self.state: bytes | None = None
         self.updated_time = 0
@@ -37,6 +41,7 @@ class Session:
         self.holder: UUID | None = None
         self.locked_until = 0
         self.held: dict[UUID, BrokeredMessage] = {}
+        self._locked = locked
         self.on_lost: Callable[[], None] | None = None
         self._ready: dict[int, BrokeredMessage] = {}
         self._order: list[int] = []  # a heap of sequence numbers, with some that are gone
@@ -69,8 +74,9 @@ class Session:
 
     def hold(self, message: BrokeredMessage) -> None:
         """A message of it was received: it is locked as long as the session is."""
-        message.lock_token, message.locked_until = uuid4(), self.locked_until
-        self.held[message.lock_token] = message
+        token = uuid4()
+        message.lock_token, message.locked_until = token, self.locked_until
+        self.held[token] = self._locked[token] = message
 
 
 class Sessions:
@@ -83,6 +89,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._free: OrderedDict[str, Session] = OrderedDict()  # with messages, and held by nobody
         self._held: dict[Session, None] = {}  # in the order of locking
+        self._locked: dict[UUID, BrokeredMessage] = {}  # of all sessions
 
     def get(self, session_id: str) -> Session | None:
         """The session of this id, None if there is none."""
@@ -92,7 +99,7 @@ class Sessions:
         """The session of this id, made if it is not there."""
         session = self._sessions.get(session_id)
         if session is None:
-            session = self._sessions[session_id] = Session(session_id)
+            session = self._sessions[session_id] = Session(session_id, self._locked)
         return session
 
     def make_ready(self, message: BrokeredMessage) -> None:
@@ -153,17 +160,18 @@ class Sessions:
     @property
     def held_messages(self) -> int:
         """Messages under a lock."""
-        return sum(len(session.held) for session in self._held)
+        return len(self._locked)
 
     def find_held(self, token: UUID, now: int) -> BrokeredMessage | None:
         """The message that a token has locked; None if the lock is lost."""
-        session = next((session for session in self._held if token in session.held), None)
-        return None if session is None or not session.is_held(now) else session.held[token]
+        message = self._locked.get(token)
+        return message if message is not None and message.locked_until > now else None
 
     def drop(self, message: BrokeredMessage) -> None:
         """Unlock a message."""
         if message.lock_token is not None:
             self.found(message.session_id or "").held.pop(message.lock_token, None)
+            self._locked.pop(message.lock_token, None)
             message.lock_token, message.locked_until = None, 0
 
     def added(self, message: BrokeredMessage) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from uuid import uuid4
+import time
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -118,3 +119,16 @@ def test_sessions_are_listed_by_id_or_by_when_their_state_was_set(sessions: Sess
     assert [each.session_id for each in sessions.listed(None)] == ["a", "b", "c", "d"]
     assert [each.session_id for each in sessions.listed(6)] == ["d"]
     assert [each.session_id for each in sessions.listed(5)] == ["c", "d"]
+
+
+def test_a_lock_is_found_as_soon_among_many_sessions_as_among_few(sessions: Sessions) -> None:
+    tokens: list[UUID] = []
+    for number in range(10_000):
+        come(sessions, number, str(number))
+        session = sessions.found(str(number))
+        sessions.lock(session, 10)
+        tokens.append(take(session).lock_token or uuid4())
+    begun = time.process_time()
+    assert all(sessions.find_held(token, 0) for token in tokens)
+    assert time.process_time() - begun < 0.5  # with a search through the sessions it was several seconds
+    assert sessions.held_messages == 10_000

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sbnotebook.emulator.entities import QueueOptions, Registry, SentMessage
+
+_MANY = 40_000
+
+
+def test_ids_that_were_seen_are_forgotten_at_once_however_many_there_are(
+    registry: Registry, sent: Callable[..., SentMessage]
+) -> None:
+    queue = registry.create_queue("orders", QueueOptions(requires_duplicate_detection=True))
+    messages = [sent(message_id=str(number)) for number in range(_MANY)]
+    begun = time.process_time()
+    for now, message in enumerate(messages):
+        queue.send(message, now)
+    middle = time.process_time()
+    queue.send(sent(message_id="0"), 10**9)
+    end = time.process_time()
+    assert queue.message_count == _MANY + 1  # the id is new again
+    # A tenth of the time for sending them; with a dict it was about half, and grew with the square.
+    assert end - middle < (middle - begun) / 10
