@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sbnotebook.emulator.entities import (
+    BrokeredMessage,
+    DeadLetterReason,
+    EntityStatus,
+    Queue,
+    QueueOptions,
+    Receivable,
+    Registry,
+    SentMessage,
+    SubscriptionOptions,
+    read_sent,
+)
+from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
+
+Sent = Callable[..., SentMessage]
+
+
+def only(box: Receivable) -> BrokeredMessage:
+    (message,) = box.peek(0, 10)
+    return message
+
+
+def reason(box: Receivable) -> Any:
+    payload = only(box).payload or b""
+    section = next(section for section in split(payload) if section.code == APPLICATION_PROPERTIES)
+    properties: Any = section_value(payload, section)
+    return properties["DeadLetterReason"]
+
+
+def chain(registry: Registry, length: int) -> list[Queue]:
+    """Queues that forward each to the next one."""
+    last = registry.create_queue(f"q{length}")
+    others = [
+        registry.create_queue(f"q{number}", QueueOptions(forward_to=f"Q{number + 1}"))
+        for number in range(length - 1, -1, -1)
+    ]
+    return [*reversed(others), last]
+
+
+def test_a_forwarded_message_is_a_new_one_of_the_same_bytes(registry: Registry, sent: Sent) -> None:
+    first, last = chain(registry, 1)
+    last.send(sent("earlier"), 0)
+    message = sent("x", time_to_live=500)
+    first.send(message, 7)
+    assert first.message_count == 0
+    forwarded = list(last.peek(0, 9))[1]
+    assert (forwarded.payload, forwarded.sequence_number, forwarded.enqueued_sequence_number) == (message.payload, 2, 1)
+    assert (forwarded.enqueued_time, forwarded.expires_at, forwarded.hops) == (7, 507, 1)
+    assert forwarded.dead_letter_source is None
+
+
+def test_four_hops_are_allowed(registry: Registry, sent: Sent) -> None:
+    queues = chain(registry, 4)
+    queues[0].send(sent("x"), 0)
+    assert only(queues[4]).hops == 4
+
+
+def test_the_fifth_hop_is_refused(registry: Registry, sent: Sent) -> None:
+    queues = chain(registry, 5)
+    queues[0].send(sent("x"), 0)
+    assert [queue.message_count for queue in queues] == [0] * 6
+    assert reason(queues[4].transfer_dead_letter) == "MaxTransferHopCountExceeded"
+
+
+@pytest.mark.parametrize("names", [["q0"], ["q0", "q1"]])
+def test_a_loop_ends(registry: Registry, sent: Sent, names: list[str]) -> None:
+    queues = [
+        registry.create_queue(name, QueueOptions(forward_to=names[(number + 1) % len(names)]))
+        for number, name in enumerate(names)
+    ]
+    queues[0].send(sent("x"), 0)
+    assert only(queues[0].transfer_dead_letter).hops == 4
+    assert [queue.counts.transfer_dead_letter for queue in queues] == [1, 0][: len(names)]
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        (None, "MessagingEntityNotFound"),
+        (QueueOptions(status=EntityStatus.SEND_DISABLED), "MessagingEntityDisabled"),
+        (QueueOptions(requires_session=True), "Session ID is null."),
+        (QueueOptions(max_message_size_kb=1), "MessageSizeExceeded"),
+    ],
+)
+def test_what_cannot_go_on_is_in_the_transfer_dead_letter_queue(
+    registry: Registry, sent: Sent, target: QueueOptions | None, why: str
+) -> None:
+    if target is not None:
+        registry.create_queue("target", target)
+    queue = registry.create_queue("q", QueueOptions(forward_to="target"))
+    queue.send(sent("x" * 2000, time_to_live=5), 0)
+    assert queue.counts == (0, 0, 0, 0, 0, 1)
+    assert reason(queue.transfer_dead_letter) == why
+    registry.expire(10**9)
+    message = queue.transfer_dead_letter.receive_and_delete(10**9)
+    assert message is not None
+    assert message.sequence_number == 1
+    assert registry.residency.size == 0
+
+
+def test_a_full_target_takes_nothing(registry: Registry, sent: Sent) -> None:
+    registry.create_queue("target", QueueOptions(max_size_mb=1)).send(sent("x" * 700_000), 0)
+    queue = registry.create_queue("q", QueueOptions(forward_to="target"))
+    queue.send(sent("x" * 700_000), 0)
+    assert reason(queue.transfer_dead_letter) == "QuotaExceeded"
+
+
+def test_what_the_target_cannot_read_stays_in_the_transfer_dead_letter_queue(registry: Registry) -> None:
+    registry.create_topic("target")
+    queue = registry.create_queue("q", QueueOptions(forward_to="target"))
+    queue.send(read_sent(bytes.fromhex("005373c00401a101ff005375a00178")), 0)
+    assert reason(queue.transfer_dead_letter) == "ForwardingFailed"
+
+
+def test_a_duplicate_is_dropped_on_the_way(registry: Registry, sent: Sent) -> None:
+    target = registry.create_queue("target", QueueOptions(requires_duplicate_detection=True))
+    queue = registry.create_queue("q", QueueOptions(forward_to="target"))
+    for _ in range(2):
+        queue.send(sent("x", message_id="a"), 0)
+    assert (target.message_count, queue.counts) == (1, (0, 0, 0, 0, 0, 0))
+
+
+# --------------------------------------------------------------------------------------- dead letters
+
+
+def bury(queue: Queue, sent: Sent) -> None:
+    queue.send(sent("x"), 0)
+    message = queue.receive(0)
+    assert message is not None
+    assert message.lock_token is not None
+    assert queue.dead_letter_message(message.lock_token, 0, DeadLetterReason("Bad", None))
+
+
+def test_dead_letters_go_on_and_say_where_they_come_from(registry: Registry, sent: Sent) -> None:
+    grave = registry.create_queue("grave")
+    queue = registry.create_queue("q", QueueOptions(forward_dead_letters_to="grave"))
+    bury(queue, sent)
+    assert (queue.counts, grave.counts.active) == ((0, 0, 0, 0, 0, 0), 1)
+    assert (only(grave).dead_letter_source, reason(grave), only(grave).delivery_count) == ("q", "Bad", 0)
+
+
+def test_the_source_is_remembered_on_later_hops(registry: Registry, sent: Sent) -> None:
+    registry.create_queue("relay", QueueOptions(forward_to="grave"))
+    grave = registry.create_queue("grave")
+    bury(registry.create_queue("q", QueueOptions(forward_dead_letters_to="relay")), sent)
+    assert (only(grave).dead_letter_source, only(grave).hops) == ("q", 2)
+
+
+def test_dead_letters_that_cannot_go_on_stay(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("q", QueueOptions(forward_dead_letters_to="nowhere"))
+    bury(queue, sent)
+    assert queue.counts == (0, 0, 0, 0, 1, 0)
+    assert reason(queue.dead_letter) == "Bad"
+
+
+def test_a_queue_that_buries_in_itself_comes_to_an_end(registry: Registry, sent: Sent) -> None:
+    options = QueueOptions(default_time_to_live=5, dead_letter_on_expiration=True, forward_dead_letters_to="q")
+    queue = registry.create_queue("q", options)
+    queue.send(sent("x"), 0)
+    for now in range(5, 50, 5):
+        registry.expire(now)
+    assert queue.counts == (0, 0, 0, 0, 1, 0)
+    assert only(queue.dead_letter).hops == 4
+
+
+def test_a_subscription_forwards_its_copies(registry: Registry, sent: Sent) -> None:
+    topic, target = registry.create_topic("t"), registry.create_queue("target")
+    registry.create_subscription(topic, "s", SubscriptionOptions(forward_to="target"))
+    topic.send(sent("first"), 0)
+    topic.send(sent("second"), 0)
+    assert [message.enqueued_sequence_number for message in target.peek(0, 9)] == [1, 2]
