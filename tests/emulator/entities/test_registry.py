@@ -1,104 +1,242 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from sbnotebook.emulator.entities import (
-    BrokeredMessage,
-    MessageState,
-    QueueCreated,
-    QueueDeleted,
+    AnyEntity,
+    EntityExistsError,
     QueueOptions,
-    QueueUpdated,
+    Refusal,
+    RefusedError,
     Registry,
     SentMessage,
+    SubscriptionOptions,
+    Tier,
+    TopicOptions,
 )
-from sbnotebook.errors import EmulatorError, InvalidEntityAddressError
+from sbnotebook.emulator.entities.changes import EntityDeleted, EntityKept
+from sbnotebook.emulator.entities.rules import FalseFilter, Rule
+from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 
-Sent = Callable[[object], SentMessage]
+Sent = Callable[..., SentMessage]
+IDLE = 300_000
 
 
-def test_entities_are_found_in_any_case() -> None:
-    registry = Registry()
-    queue = registry.create_queue("Team/Orders")
-    assert registry.find("team/ORDERS") is queue
-    assert registry.find("team/orders/$deadletterqueue") is queue.dead_letter
-    assert registry.find("team/orders/$dlq") is queue.dead_letter
+def test_entities_are_found_in_any_case(registry: Registry) -> None:
+    queue, topic = registry.create_queue("Team/Orders"), registry.create_topic("Team/Events")
+    subscription = registry.create_subscription(topic, "Audit")
+    assert registry.find("team/ORDERS") is registry.find_queue("TEAM/orders") is queue
+    assert registry.find("team/orders/$deadletterqueue") is registry.find("team/orders/$dlq") is queue.dead_letter
+    assert registry.find("team/orders/$Transfer/$DeadLetterQueue") is queue.transfer_dead_letter
+    assert registry.find("team/events") is registry.find_topic("team/events") is topic
+    assert registry.find("team/EVENTS/subscriptions/audit") is subscription
+    assert registry.find_subscription("team/events", "AUDIT") is subscription
+    assert registry.find("team/events/Subscriptions/audit/$DeadLetterQueue") is subscription.dead_letter
+    assert (registry.find_queue("team/events"), registry.find_topic("team/orders")) == (None, None)
+    assert (registry.queues, registry.topics, registry.entities) == ([queue], [topic], [topic, queue])
 
 
 @pytest.mark.parametrize(
-    "path", ["", "nobody", "orders/$Transfer/$DeadLetterQueue", "orders/Subscriptions/a", "//", "$x"]
+    "path", ["", "nobody", "orders/Subscriptions/a", "events/Subscriptions/b", "events/$dlq", "//", "$x"]
 )
-def test_what_is_not_there_is_not_found(path: str) -> None:
-    registry = Registry()
+def test_what_is_not_there_is_not_found(registry: Registry, path: str) -> None:
     registry.create_queue("orders")
+    registry.create_subscription(registry.create_topic("events"), "a")
     assert registry.find(path) is None
 
 
-def test_a_name_is_given_once() -> None:
-    registry = Registry()
+def test_a_name_is_given_once(registry: Registry) -> None:
     registry.create_queue("orders")
-    with pytest.raises(EmulatorError, match="already an entity 'Orders'"):
-        registry.create_queue("Orders")
+    topic = registry.create_topic("events")
+    registry.create_subscription(topic, "one")
+    for make in (registry.create_queue, registry.create_topic):
+        with pytest.raises(EntityExistsError, match="already an entity 'Orders'"):
+            make("Orders")
+    with pytest.raises(EntityExistsError, match="already a subscription 'ONE'"):
+        registry.create_subscription(topic, "ONE")
 
 
 @pytest.mark.parametrize("name", ["", "a b", "orders/$dlq", "topic/subscriptions/one", "x" * 261, "Health", "entities"])
-def test_a_name_that_cannot_be_is_refused(name: str) -> None:
-    with pytest.raises(InvalidEntityAddressError):
-        Registry().create_queue(name)
-
-
-def test_changes_are_handed_out_once() -> None:
-    registry = Registry()
-    queue = registry.create_queue("orders", now=5)
-    registry.update_queue(queue, QueueOptions(max_delivery_count=2))
-    registry.delete_queue(queue)
-    assert registry.take_changes() == [
-        QueueCreated("orders", QueueOptions(), 5),
-        QueueUpdated("orders", QueueOptions(max_delivery_count=2)),
-        QueueDeleted("orders"),
-    ]
+def test_a_name_that_cannot_be_is_refused(registry: Registry, name: str) -> None:
+    for make in (registry.create_queue, registry.create_topic):
+        with pytest.raises(InvalidEntityAddressError):
+            make(name)
     assert registry.take_changes() == []
-    assert registry.queues == []
 
 
-def test_changed_options_lose_the_locks_without_a_failure(sent: Sent) -> None:
-    registry = Registry()
-    queue = registry.create_queue("orders")
-    queue.send(sent(1), 0)
-    message = queue.receive(0)
-    assert message is not None
-    registry.update_queue(queue, QueueOptions(lock_duration=5_000))
-    assert (message.delivery_count, message.lock_token, queue.has_available) == (0, None, True)
+def test_a_subscription_has_a_name_that_can_be(registry: Registry) -> None:
+    topic = registry.create_topic("events")
+    with pytest.raises(InvalidEntityAddressError):
+        registry.create_subscription(topic, "a/b")
 
 
-def test_the_next_deadline_is_the_earliest_of_all(sent: Sent) -> None:
-    registry = Registry()
+# ---------------------------------------------------------------------------------------------- tiers
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"requires_session": True},
+        {"requires_duplicate_detection": True},
+        {"forward_to": "q"},
+        {"forward_dead_letters_to": "q"},
+    ],
+)
+def test_the_basic_tier_has_plain_queues(options: dict[str, Any]) -> None:
+    registry = Registry(Tier.BASIC)
+    queue = registry.create_queue("plain")
+    name = next(iter(options))
+    for action in (
+        lambda: registry.create_queue("q", QueueOptions(**options)),
+        lambda: registry.update(queue, QueueOptions(**options)),
+        lambda: registry.create_topic("t"),
+    ):
+        with pytest.raises(RefusedError, match=rf"The tier Basic does not have ({name}|topics)\.") as caught:
+            action()
+        assert caught.value.refusal is Refusal.NOT_ALLOWED
+    assert registry.entities == [queue]
+
+
+def test_a_namespace_and_a_topic_have_room_for_so_many() -> None:
+    registry = Registry(Tier.STANDARD)
+    topic = registry.create_topic("t")
+    for number in range(2000):
+        registry.create_subscription(topic, f"s{number}")
+    for number in range(9999):
+        registry.create_queue(f"q{number}")
+    for action in (
+        lambda: registry.create_queue("more"),
+        lambda: registry.create_topic("more"),
+        lambda: registry.create_subscription(topic, "more"),
+    ):
+        with pytest.raises(RefusedError, match="at most") as caught:
+            action()
+        assert caught.value.refusal is Refusal.QUOTA_EXCEEDED
+    registry.delete(registry.queues[0])
+    registry.create_queue("more")
+
+
+# -------------------------------------------------------------------------------------------- changes
+
+
+def test_changes_are_handed_out_once(registry: Registry) -> None:
+    queue = registry.create_queue("orders", now=5)
+    registry.update(queue, QueueOptions(max_delivery_count=2), now=7)
+    registry.delete(queue)
+    first, second, third = registry.take_changes()
+    assert isinstance(first, EntityKept)
+    assert isinstance(second, EntityKept)
+    assert (first.kind, first.path, first.created_time, first.updated_time) == ("queue", "orders", 5, 5)
+    assert (second.created_time, second.updated_time) == (5, 7)
+    assert (first.description["max_delivery_count"], second.description["max_delivery_count"]) == (10, 2)
+    assert third == EntityDeleted(first.entity_id)
+    assert registry.take_changes() == []
+    assert registry.entities == []
+
+
+def test_rules_are_kept_with_their_subscription(registry: Registry) -> None:
+    subscription = registry.create_subscription(registry.create_topic("t"), "s")
+    registry.put_rule(subscription, Rule("none", FalseFilter()), now=3)
+    registry.remove_rule(subscription, "$default", now=4)
+    kept = registry.take_changes()[-1]
+    assert isinstance(kept, EntityKept)
+    assert (kept.path, kept.updated_time) == ("t/Subscriptions/s", 4)
+    assert [Rule.from_json(rule) for rule in kept.description["rules"]] == [Rule("none", FalseFilter())]
+
+
+def test_a_topic_goes_with_its_subscriptions(registry: Registry, sent: Sent) -> None:
+    topic = registry.create_topic("t")
+    subscription = registry.create_subscription(topic, "s")
+    topic.send(sent("x"), 0)
+    topic.send(sent("y", scheduled_time=9), 0)
+    registry.take_changes()
+    registry.delete(topic)
+    assert registry.take_changes() == [EntityDeleted(2), EntityDeleted(1)]
+    assert (subscription.is_deleted, topic.is_deleted, registry.residency.size) == (True, True, 0)
+    registry.expire(9)
+    assert registry.take_changes() == []
+
+
+def test_clearing_removes_all(registry: Registry) -> None:
+    topic, queue = registry.create_topic("t"), registry.create_queue("q")
+    subscription = registry.create_subscription(topic, "s")
+    assert registry.clear() == [queue, subscription, topic]
+    assert registry.entities == []
+    assert registry.create_queue("q").record.entity_id == 4  # Numbers of entities are not used again.
+
+
+@pytest.mark.parametrize(
+    "options", [{"requires_session": True}, {"requires_duplicate_detection": True}, {"enable_partitioning": True}]
+)
+def test_some_options_are_for_ever(registry: Registry, options: dict[str, Any]) -> None:
+    queue, other = registry.create_queue("q"), registry.create_queue("other", QueueOptions(**options))
+    registry.take_changes()
+    with pytest.raises(ConfigurationError, match=f"{next(iter(options))} of the queue 'q' cannot be changed"):
+        registry.update(queue, QueueOptions(**options))
+    with pytest.raises(ConfigurationError, match="cannot be changed"):
+        registry.update(other, QueueOptions())
+    with pytest.raises(ConfigurationError, match="not the options of a queue"):
+        registry.update(queue, TopicOptions())
+    assert (registry.take_changes(), queue.options) == ([], QueueOptions())
+
+
+# ----------------------------------------------------------------------------------------------- time
+
+
+def test_the_next_deadline_is_the_earliest_of_all(registry: Registry, sent: Sent) -> None:
     assert registry.next_deadline is None
     for name, scheduled_time in (("a", 70), ("b", 50), ("c", None)):
-        registry.create_queue(name).send(sent(1)._replace(scheduled_time=scheduled_time), 0)
+        registry.create_queue(name).send(sent(1, scheduled_time=scheduled_time), 0)
     assert registry.next_deadline == 50
     registry.expire(60)
     assert registry.next_deadline == 70
 
 
-def test_a_restored_queue_is_as_it_was() -> None:
-    registry = Registry()
-    registry.restore_queue(
-        "orders",
-        QueueOptions(),
-        last_sequence_number=9,
-        created_time=5,
-        messages=[
-            (BrokeredMessage(3, 1, 7, b"a"), False),
-            (BrokeredMessage(4, 4, 7, b"b", MessageState.DEFERRED), False),
-            (BrokeredMessage(5, 5, 7, b"c", MessageState.SCHEDULED, 50), False),
-            (BrokeredMessage(6, 6, 7, b"d"), True),
-        ],
-    )
-    queue = registry.find_queue("orders")
-    assert queue is not None
-    assert queue.counts == (1, 0, 1, 1, 1)
-    assert registry.next_deadline == 50
-    assert registry.take_changes() == []
+def idle(registry: Registry, now: int) -> list[AnyEntity]:
+    registry.expire(now)
+    return registry.take_idle()
+
+
+def test_an_entity_that_nobody_uses_is_idle_in_the_end(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE))
+    registry.create_queue("stays")
+    assert idle(registry, IDLE - 1) == []
+    queue.send(sent("x"), 1_000)
+    assert idle(registry, IDLE) == []
+    queue.receive(2_000)
+    assert idle(registry, IDLE + 1_000) == []
+    queue.receive_deferred([9], 3_000)
+    registry.update(queue, QueueOptions(auto_delete_on_idle=IDLE), now=4_000)
+    assert idle(registry, IDLE + 3_999) == []
+    assert idle(registry, IDLE + 4_000) == [queue]
+    assert registry.take_idle() == []
+
+
+def test_an_entity_that_a_client_is_attached_to_is_not_idle() -> None:
+    attached: set[AnyEntity] = set()
+    registry = Registry(is_in_use=attached.__contains__)
+    queue = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE))
+    attached.add(queue)
+    assert idle(registry, IDLE) == []
+    attached.clear()
+    assert idle(registry, 2 * IDLE - 1) == []
+    assert idle(registry, 2 * IDLE) == [queue]
+
+
+def test_a_topic_is_used_with_its_subscriptions(registry: Registry) -> None:
+    topic = registry.create_topic("t", TopicOptions(auto_delete_on_idle=IDLE))
+    subscription = registry.create_subscription(topic, "s", SubscriptionOptions(auto_delete_on_idle=IDLE), now=1_000)
+    subscription.receive(2_000)
+    registry.put_rule(subscription, Rule("none", FalseFilter()), now=3_000)
+    assert idle(registry, IDLE + 2_999) == []
+    assert set(idle(registry, IDLE + 3_000)) == {topic, subscription}
+
+
+def test_what_was_deleted_meanwhile_is_not_idle(registry: Registry) -> None:
+    queue = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE))
+    registry.expire(IDLE)
+    registry.delete(queue)
+    assert registry.take_idle() == []

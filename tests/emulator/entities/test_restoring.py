@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from sbnotebook.emulator.entities import (
+    MessageState,
+    QueueOptions,
+    Registry,
+    SentMessage,
+    TopicOptions,
+    restore,
+)
+from sbnotebook.emulator.entities.rules import Rule, SqlFilter
+from sbnotebook.errors import EmulatorError
+from tests.emulator.entities.keeping import Kept
+
+Sent = Callable[..., SentMessage]
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+def again(registry: Registry, kept: Kept, now: int = 0) -> Registry:
+    """The namespace after a restart."""
+    kept.keep(registry)
+    restored = Registry(registry.tier)
+    restore(restored, kept.snapshot(now), kept, now=now)
+    assert restored.take_changes() == []
+    return restored
+
+
+def test_entities_come_back_as_they_were(registry: Registry, kept: Kept) -> None:
+    registry.create_queue("Orders", QueueOptions(5_000, 3), now=7)
+    topic = registry.create_topic("t", TopicOptions(user_metadata="x"), now=8)
+    registry.create_subscription(topic, "s", rules=[Rule("big", SqlFilter("size > 3"))], now=9)
+    restored = again(registry, kept, now=100)
+    queue, subscription = restored.find_queue("orders"), restored.find_subscription("t", "s")
+    assert queue is not None
+    assert (queue.path, queue.options, queue.created_time, queue.accessed_time) == (
+        "Orders", QueueOptions(5_000, 3), 7, 100,
+    )  # fmt: skip
+    assert restored.topics[0].options == TopicOptions(user_metadata="x")
+    assert subscription is not None
+    assert subscription.rules == [Rule("big", SqlFilter("size > 3"))]
+    assert restored.create_queue("new").record.entity_id == 4
+
+
+def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry, kept: Kept, sent: Sent) -> None:
+    queue = registry.create_queue("q")
+    for number in range(3):
+        queue.send(sent("x" * 100 * number), 0)
+    queue.send(sent("later", scheduled_time=50), 0)
+    held = queue.receive(0)
+    assert held is not None
+    assert held.lock_token is not None
+    queue.defer(held.lock_token, 0)
+    queue.receive(0)
+    restored = again(registry, kept)
+    found = restored.find_queue("q")
+    assert found is not None
+    assert found.counts == (2, 0, 1, 1, 0, 0)  # Only the lock is lost.
+    assert (restored.residency.size, restored.next_deadline, found.total_size) == (0, 50, queue.total_size)
+    restored.expire(50)
+    assert [message.state for message in found.peek(0, 9)] == [MessageState.DEFERRED, *[MessageState.ACTIVE] * 3]
+    assert found.send(sent("next"), 60) == 6
+    assert [found.rendered(message) for message in found.peek(2, 2)] == [
+        queue.rendered(replace(message, lock_token=None)) for message in queue.peek(2, 2)
+    ]
+
+
+def test_what_expired_meanwhile_is_gone(registry: Registry, kept: Kept, sent: Sent) -> None:
+    registry.create_queue("q").send(sent("x", time_to_live=50), 0)
+    restored = again(registry, kept, now=60)
+    assert restored.next_deadline == 50
+    restored.expire(60)
+    assert restored.queues[0].message_count == 0
+
+
+def test_sessions_come_back(registry: Registry, kept: Kept, sent: Sent) -> None:
+    queue = registry.create_queue("q", QueueOptions(requires_session=True))
+    for name, when in (("a", None), ("b", 50), ("c", None)):
+        queue.send(sent("x", session_id=name, scheduled_time=when), 0)
+    for name, state in (("a", b"1"), ("d", b"2"), ("e", None)):
+        accepted = queue.accept_session(name, 0)
+        assert accepted is not None
+        queue.set_session_state(accepted[0], state, 3)
+    held = queue.receive(0, queue.held_session("a", 0))
+    assert held is not None
+    assert held.lock_token is not None
+    queue.defer(held.lock_token, 0)
+    restored = again(registry, kept)
+    found = restored.find_queue("q")
+    assert found is not None
+    assert found.sessions is not None
+    assert [each.session_id for each in found.sessions.listed(None)] == ["a", "c", "d"]
+    assert [each.session_id for each in found.sessions.listed(3)] == ["a", "d"]
+    accepted = found.accept_session(None, 5)
+    assert accepted is not None
+    assert accepted[0].session_id == "c"
+    accepted = found.accept_session("a", 5)
+    assert accepted is not None
+    assert accepted[0].state == b"1"
+    assert found.receive_deferred([1], 5, session=accepted[0]) is not None
+    assert not found.has_available
+    restored.delete(found)
+    assert restored.residency.size == 0
+
+
+def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: Kept, sent: Sent) -> None:
+    options = QueueOptions(requires_duplicate_detection=True, enable_partitioning=True)
+    queue, topic = registry.create_queue("q", options), registry.create_topic("t")
+    queue.send(sent("x", message_id="a"), 0)
+    duplicate = queue.send(sent("x", message_id="a"), 0)
+    topic.send(sent("nobody gets it"), 0)
+    restored = again(registry, kept, now=100)
+    queue, topic = restored.queues[0], restored.topics[0]
+    number = queue.send(sent("x", message_id="a"), 100)
+    assert queue.message_count == 1
+    assert (duplicate & 0xFFFF, number & 0xFFFF) == (2, 3)
+    assert topic.send(sent("x"), 100) == 2
+
+
+def test_a_scheduled_message_of_a_topic_comes_back(registry: Registry, kept: Kept, sent: Sent) -> None:
+    registry.create_subscription(registry.create_topic("t"), "s")
+    registry.topics[0].send(sent("x", scheduled_time=50), 0)
+    restored = again(registry, kept)
+    assert restored.topics[0].scheduled_count == 1
+    restored.expire(50)
+    assert restored.topics[0].subscriptions[0].counts.active == 1
+
+
+def test_what_does_not_fit_together_is_said(registry: Registry, kept: Kept) -> None:
+    registry.create_subscription(registry.create_topic("t"), "s")
+    kept.keep(registry)
+    topic = kept.entities.pop(1)
+    with pytest.raises(EmulatorError, match="kept without its topic"):
+        restore(Registry(), kept.snapshot(0), kept, now=0)
+    kept.entities[1] = replace(topic, kind="relay")
+    with pytest.raises(EmulatorError, match="another version"):
+        restore(Registry(), kept.snapshot(0), kept, now=0)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sbnotebook.emulator.entities import (
+    MessageState,
+    Receivable,
+    Registry,
+    SentMessage,
+    SubscriptionOptions,
+    Topic,
+    TopicOptions,
+)
+from sbnotebook.emulator.entities.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
+
+Sent = Callable[..., SentMessage]
+
+
+@pytest.fixture
+def topic(registry: Registry) -> Topic:
+    return registry.create_topic("events")
+
+
+def properties(box: Receivable) -> list[Any]:
+    """The application properties of all messages."""
+    found: list[Any] = []
+    for message in box.peek(0, 100):
+        payload = message.payload or b""
+        sections = {section.code: section_value(payload, section) for section in split(payload)}
+        found.append(sections.get(APPLICATION_PROPERTIES))
+    return found
+
+
+def test_each_subscription_gets_its_own_copy(registry: Registry, topic: Topic, sent: Sent) -> None:
+    one, two = (registry.create_subscription(topic, name) for name in ("one", "two"))
+    topic.send(sent("first"), 5)
+    three = registry.create_subscription(topic, "three")
+    topic.send(sent("second"), 6)
+    assert [each.counts.active for each in (one, two, three)] == [2, 2, 1]
+    assert one.receive_and_delete(7) is not None
+    assert [each.counts.active for each in (one, two, three)] == [1, 2, 1]
+    late = next(three.peek(0, 1))
+    assert (late.sequence_number, late.enqueued_sequence_number, late.enqueued_time) == (1, 2, 6)
+
+
+def test_a_rule_says_what_a_subscription_gets(registry: Registry, topic: Topic, sent: Sent) -> None:
+    rules = [Rule("big", SqlFilter("size > 3")), Rule("also big", SqlFilter("size > 2")), Rule("no", FalseFilter())]
+    some = registry.create_subscription(topic, "some", rules=rules)
+    for size in (1, 3, 5):
+        topic.send(sent("x", properties={"size": size}), 0)
+    assert properties(some) == [{"size": 3}, {"size": 5}]  # One copy, however many rules take it.
+    registry.remove_rule(some, "BIG")
+    registry.put_rule(some, Rule("Also Big", SqlFilter("size > 4")))
+    assert [rule.name for rule in some.rules] == ["Also Big", "no"]
+    topic.send(sent("x", properties={"size": 4}), 0)
+    assert some.counts.active == 2
+    assert some.find_rule("nobody") is None
+
+
+def test_each_rule_with_an_action_makes_a_copy_of_its_own(registry: Registry, topic: Topic, sent: Sent) -> None:
+    rules = [
+        Rule("plain", TrueFilter()),
+        Rule("a", TrueFilter(), SqlAction("SET n = 1")),
+        Rule("b", TrueFilter(), SqlAction("SET n = 2")),
+    ]
+    subscription = registry.create_subscription(topic, "s", rules=rules)
+    topic.send(sent("x"), 0)
+    assert properties(subscription) == [None, {"n": 1, "RuleName": "a"}, {"n": 2, "RuleName": "b"}]
+    assert [message.enqueued_sequence_number for message in subscription.peek(0, 9)] == [1, 1, 1]
+
+
+def test_an_action_can_give_a_message_another_session(registry: Registry, topic: Topic, sent: Sent) -> None:
+    rules = [Rule("a", TrueFilter(), SqlAction("SET sys.SessionId = 'mine'"))]
+    options = SubscriptionOptions(requires_session=True)
+    subscription = registry.create_subscription(topic, "s", options, rules=rules)
+    topic.send(sent("x", session_id="yours"), 0)
+    accepted = subscription.accept_session(None, 0)
+    assert accepted is not None
+    assert accepted[0].session_id == "mine"
+
+
+@pytest.mark.parametrize(("keeps", "count"), [(True, 1), (False, 0)])
+def test_a_rule_that_cannot_be_evaluated_dead_letters(
+    registry: Registry, topic: Topic, sent: Sent, keeps: bool, count: int
+) -> None:
+    options = SubscriptionOptions(dead_letter_on_filter_errors=keeps)
+    rules = [Rule("odd", SqlFilter("size / zero = 1"))]
+    subscription = registry.create_subscription(topic, "s", options, rules=rules)
+    topic.send(sent("x", properties={"size": 1, "zero": 0}), 0)
+    assert subscription.counts == (0, 0, 0, 0, count, 0)
+    assert [found["DeadLetterReason"] for found in properties(subscription.dead_letter)] == ["FilterException"] * count
+
+
+def test_an_action_can_make_the_properties_too_large(registry: Registry, topic: Topic, sent: Sent) -> None:
+    rules = [Rule("copy", TrueFilter(), SqlAction("SET b = a"))]
+    subscription = registry.create_subscription(topic, "s", rules=rules)
+    topic.send(sent("x", properties={"a": "x" * 40_000}), 0)
+    assert subscription.counts == (0, 0, 0, 0, 1, 0)
+    assert properties(subscription.dead_letter)[0]["DeadLetterReason"] == "HeaderSizeExceeded"
+
+
+def test_a_scheduled_message_waits_at_the_topic(registry: Registry, topic: Topic, sent: Sent) -> None:
+    subscription = registry.create_subscription(topic, "s")
+    assert topic.send(sent("x", scheduled_time=50), 0) == 1
+    gone = topic.send(sent("y", scheduled_time=50), 0)
+    assert topic.cancel_scheduled([gone])
+    assert not topic.cancel_scheduled([gone])
+    assert (topic.scheduled_count, subscription.counts.active, registry.next_deadline) == (1, 0, 50)
+    assert topic.total_size == topic.size_bytes == len(sent("x", scheduled_time=50).payload)
+    registry.expire(50)
+    copy = next(subscription.peek(0, 1))
+    assert (topic.scheduled_count, topic.size_bytes) == (0, 0)
+    assert (copy.state, copy.scheduled_time, copy.enqueued_time) == (MessageState.ACTIVE, None, 50)
+    assert topic.total_size == copy.size
+
+
+def test_the_shortest_of_all_times_to_live_holds(registry: Registry, sent: Sent) -> None:
+    topic = registry.create_topic("t", TopicOptions(default_time_to_live=50))
+    for name, life in (("none", None), ("short", 20), ("long", 90)):
+        registry.create_subscription(topic, name, SubscriptionOptions(default_time_to_live=life))
+    topic.send(sent("x"), 100)
+    topic.send(sent("x", time_to_live=10), 100)
+    ends = {each.name: [copy.expires_at for copy in each.peek(0, 9)] for each in topic.subscriptions}
+    assert ends == {"none": [150, 110], "short": [120, 110], "long": [150, 110]}
+
+
+def test_copies_stand_in_the_partition_of_their_message(registry: Registry, sent: Sent) -> None:
+    topic = registry.create_topic("t", TopicOptions(enable_partitioning=True))
+    subscription = registry.create_subscription(topic, "s")
+    numbers = [topic.send(sent("x"), 0) for _ in range(5)]
+    copies = sorted(subscription.peek(0, 99), key=lambda copy: copy.enqueued_sequence_number)
+    assert [copy.sequence_number >> 48 for copy in copies] == sorted(number >> 48 for number in numbers)
+    assert {copy.enqueued_sequence_number for copy in copies} == set(numbers)
+
+
+def test_duplicates_reach_no_subscription(registry: Registry, sent: Sent) -> None:
+    topic = registry.create_topic("t", TopicOptions(requires_duplicate_detection=True))
+    subscription = registry.create_subscription(topic, "s")
+    for message_id in ("a", "a", "b"):
+        topic.send(sent("x", message_id=message_id), 0)
+    assert subscription.counts.active == 2
