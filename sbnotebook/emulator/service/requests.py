@@ -92,10 +92,16 @@ class RequestLink(LinkHandler):
             return
         self._link.settle(event.delivery_id, Accepted())
         reply = self._answer(request)
-        for handler in self._peer.handlers.values():
-            if isinstance(handler, ReplyLink) and handler.is_for(self._node.address, request.reply_to):
-                handler.send(_written(reply, request.message_id))
-                return
+        link = self._reply_link(request.reply_to)
+        if link is not None:
+            link.send(_written(reply, request.message_id))
+
+    def _reply_link(self, reply_to: str | None) -> ReplyLink | None:
+        """The link that a client means, or the first one from this node if it names none of them."""
+        handlers = self._peer.handlers.values()
+        links = [each for each in handlers if isinstance(each, ReplyLink) and each.answers_for(self._node)]
+        named = (each for each in links if reply_to is not None and reply_to in each.names)
+        return next(named, links[0] if links else None)
 
     def _answer(self, request: Request) -> Reply:
         try:
@@ -117,13 +123,14 @@ class ReplyLink(LinkHandler):
         self._waiting: deque[bytes] = deque()
         self._sent = 0
 
-    def is_for(self, node: str, reply_to: str | None) -> bool:
-        """Whether answers of this node belong here.
+    @property
+    def names(self) -> tuple[AmqpValue, ...]:
+        """What clients call the link in ``reply-to``: its target's address, or its name, as the JavaScript SDK does."""
+        return getattr(self._link.target, "address", None), self._link.name
 
-        A client that has several reply links on a connection names the one that it means by its target.
-        """
-        target = getattr(self._link.target, "address", None)
-        return self._node.address == node and (reply_to in (None, target) or reply_to.casefold().endswith(node))
+    def answers_for(self, node: Node) -> bool:
+        """Whether the answers of a node come over this link."""
+        return self._node.address == node.address
 
     def send(self, payload: bytes) -> None:
         """Send an answer as soon as the client has credit and reads."""

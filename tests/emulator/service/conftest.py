@@ -126,7 +126,7 @@ class RawClient:
         self.write(Attach(name=f"to {handle}", handle=handle, role=SENDER, source=Source("x"), target=Target(address)))
         return self.read(Attach)
 
-    def receiver(self, address: str, handle: int = 1, target: str = "x", **fields: Any) -> Attach:
+    def receiver(self, address: str, handle: int = 1, target: str | None = "x", **fields: Any) -> Attach:
         """Attach a link that receives; the answer."""
         given: dict[str, Any] = {"source": Source(address), "target": Target(target), **fields}
         self.write(Attach(name=f"from {handle}", handle=handle, role=RECEIVER, initial_delivery_count=0, **given))

@@ -70,6 +70,18 @@ def test_the_link_that_is_meant_gets_the_answer(connect: Connect) -> None:
     assert reply(client)[0] == 2
 
 
+def test_a_client_may_name_its_link_or_none(connect: Connect) -> None:
+    # @azure/service-bus gives the link that its tokens are answered over no target, and names the link itself.
+    client = connect()
+    client.sender("$cbs")
+    for handle in (1, 2):
+        client.receiver("$cbs", handle, target=None)
+        client.flow(handle, 5)
+    for number, (reply_to, handle) in enumerate((("from 2", 2), ("from 1", 1), ("neither", 1), (None, 1))):
+        client.transfer(token_request(token(), number, reply_to), number)
+        assert reply(client)[0] == handle
+
+
 def test_an_answer_waits_for_credit(connect: Connect) -> None:
     client = connect()
     client.sender("$cbs")
