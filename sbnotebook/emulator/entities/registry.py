@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final, Protocol
 
@@ -224,15 +224,8 @@ class Registry:
 
     def delete(self, entity: AnyEntity) -> None:
         """Remove an entity with all its messages, a topic with its subscriptions."""
-        if isinstance(entity, Subscription):
-            entity.topic.remove_subscription(entity)
-        else:
-            del self._entities[entity.path.casefold()]
-        if isinstance(entity, Topic):
-            for subscription in entity.subscriptions:
-                self.delete(subscription)
-        entity.forget_messages()
-        self.changes.append(EntityDeleted(entity.record.entity_id))
+        self._delete(entity)
+        self._forget_alarms()
 
     def clear(self) -> list[AnyEntity]:
         """Remove all entities; the removed ones, subscriptions first."""
@@ -240,7 +233,8 @@ class Registry:
         for entity in self.entities:
             removed += entity.subscriptions if isinstance(entity, Topic) else []
             removed.append(entity)
-            self.delete(entity)
+            self._delete(entity)
+        self._forget_alarms()
         return removed
 
     # ------------------------------------------------------------------------------------------ time
@@ -288,6 +282,22 @@ class Registry:
             self._entities[entity.path.casefold()] = entity
         self._next_id = max(self._next_id, entity.record.entity_id + 1)
         self._watch(entity)
+
+    def _delete(self, entity: AnyEntity) -> None:
+        if isinstance(entity, Subscription):
+            entity.topic.remove_subscription(entity)
+        else:
+            del self._entities[entity.path.casefold()]
+        if isinstance(entity, Topic):
+            for subscription in entity.subscriptions:
+                self._delete(subscription)
+        entity.forget_messages()
+        self.changes.append(EntityDeleted(entity.record.entity_id))
+
+    def _forget_alarms(self) -> None:
+        """Let go of what is deleted: its next alarm may be years away."""
+        self._alarms = [alarm for alarm in self._alarms if not alarm[2].is_deleted]
+        heapify(self._alarms)
 
     def _new_name(self, name: str) -> str:
         address = EntityAddress.parse(name)

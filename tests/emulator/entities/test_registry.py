@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -240,3 +242,32 @@ def test_what_was_deleted_meanwhile_is_not_idle(registry: Registry) -> None:
     registry.expire(IDLE)
     registry.delete(queue)
     assert registry.take_idle() == []
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_nothing_of_a_deleted_entity_stays_in_memory_until_its_messages_would_have_expired(
+    registry: Registry, sent: Sent, *, clears: bool
+) -> None:
+    queue = registry.create_queue("q")
+    queue.send(sent("x", time_to_live=1_000_000), 0)
+    gone = weakref.ref(queue)
+    if clears:
+        del queue
+        registry.clear()
+    else:
+        registry.delete(queue)
+        del queue
+    registry.take_changes()
+    gc.collect()
+    assert gone() is None
+    assert registry.next_deadline is None
+
+
+def test_what_stays_expires_though_another_entity_was_deleted(registry: Registry, sent: Sent) -> None:
+    gone, stays = registry.create_queue("gone"), registry.create_queue("stays")
+    for life, queue in ((1, gone), (3, stays), (2, gone)):
+        queue.send(sent("x", time_to_live=life), 0)
+    registry.delete(gone)
+    assert registry.next_deadline == 3
+    registry.expire(3)
+    assert stays.message_count == 0
