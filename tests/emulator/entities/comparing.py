@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, section_value, split
 from tests.emulator.entities.documented import Copy, Entity, Namespace, entity_of
-from tests.emulator.entities.keeping import Kept
+from tests.emulator.entities.keeping import Keeper, Kept
 
 __all__ = ["RED", "SESSIONS", "Pair"]
 
@@ -72,13 +73,15 @@ class Pair:
         lost: locks that have ended, by box.
     """
 
+    keeper: Callable[[], Keeper] = Kept
+
     def __init__(self) -> None:
         super().__init__()
         self.now = 1_000_000
         self.model = documented()
-        self.kept = Kept()
+        self.kept = self.keeper()
         self.registry = Registry()
-        self.registry.residency = Residency(self.kept, budget=1)
+        self.registry.residency = Residency(self.kept, budget=1)  # Give up as much as possible.
         self.bodies = count(1)
         self.used: dict[str, set[int]] = {}
         self.lost: list[tuple[str, UUID]] = []

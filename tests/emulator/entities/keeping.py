@@ -1,8 +1,11 @@
-"""What a store does, by means of dictionaries."""
+"""What is left of a namespace when it ends: in dictionaries, or in the real store."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
 
 from sbnotebook.emulator.entities import BrokeredMessage, Change, MessageState, Registry
 from sbnotebook.emulator.entities.changes import (
@@ -15,7 +18,7 @@ from sbnotebook.emulator.entities.changes import (
     MessageUpdated,
     SessionStateSet,
 )
-from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
+from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary, Storage
 from sbnotebook.emulator.entities.snapshot import (
     Snapshot,
     StoredBox,
@@ -23,16 +26,65 @@ from sbnotebook.emulator.entities.snapshot import (
     StoredMessageId,
     StoredSession,
 )
+from sbnotebook.emulator.store import Store
 
-__all__ = ["Kept"]
+__all__ = ["Keeper", "Kept", "OnDisk"]
 
 LARGE = 200
 """Bytes of a payload from which on it does not come with its shelf."""
 _NUMBER = (1 << 48) - 1
 
 
+class Keeper(Storage, Protocol):
+    """Keeps what changes."""
+
+    def keep(self, registry: Registry) -> None:
+        """The end of a turn: keep what has changed, and give up what can be had here."""
+        ...
+
+    def snapshot(self, now: int) -> Snapshot:
+        """What a namespace is restored from."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more is kept."""
+        ...
+
+
+class OnDisk:
+    """The real store, in a directory of its own."""
+
+    def __init__(self) -> None:
+        self._directory = TemporaryDirectory()
+        self._store = Store(Path(self._directory.name))
+
+    def keep(self, registry: Registry) -> None:
+        """The end of a turn."""
+        self._store.apply(registry.take_changes())
+        registry.residency.shed()
+
+    def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
+        """What ``Storage`` says."""
+        return self._store.load_shelf(box, shelf)
+
+    def load_payload(self, box: int, sequence_number: int) -> bytes:
+        """What ``Storage`` says."""
+        return self._store.load_payload(box, sequence_number)
+
+    def snapshot(self, now: int) -> Snapshot:
+        """What another process would find."""
+        self._store.close()
+        self._store = Store(Path(self._directory.name))
+        return self._store.load(now)
+
+    def close(self) -> None:
+        """Nothing more is kept."""
+        self._store.close()
+        self._directory.cleanup()
+
+
 class Kept:
-    """What is left of a namespace when it ends; it can be had by the next one."""
+    """What a store does, by means of dictionaries; it looks closely at what it is given."""
 
     def __init__(self) -> None:
         self.entities: dict[int, EntityKept] = {}
@@ -121,6 +173,9 @@ class Kept:
                 if until > now
             ],
         )
+
+    def close(self) -> None:
+        """Nothing more is kept."""
 
 
 def _unlocked(message: BrokeredMessage) -> BrokeredMessage:

@@ -28,9 +28,11 @@ from sbnotebook.emulator.entities import (
     Subscription,
     Topic,
 )
+from sbnotebook.emulator.entities.snapshot import Snapshot
 from tests.emulator.entities.comparing import RED, SESSIONS, Pair
 from tests.emulator.entities.conftest import message
 from tests.emulator.entities.documented import Copy, entity_of
+from tests.emulator.entities.keeping import OnDisk
 
 SENT_TO = st.sampled_from(["orders", "orders", "strict", "unique", "front", SESSIONS, SESSIONS, "events"])
 SELDOM = st.sampled_from([False, False, False, True])
@@ -341,9 +343,19 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         self.registry.clear()
         self.kept.keep(self.registry)
         assert self.registry.residency.size == 0
-        assert not self.kept.entities
-        assert not any(self.kept.messages.values())
+        assert self.kept.snapshot(self.now) == Snapshot()
+        self.kept.close()
+
+
+class StoredNamespaceMachine(NamespaceMachine):
+    """The same on disk."""
+
+    keeper = OnDisk
 
 
 def test_a_namespace_does_what_is_documented() -> None:
     run_state_machine_as_test(NamespaceMachine, settings=settings(max_examples=400, stateful_step_count=50))
+
+
+def test_a_stored_namespace_does_what_is_documented() -> None:
+    run_state_machine_as_test(StoredNamespaceMachine, settings=settings(max_examples=150, stateful_step_count=50))
