@@ -120,7 +120,7 @@ def _target(broker: Broker, name: str, value: object) -> str | None:
 
 
 def _is_asked(name: str, value: object) -> bool:
-    if value not in (None, True):
+    if value is not None and value is not True:
         raise ConfigurationError(f"{name!r} can only be true.")
     return value is True
 

