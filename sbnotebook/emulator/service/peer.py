@@ -231,9 +231,9 @@ class AmqpPeer(asyncio.Protocol):
                 except Exception:
                     _LOGGER.exception("An event was not handled: %s", type(event).__name__)
                     _apologise(event)
-                if self._connection.unsent_bytes > _MAX_UNSENT:
+                # What else has come in is heard all the same: who has given a session back does not hold it.
+                if self._connection.unsent_bytes > _MAX_UNSENT and not self._is_cut:
                     self.drop("the client asked for too much at once.")
-                    return
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -270,7 +270,7 @@ class AmqpPeer(asyncio.Protocol):
         return None if is_given_back else self.broker.faults.at(path).drop()
 
     def _attach(self, link: ReceivingLink | SendingLink) -> None:
-        handler = attach(self, link)
+        handler = None if self._is_cut else attach(self, link)
         if handler is not None:
             self.handlers[link] = handler
             handler.credit_changed()

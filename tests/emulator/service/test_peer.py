@@ -3,23 +3,25 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.emulator.amqp import TransferReceived
+from sbnotebook.emulator import QueueOptions, RunningEmulator
+from sbnotebook.emulator.amqp import Source, Target, TransferReceived
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, FrameWriter
-from sbnotebook.emulator.amqp.performatives import Close, Detach, Transfer
+from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Close, Detach, Transfer
 from sbnotebook.emulator.clock import SystemClock
 from sbnotebook.emulator.entities import Registry
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.links import LinkHandler, SenderLink
 from sbnotebook.emulator.service.peer import AmqpPeer
-from sbnotebook.model.amqp import AmqpValue, Int, Long, encode
+from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, encode
 from tests.emulator.service.conftest import Connect, RawClient
 
 
@@ -172,3 +174,31 @@ def test_small_requests_do_not_fill_the_memory_with_answers(connect: Connect) ->
             answers += 1
     assert answers < 1_000
     assert connect().sender("orders").target is not None
+
+
+def test_who_is_dropped_for_asking_too_much_does_not_hold_what_it_gave_back_with_it(
+    connect: Connect, emulator: RunningEmulator
+) -> None:
+    emulator.create_queue("chats", QueueOptions(requires_session=True))
+    client = connect()
+    client.sender("orders")
+    for number in range(4):
+        client.transfer(b"\x00\x53\x75" + encode(b"x" * 240_000), number)
+    client.write(Detach(handle=0, closed=True))
+    client.sender("orders/$management")
+    client.receiver("orders/$management", target="orders/$management")
+    client.flow(1, 1_000_000)
+    session: dict[str, AmqpValue] = {Symbol("com.microsoft:session-filter"): "a"}
+    given: dict[str, Any] = {"role": RECEIVER, "source": Source("chats", filter=session), "target": Target("x")}
+    client.write(Attach(name="a", handle=2, initial_delivery_count=0, **given))
+    assert client.read(Attach).source is not None
+    arguments: AmqpValue = {"from-sequence-number": Long(0), "message-count": Int(4)}
+    peek = b"\x00\x53\x74" + encode({"operation": "com.microsoft:peek-message"}) + b"\x00\x53\x77" + encode(arguments)
+    writer = FrameWriter()
+    writer.write(0, encode_composite(Detach(handle=2, closed=True)))
+    client.socket.sendall(transfer(peek) * 100 + writer.take())
+    with pytest.raises((AssertionError, ConnectionResetError)):
+        client.read(Close)
+    other = connect()
+    other.write(Attach(name="a", handle=2, initial_delivery_count=0, **given))
+    assert other.read(Attach).source is not None
