@@ -25,6 +25,7 @@ from sbnotebook.emulator.entities import (
     QueueOptions,
     Receivable,
     RefusedError,
+    Session,
     Subscription,
     Topic,
 )
@@ -38,7 +39,7 @@ SENT_TO = st.sampled_from(["orders", "orders", "strict", "unique", "front", SESS
 SELDOM = st.sampled_from([False, False, False, True])
 LIVES = st.sampled_from([None, None, 1, 700, 2500])
 DELAYS = st.sampled_from([None, None, None, -5, 1, 800, 4000])
-SETTLEMENTS = ["dead_letter", "complete", "abandon", "abandon", "release", "defer", "defer", "renew", "late"]
+SETTLEMENTS = ["dead_letter", "complete", "abandon", "abandon", "release", "defer", "defer", "renew", "renew", "late"]
 
 WORKS = ["keep", "keep", "keep", "keep", "compare", "delete", "forward", "update", "restart"]
 
@@ -50,9 +51,22 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
     def begin(self, last: int) -> None:
         for entity in (*self.registry.entities, *self.registry.topics[0].subscriptions):
             entity.record.last_sequence_number = last  # So that shelves end among the messages.
-        for name in ("orders", "orders", "strict", SESSIONS, SESSIONS, "events"):
+        for name in ("orders", "orders", "orders", "strict", SESSIONS, SESSIONS, "events"):
             self.send_one(name, Copy(f"{next(self.bodies)}-", session="a" if name == SESSIONS else None), "first")
+        self.defer_first()
         self.kept.keep(self.registry)
+
+    def defer_first(self) -> None:
+        """One of the queue, and one of the session, which is closed again."""
+        session = self.accept_session("a")
+        for path, held in (("orders", None), (SESSIONS, session)):
+            copy = self.model.available(path)[0]
+            found = self.box(path).receive(self.now, held)
+            self.received(path, found, [copy], self.now + 1000, delete=False)
+            assert copy.token is not None
+            assert self.box(path).defer(copy.token, self.now)
+            self.model.settle(path, copy, "defer", self.now)
+        self.close_session("a")
 
     # ------------------------------------------------------------------------------------- sending
 
@@ -241,22 +255,35 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
     # ------------------------------------------------------------------------------------ sessions
 
     @rule(name=st.sampled_from([None, "a", "b"]))
-    def accept_session(self, name: str | None) -> None:
+    def accept(self, name: str | None) -> None:
+        self.accept_session(name)
+
+    def accept_session(self, name: str | None) -> Session | None:
         queue = self.box(SESSIONS).owner
         if name in self.model.holders:
             with pytest.raises(RefusedError):
                 queue.accept_session(name, self.now)
-            return
+            return None
         accepted = queue.accept_session(name, self.now)
         if accepted is None:
             assert name is None
             assert not self.model.free_sessions(SESSIONS)
-            return
+            return None
         session, token = accepted
         assert session.session_id in ([name] if name else self.model.free_sessions(SESSIONS))
         assert session.locked_until == self.now + 1000
         assert session.state == self.model.states.get(session.session_id)
         self.model.holders[session.session_id] = (token, self.now + 1000)
+        return session
+
+    def close_session(self, name: str) -> None:
+        queue = self.box(SESSIONS).owner
+        session, token = queue.held_session(name, self.now), self.model.holders.pop(name)[0]
+        queue.close_session(session, uuid4(), self.now)  # Somebody else has no say.
+        queue.close_session(session, token, self.now)
+        for copy in self.model.locked(SESSIONS):
+            if copy.session == name:
+                self.model.fail(SESSIONS, copy, self.now, counts=False)
 
     @precondition(lambda self: self.model.holders)
     @rule(data=st.data(), how=st.sampled_from(["close", "renew", "set", "set", "forget"]))
@@ -267,11 +294,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         mine = [copy for copy in self.model.locked(SESSIONS) if copy.session == name]
         match how:
             case "close":
-                queue.close_session(session, uuid4(), self.now)  # Somebody else has no say.
-                queue.close_session(session, token, self.now)
-                del self.model.holders[name]
-                for copy in mine:
-                    self.model.fail(SESSIONS, copy, self.now, counts=False)
+                self.close_session(name)
             case "renew":
                 assert queue.renew_session(session, self.now) == self.now + 1000
                 self.model.holders[name] = (token, self.now + 1000)
@@ -286,7 +309,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------ time and changes
 
-    @rule(milliseconds=st.sampled_from([1, 1, 1, 300, 300, 300, 999, 1000, 3000, 20_000, 10**8]))
+    @rule(milliseconds=st.sampled_from([1, 1, 300, 300, 300, 700, 700, 999, 1000, 3000, 20_000, 10**8]))
     def pass_time(self, milliseconds: int) -> None:
         self.wait(milliseconds)
 
