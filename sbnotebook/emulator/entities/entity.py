@@ -84,6 +84,29 @@ def without_partition(sequence_number: int) -> int:
     return sequence_number & ((1 << _PARTITION_SHIFT) - 1)
 
 
+class _DeadLetterQueue(Receivable):
+    """Dead-lettered messages; those that the entity forwards stay only as long as the other one does not take them."""
+
+    def start_forwarding(self, now: int) -> None:
+        """Send on what is here, if the entity forwards its dead-lettered messages."""
+        if self._owner.options.forward_dead_letters_to is None:
+            return
+        waiting: list[BrokeredMessage] = []
+        while (message := self._log.take_ready()) is not None:
+            waiting.append(message)
+        for message in waiting:
+            self._offer(message, now)
+
+    def _offer(self, message: BrokeredMessage, now: int) -> None:
+        target = self._owner.options.forward_dead_letters_to
+        if target is not None:
+            message.payload = self._log.payload(message)
+            if self._registry.forward(self._owner, message, target, now, is_dead=True) is None:
+                self._remove(message)
+                return
+        super()._offer(message, now)
+
+
 class ReceivingEntity(Receivable):
     """A queue or a subscription, with its sub-queues and sessions.
 
@@ -103,7 +126,7 @@ class ReceivingEntity(Receivable):
         super().__init__(registry, box, path)
         self.options = options
         self.record = record
-        self._dead_letter_queue = Receivable(registry, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
+        self._dead_letter_queue = _DeadLetterQueue(registry, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
         self.transfer_dead_letter = Receivable(registry, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
         if options.requires_session:
             self.sessions = Sessions()
@@ -191,7 +214,8 @@ class ReceivingEntity(Receivable):
         return earliest(super().next_deadline, session_end)
 
     def start_forwarding(self, now: int) -> None:
-        """The entity forwards from now on: send on what is here."""
+        """The entity, or its dead-letter queue, forwards from now on: send on what is there."""
+        self._dead_letter_queue.start_forwarding(now)
         if self.options.forward_to is None:
             return
         if self.sessions is not None:

@@ -366,10 +366,7 @@ class Receivable:
         self._remove(message)
         message.payload, message.size = payload, len(payload)
         message.state, message.expires_at, message.session_id = MessageState.ACTIVE, None, None
-        target = self._owner.options.forward_dead_letters_to
-        # What cannot be forwarded is kept where its owner looks for it.
-        if target is None or self._registry.forward(self._owner, message, target, now, is_dead=True) is not None:
-            self.dead_letter.put(message, now)
+        self.dead_letter.put(message, now)
 
     def _remove(self, message: BrokeredMessage) -> None:
         self._log.remove(message)

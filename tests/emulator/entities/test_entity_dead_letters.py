@@ -1,0 +1,72 @@
+"""What an entity forwards that was dead-lettered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sbnotebook.emulator.entities import (
+    BrokeredMessage,
+    DeadLetterReason,
+    Queue,
+    QueueOptions,
+    Registry,
+    SentMessage,
+    SubscriptionOptions,
+)
+
+Sent = Callable[..., SentMessage]
+FORWARDING = QueueOptions(forward_dead_letters_to="errors")
+
+
+@pytest.fixture
+def errors(registry: Registry) -> Queue:
+    return registry.create_queue("errors")
+
+
+def dead_letter(queue: Queue, sent: SentMessage) -> None:
+    queue.send(sent, 0)
+    message = queue.receive(0)
+    assert message is not None
+    assert message.lock_token is not None
+    assert queue.dead_letter_message(message.lock_token, 0, DeadLetterReason("Bad", None))
+
+
+def standing(queue: Queue) -> list[BrokeredMessage]:
+    return list(queue.peek(0, 10))
+
+
+def test_what_is_in_the_dead_letter_queue_already_goes_on_in_order(
+    registry: Registry, errors: Queue, sent: Sent
+) -> None:
+    queue = registry.create_queue("orders")
+    for body in ("a", "b"):
+        dead_letter(queue, sent(body))
+    locked = queue.dead_letter.receive(0)
+    registry.update(queue, FORWARDING, now=1)
+    assert locked is not None
+    assert locked.lock_token is None
+    assert (queue.counts.dead_letter, errors.counts.active) == (0, 2)
+    assert [errors.rendered(message)[-1:] for message in standing(errors)] == [b"a", b"b"]
+    assert {message.dead_letter_source for message in standing(errors)} == {"orders"}
+
+
+def test_what_cannot_go_on_stays_until_it_can(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("orders", FORWARDING)
+    dead_letter(queue, sent("a"))
+    assert queue.counts.dead_letter == 1
+    registry.update(queue, FORWARDING, now=1)
+    assert queue.counts.dead_letter == 1
+    errors = registry.create_queue("errors")
+    registry.update(queue, FORWARDING, now=2)
+    assert (queue.counts.dead_letter, errors.counts.active) == (0, 1)
+
+
+def test_what_a_subscription_cannot_take_goes_on_too(registry: Registry, errors: Queue, sent: Sent) -> None:
+    topic = registry.create_topic("events")
+    options = SubscriptionOptions(requires_session=True, forward_dead_letters_to="errors")
+    subscription = registry.create_subscription(topic, "chats", options)
+    topic.send(sent("without a session"), 0)
+    assert (subscription.counts.dead_letter, errors.counts.active) == (0, 1)
+    assert standing(errors)[0].dead_letter_source == "events/Subscriptions/chats"
