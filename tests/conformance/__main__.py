@@ -29,7 +29,7 @@ def run(tests: list[str], workers: int, options: list[str] | None = None) -> dic
     """Run tests of the SDK, in as many processes, and tell how each ended."""
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder, "results.json")
-        command = [sys.executable, "-m", "pytest", "-p", "plugin", "-c", str(_HERE / "pytest.ini"), "--rootdir=."]
+        command = [sys.executable, "-m", "pytest", "-p", "plugin", "-c", str(_HERE / "live.ini"), "--rootdir=."]
         command += ["--results", str(results), "-n", str(workers), *(options or []), *tests]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_HERE), str(_HERE.parents[1])])}
         subprocess.run(command, cwd=tests_of_the_sdk(), env=environment, check=False)
