@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zlib import crc32
 
 from sbnotebook.emulator.entities.changes import MessageAdded, MessageIdSeen, MessageRemoved
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage, with_message_id
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_ID_LENGTH
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
@@ -107,12 +107,13 @@ class Intake:
         number = destination.record.next_number(self._partition(sent))
         when = None if sent.scheduled_time is None or sent.scheduled_time <= now or forwarded else sent.scheduled_time
         life = self._time_to_live(sent)
+        payload = with_message_id(sent)
         message = BrokeredMessage(
             sequence_number=number,
             enqueued_sequence_number=number,
             enqueued_time=now,
-            payload=sent.payload,
-            size=len(sent.payload),
+            payload=payload,
+            size=len(payload),
             state=MessageState.ACTIVE if when is None else MessageState.SCHEDULED,
             scheduled_time=when,
             expires_at=None if life is None else (now if when is None else when) + life,

@@ -47,7 +47,7 @@ def chain(registry: Registry, length: int) -> list[Queue]:
 def test_a_forwarded_message_is_a_new_one_of_the_same_bytes(registry: Registry, sent: Sent) -> None:
     first, last = chain(registry, 1)
     last.send(sent("earlier"), 0)
-    message = sent("x", time_to_live=500)
+    message = sent("x", message_id="id", time_to_live=500)
     first.send(message, 7)
     assert first.message_count == 0
     forwarded = list(last.peek(0, 9))[1]

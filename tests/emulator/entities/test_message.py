@@ -1,18 +1,28 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.emulator.entities import BrokeredMessage, SentMessage, read_sent
-from sbnotebook.emulator.entities.message import map_items
+from sbnotebook.emulator.entities.message import map_items, with_message_id
 from sbnotebook.emulator.entities.rendering import render, with_dead_letter_reason
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, ULong, encode
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
+from sbnotebook.model.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    section_value,
+    split,
+)
 from tests.emulator.entities.conftest import encoded
 
 Encode = Callable[..., bytes]
@@ -32,6 +42,41 @@ def test_what_the_broker_needs_is_read(sent: Callable[..., SentMessage]) -> None
     assert (message.message_id, message.session_id, message.partition_key) == ("id", "s", "p")
     assert (message.scheduled_time, message.time_to_live) == (1234, 5)
     assert message.payload[message.header_size :] == encoded(b"x")
+
+
+@pytest.mark.parametrize("properties", [None, [], [None], [None, b"user", "to"], [None, b"u" * 300]])
+def test_a_message_without_an_id_gets_one(encode_message: Encode, properties: list[Any] | None) -> None:
+    around = {HEADER: [None, None, UInt(5)], MESSAGE_ANNOTATIONS: {Symbol("a"): "b"}, APPLICATION_PROPERTIES: {"c": 1}}
+    message = read_sent(
+        encode_message(b"body", {**around} if properties is None else {**around, PROPERTIES: properties})
+    )
+    given, other = with_message_id(message), with_message_id(message)
+    read: dict[int, Any] = {section.code: section_value(given, section) for section in split(given)}
+    new, *rest = read.pop(PROPERTIES)
+    assert re.fullmatch("[0-9a-f]{32}", new)
+    assert rest == (properties or [])[1:]
+    assert read == {**around, DATA: b"body"}
+    assert other != given
+
+
+@pytest.mark.parametrize("message_id", ["", "mine", b"bytes", ULong(0), uuid4()])
+def test_an_id_of_the_senders_stays(encode_message: Encode, message_id: AmqpValue) -> None:
+    payload = encode_message(b"body", {PROPERTIES: [message_id, b"user"]})
+    assert with_message_id(read_sent(payload)) == payload
+
+
+def test_an_id_is_all_that_a_small_message_has(encode_message: Encode) -> None:
+    given = with_message_id(read_sent(encode_message(b"body")))
+    assert read_sent(given).message_id is not None
+    assert given.endswith(encoded(b"body"))
+
+
+@pytest.mark.parametrize("properties", ["c00107", "c0020040", "d00000000400000007", "d000000000"])
+def test_a_list_whose_count_is_wrong_can_be_given_an_id(properties: str) -> None:
+    payload = b"\x00\x53\x73" + bytes.fromhex(properties) + b"\x00\x53\x75" + encode(b"body")
+    given = with_message_id(read_sent(payload))
+    assert read_sent(given).message_id is not None
+    assert given.endswith(encode(b"body"))
 
 
 def test_a_long_life_stands_in_the_properties(encode_message: Encode) -> None:

@@ -105,12 +105,13 @@ def test_an_action_can_make_the_properties_too_large(registry: Registry, topic: 
 
 def test_a_scheduled_message_waits_at_the_topic(registry: Registry, topic: Topic, sent: Sent) -> None:
     subscription = registry.create_subscription(topic, "s")
-    assert topic.send(sent("x", scheduled_time=50), 0) == 1
+    message = sent("x", message_id="id", scheduled_time=50)
+    assert topic.send(message, 0) == 1
     gone = topic.send(sent("y", scheduled_time=50), 0)
     assert topic.cancel_scheduled([gone])
     assert not topic.cancel_scheduled([gone])
     assert (topic.scheduled_count, subscription.counts.active, registry.next_deadline) == (1, 0, 50)
-    assert topic.total_size == topic.size_bytes == len(sent("x", scheduled_time=50).payload)
+    assert topic.total_size == topic.size_bytes == len(message.payload)
     registry.expire(50)
     copy = next(subscription.peek(0, 1))
     assert (topic.scheduled_count, topic.size_bytes) == (0, 0)
