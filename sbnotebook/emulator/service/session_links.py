@@ -127,16 +127,14 @@ def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -
         link.refuse(Condition.ARGUMENT_ERROR.error("The session id in the filter must be a string, or null."))
         return None
     try:
-        if entity.sessions is not None and wanted is None and not entity.sessions.has_free:
-            waiter = SessionWaiter(peer, link, entity)
-            waiter.wait(_timeout(link))
-            return waiter
         accepted = entity.accept_session(wanted, peer.broker.moment())
     except RefusedError as error:
         link.refuse(condition_of(error).error(str(error)))
         return None
     if accepted is None:
-        raise AssertionError(f"{entity.path} has a free session that cannot be had.")
+        waiter = SessionWaiter(peer, link, entity)
+        waiter.wait(_timeout(link))
+        return waiter
     return _accepted(peer, link, HeldSession(entity, *accepted))
 
 
