@@ -97,7 +97,11 @@ def error(code: int, detail: str) -> bytes:
 
 
 def document(root: ET.Element) -> bytes:
-    """An element as a document of its own."""
+    """An element as a document of its own, with the prefixes that Service Bus uses; the tags lose their namespaces.
+
+    Some clients read names with their prefixes, not namespaces: @azure/service-bus for JavaScript looks for ``entry``.
+    """
+    _use_prefixes(root, "")
     return ET.tostring(root, encoding="utf-8", xml_declaration=True)
 
 
@@ -121,6 +125,20 @@ def time_text(milliseconds: int) -> str:
 def _is_allowed(char: str) -> bool:
     # XML 1.0, section 2.2.
     return char in "\t\n\r" or " " <= char <= "\ud7ff" or "\ue000" <= char <= "\ufffd" or char > "\uffff"
+
+
+def _use_prefixes(element: ET.Element, default: str) -> None:
+    namespace, brace, element.tag = element.tag.rpartition("}")
+    if brace and namespace + brace != default:
+        default = namespace + brace
+        element.set("xmlns", default[1:-1])
+        if default == SERVICE_BUS:
+            element.set("xmlns:i", SCHEMA_INSTANCE[1:-1])
+    kind = element.attrib.pop(f"{SCHEMA_INSTANCE}type", None)
+    if kind is not None:
+        element.set("i:type", kind)
+    for child in element:
+        _use_prefixes(child, default)
 
 
 def _entry(item: Entry) -> ET.Element:

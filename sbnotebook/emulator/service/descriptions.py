@@ -22,7 +22,7 @@ from sbnotebook.errors import ConfigurationError
 
 __all__ = ["describe_entity", "describe_namespace", "read_entity"]
 
-_COUNTS: Final = "{http://schemas.microsoft.com/netservices/2011/06/servicebus}"
+_COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 _FILTER_COUNTS_SINCE: Final = "2024-05"
 _LARGE_MESSAGES_SINCE: Final = "2021-05"
 _MAX_KEYS: Final = 12
@@ -250,8 +250,9 @@ def _counts(entity: AnyEntity) -> dict[str, int]:
 
 def _add_counts(parent: ET.Element, entity: AnyEntity) -> None:
     details = ET.SubElement(parent, f"{SERVICE_BUS}CountDetails")
+    details.set("xmlns:d2p1", _COUNTS)
     for name, number in _counts(entity).items():
-        add_text(details, _COUNTS + name, str(number))
+        add_text(details, f"d2p1:{name}", str(number))
 
 
 def _add_keys(parent: ET.Element, options: Options) -> None:

@@ -44,6 +44,8 @@ _SUBSCRIPTIONS: Final = "/{entity:.+}/{_subscriptions:(?i:subscriptions)}"
 _SUBSCRIPTION: Final = f"{_SUBSCRIPTIONS}/{{subscription}}"
 _RULES: Final = f"{_SUBSCRIPTION}/{{_rules:(?i:rules)}}"
 _RULE: Final = f"{_RULES}/{{rule}}"
+_SLASH: Final = "{_slash:/?}"
+"""@azure/service-bus for JavaScript asks for a list with a slash at the end."""
 _T = TypeVar("_T")
 _O = TypeVar("_O", bound=Options)
 
@@ -53,10 +55,9 @@ def add_entity_routes(app: web.Application, broker: Broker) -> None:
     routes = _EntityRoutes(broker)
     app.router.add_get("/$namespaceinfo", routes.namespace)
     app.router.add_get("/$Resources/{kind}", routes.list_entities)
-    for path in (_SUBSCRIPTIONS, _RULES):
-        app.router.add_put(path, _refuse_list)
-    app.router.add_get(_RULES, routes.list_rules)
-    app.router.add_get(_SUBSCRIPTIONS, routes.list_subscriptions)
+    for path, get_list in ((_RULES, routes.list_rules), (_SUBSCRIPTIONS, routes.list_subscriptions)):
+        app.router.add_put(path + _SLASH, _refuse_list)
+        app.router.add_get(path + _SLASH, get_list)
     for path, get, put, delete in (
         (_RULE, routes.get_rule, routes.put_rule, routes.delete_rule),
         (_SUBSCRIPTION, routes.get_subscription, routes.put_subscription, routes.delete_subscription),
@@ -92,7 +93,8 @@ class _EntityRoutes:
 
     async def list_rules(self, request: web.Request) -> web.Response:
         self._broker.moment()
-        return _page(request, self._subscription(request).rules, lambda each: _rule_entry(request, each))
+        subscription = self._subscription(request)
+        return _page(request, subscription.rules, lambda each: _rule_entry(request, subscription, each))
 
     async def get_entity(self, request: web.Request) -> web.Response:
         self._broker.moment()
@@ -144,7 +146,7 @@ class _EntityRoutes:
 
     async def get_rule(self, request: web.Request) -> web.Response:
         self._broker.moment()
-        return xml(atom.entry(_rule_entry(request, self._rule(request))))
+        return xml(atom.entry(_rule_entry(request, self._subscription(request), self._rule(request))))
 
     async def put_rule(self, request: web.Request) -> web.Response:
         body = await _body(request, "RuleDescription")
@@ -160,7 +162,7 @@ class _EntityRoutes:
             raise RequestRefusedError(409, f"There is already a rule {name!r}.")
         self._registry.put_rule(subscription, rule, now=now)
         await self._broker.kept()
-        return xml(atom.entry(_rule_entry(request, rule)), 200 if is_update else 201)
+        return xml(atom.entry(_rule_entry(request, subscription, rule)), 200 if is_update else 201)
 
     async def delete_rule(self, request: web.Request) -> web.Response:
         now = self._broker.moment()
@@ -245,9 +247,10 @@ def _is(description: ET.Element, kind: str) -> bool:
     return description.tag == atom.SERVICE_BUS + kind
 
 
-def _rule_entry(request: web.Request, rule: Rule) -> atom.Entry:
+def _rule_entry(request: web.Request, subscription: Subscription, rule: Rule) -> atom.Entry:
     time = rule.created_time
-    return atom.Entry(rule.name, str(request.url.with_query(None)), time, time, describe_rule(rule))
+    address = f"{request.url.origin()}/{subscription.path}/Rules/{rule.name}"
+    return atom.Entry(rule.name, address, time, time, describe_rule(rule))
 
 
 def _page(request: web.Request, items: Sequence[_T], describe: Callable[[_T], atom.Entry]) -> web.Response:

@@ -87,7 +87,7 @@ class _Rules:
     def remove(self, body: dict[str, Any], now: int) -> Reply:
         name = _name(body)
         if self._subscription.find_rule(name) is None:
-            text = f"The subscription '{self._subscription.path}' has no rule '{name}'."
+            text = f"The messaging entity '{self._subscription.path}|{name}' could not be found: it has no such rule."
             return failure(Condition.NOT_FOUND, text)
         self._broker.registry.remove_rule(self._subscription, name, now=now)
         return done(None)

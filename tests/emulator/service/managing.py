@@ -19,11 +19,15 @@ class Node:
     Args:
         client: the client; its links 8 and 9 are used.
         path: of the entity.
+
+    Attributes:
+        description: the sentence of the last answer.
     """
 
     def __init__(self, client: RawClient, path: str) -> None:
         self._client = client
         self._asked = 0
+        self.description = ""
         client.sender(f"{path}/$management", 8)
         client.receiver(f"{path}/$management", 9)
         client.flow(9, 1000)
@@ -57,4 +61,5 @@ class Node:
         payload = frame[end:]
         values: dict[int, Any] = {section.code: section_value(payload, section) for section in split(payload)}
         said = values[APPLICATION_PROPERTIES]
+        self.description = str(said.get("statusDescription"))
         return said["statusCode"], said.get("errorCondition", ""), values[VALUE]

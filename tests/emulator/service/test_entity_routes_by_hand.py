@@ -27,7 +27,7 @@ def test_what_is_left_out_has_its_default(emulator: RunningEmulator) -> None:
         == 201
     )
     status, answer = ask(emulator, "PUT", "/bills", described("QueueDescription"), **{"If-Match": "*"})
-    assert (status, "<ns1:MaxDeliveryCount>10<" in answer) == (200, True)
+    assert (status, "<MaxDeliveryCount>10<" in answer) == (200, True)
     assert ask(emulator, "PUT", "/plain")[0] == 201
     assert ask(emulator, "DELETE", "/bills") == (200, "")
     assert ask(emulator, "GET", "/bills")[0] == 404
@@ -38,6 +38,22 @@ def test_other_sdks_write_the_words_in_other_cases(emulator: RunningEmulator) ->
     first = "<DefaultRuleDescription><Name>mine</Name></DefaultRuleDescription>"
     assert ask(emulator, "PUT", "/t/Subscriptions/s", described("SubscriptionDescription", first))[0] == 201
     assert ask(emulator, "GET", "/t/SUBSCRIPTIONS/s/Rules/mine")[0] == 200
+
+
+def test_the_sdk_for_javascript_reads_prefixes_and_addresses(emulator: RunningEmulator) -> None:
+    ask(emulator, "PUT", "/t", described("TopicDescription"))
+    _, queue = ask(emulator, "PUT", "/q", described("QueueDescription"))
+    _, subscription = ask(emulator, "PUT", "/t/Subscriptions/s", described("SubscriptionDescription"))
+    assert '<entry xmlns="http://www.w3.org/2005/Atom"><id>' in queue
+    assert '<QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"' in queue
+    counts = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+    assert f'<CountDetails xmlns:d2p1="{counts}"><d2p1:ActiveMessageCount>0<' in queue
+    assert "/t/Subscriptions/s</id>" in subscription
+    status, subscriptions = ask(emulator, "GET", "/t/Subscriptions/")
+    assert (status, "/t/Subscriptions/s</id>" in subscriptions) == (200, True)
+    status, rules = ask(emulator, "GET", "/t/subscriptions/s/rules/")
+    assert (status, "/t/Subscriptions/s/Rules/$Default</id>" in rules) == (200, True)
+    assert '<Filter i:type="TrueFilter"><SqlExpression>1=1<' in rules
 
 
 @pytest.mark.parametrize(
