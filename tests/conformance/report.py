@@ -24,7 +24,8 @@ _INTRODUCTION: Final = f"""\
 `make conformance` runs the live tests of `azure-servicebus` {VERSION}, the SDK's own, against the emulator: the tests
 from its source distribution and the SDK itself as they are, each test on an emulator of its own, over TLS under a
 host name of `servicebus.windows.net`. This page is written by that run; a test that fails and is not listed here, and
-one that is listed and passes, fails the run.
+one that is listed and passes, fails the run. A test that fails by surprise, with 32 others at once on one machine, is
+repeated once, alone.
 """
 
 
