@@ -143,6 +143,11 @@ class ReceivingEntity(Receivable):
         return self, self.dead_letter, self.transfer_dead_letter
 
     @property
+    def is_partitioned(self) -> bool:
+        """Whether sequence numbers begin with the number of a partition."""
+        return isinstance(self.options, QueueOptions) and self.options.enable_partitioning
+
+    @property
     def created_time(self) -> int:
         """When it was made (ms)."""
         return self.record.created_time

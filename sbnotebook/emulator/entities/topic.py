@@ -52,6 +52,11 @@ class Subscription(ReceivingEntity):
         self._rules = {rule.name.casefold(): rule for rule in rules}
 
     @property
+    def is_partitioned(self) -> bool:
+        """Whether sequence numbers begin with the number of a partition, as those of the topic do."""
+        return self.topic.options.enable_partitioning
+
+    @property
     def rules(self) -> list[Rule]:
         """Its rules by name."""
         return [rule for _, rule in sorted(self._rules.items())]
@@ -103,7 +108,7 @@ class Subscription(ReceivingEntity):
         life, expires_at = self.options.default_time_to_live, message.expires_at
         if life is not None:
             expires_at = now + life if expires_at is None else min(expires_at, now + life)
-        partition = message.sequence_number >> 48 if self.topic.options.enable_partitioning else None
+        partition = message.sequence_number >> 48 if self.is_partitioned else None
         return replace(
             message,
             sequence_number=self.record.next_number(partition),

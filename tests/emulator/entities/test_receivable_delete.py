@@ -1,0 +1,41 @@
+"""Deleting messages in a batch, from entities that are large or have partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sbnotebook.emulator.entities import QueueOptions, Registry, SentMessage, TopicOptions
+from sbnotebook.emulator.entities.message_log import SHELF, Residency
+from sbnotebook.emulator.store import Store
+
+Sent = Callable[..., SentMessage]
+
+
+def test_what_came_in_later_is_not_even_read(tmp_path: Path, registry: Registry, sent: Sent) -> None:
+    with Store(tmp_path) as store:
+        registry.residency = Residency(store, budget=0)
+        queue = registry.create_queue("orders")
+        for moment in range(3 * SHELF):
+            queue.send(sent("x"), moment)
+        store.apply(registry.take_changes())
+        registry.residency.shed()
+        assert registry.residency.size == 0
+        assert queue.delete(10, before=5, now=9_000) == 5
+        first_shelf = registry.residency.size
+        assert queue.delete(4_000, before=0, now=9_000) == 0
+        assert queue.delete(4_000, before=5, now=9_000) == 0
+        assert registry.residency.size == first_shelf < 2 * SHELF * 600
+        assert queue.message_count == 3 * SHELF - 5
+
+
+def test_each_partition_is_looked_through(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("orders", QueueOptions(enable_partitioning=True))
+    topic = registry.create_topic("events", TopicOptions(enable_partitioning=True))
+    subscription = registry.create_subscription(topic, "all")
+    for moment in range(40):
+        queue.send(sent("x"), moment)
+        topic.send(sent("x"), moment)
+    for entity in (queue, subscription):
+        assert entity.delete(100, before=20, now=50) == 20
+        assert {message.enqueued_time for message in entity.peek(0, 100)} == set(range(20, 40))
