@@ -17,6 +17,7 @@ from IPython.utils.text import DollarFormatter
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState
 from sbnotebook.settlement.connection import scrub
+from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT
 
 __all__ = ["Given", "Quoted", "command", "expanded", "split_words"]
@@ -124,7 +125,7 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, Given], object]], 
             except Exception as error:
                 if not _is_of_the_service(error):
                     raise
-                raise UsageError(scrub(f"{type(error).__name__}: {error}")) from None
+                raise UsageError(f"{type(error).__name__}: {explained(error)}") from None
             name = getattr(given, "into", None)
             if name is None:
                 return result

@@ -27,7 +27,7 @@ from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connection import scrub
 
-__all__ = ["outcome_of_error"]
+__all__ = ["explained", "outcome_of_error"]
 
 _TRACKING_ID: Final = re.compile(r"(?i)tracking-?id\s*[:=]\s*([^,\s]+)")
 _MAX_DESCRIPTION: Final = 500
@@ -76,7 +76,7 @@ def outcome_of_error(
         Outcome(status=<OutcomeStatus.LOCK_LOST: 'lock lost'>, ...)
     """
     condition, retryable = sdk_internals.condition_of(error)
-    text = scrub(" ".join(str(error).split()))
+    text = explained(error)
     tracking = _TRACKING_ID.search(text)
     return Outcome(
         status=_status(error, condition),
@@ -89,6 +89,17 @@ def outcome_of_error(
         tracking_id=tracking[1] if tracking else None,
         retryable=retryable,
     )
+
+
+def explained(error: BaseException) -> str:
+    """What an exception says, without secrets, in one line.
+
+    Where a token is refused, and so where an entity is not there, azure-servicebus says only that there was an error;
+    the service's own words are in the exception inside.
+    """
+    inner = getattr(error, "inner_exception", None)
+    text = f"{error} {inner}" if isinstance(error, ServiceBusAuthenticationError) and inner else str(error)
+    return scrub(" ".join(text.split()))
 
 
 def _status(error: BaseException, condition: str | None) -> OutcomeStatus:

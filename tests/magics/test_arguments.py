@@ -91,8 +91,8 @@ def test_a_wrong_state_names_the_right_ones(unconnected: Shell) -> None:
 
 def test_an_error_of_the_service_is_one_line_with_its_type(shell: Shell) -> None:
     error = shell.error("%sb_peek no-such-queue")
-    assert error.startswith("MessagingEntityNotFoundError: ")
-    assert "no-such-queue" in error
+    assert error.startswith("ServiceBusAuthenticationError: ")
+    assert "no-such-queue' could not be found" in error
 
 
 def test_an_address_that_is_none_is_one_line(shell: Shell) -> None:

@@ -75,9 +75,9 @@ async def test_messages_of_one_session_keep_their_order_with_many_in_flight(name
 
 
 async def test_sending_where_nothing_is_fails_with_the_services_own_exception(namespace: AsyncNamespace) -> None:
-    from azure.servicebus.exceptions import MessagingEntityNotFoundError
+    from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
-    with pytest.raises(MessagingEntityNotFoundError):
+    with pytest.raises(ServiceBusAuthenticationError):
         await namespace.entity("nowhere").send([Message(body=b"x")])
 
 

@@ -78,9 +78,9 @@ def test_no_secret_is_in_a_plan_an_error_or_the_event_log(
             error = error.__cause__ or error.__context__
     logged = events(spark, event_log)
     shown = capfd.readouterr().out + "".join(texts.values())
-    assert "MessagingEntityNotFoundError" in texts["reader"]
-    assert "MessagingEntityNotFoundError" in texts["planner"]
-    assert "MessagingEntityNotFoundError" in logged, "the log is the one that failures are written to"
+    assert "ServiceBusAuthenticationError" in texts["reader"]
+    assert "ServiceBusAuthenticationError" in texts["planner"]
+    assert "ServiceBusAuthenticationError" in logged, "the log is the one that failures are written to"
     assert wrong not in shown
     assert wrong not in logged
 

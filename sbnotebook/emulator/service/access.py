@@ -21,6 +21,7 @@ from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, Queue, Registry, Topic
+from sbnotebook.emulator.entities.refusals import EntityNotFoundError
 from sbnotebook.emulator.service import atom
 from sbnotebook.emulator.service.conditions import Condition, explain
 from sbnotebook.emulator.service.requests import Node, Reply, Request
@@ -54,6 +55,7 @@ _MAX_TOKENS: Final = 1000
 """Tokens of one connection; it needs one for each entity that it uses."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS: Final = re.compile(r"[0-9]{1,11}")
+_MANAGEMENT: Final = "/$management"
 _INSIDE_ENTITY: Final = re.compile(r"/subscriptions/|/\$")
 """Where the path of an entity ends, and that of something inside of it begins."""
 _SEND_OPERATIONS: Final = frozenset({"com.microsoft:schedule-message", "com.microsoft:cancel-scheduled-message"})
@@ -134,6 +136,15 @@ class NamespaceAccess:
             raise AccessRefusedError(f"ExpiredToken: The token is expired. Expiration time: '{end}'.")
         return Grant(scope, entity, rule.claims, until)
 
+    def expect(self, path: str) -> None:
+        """Check that an entity is there, or something of it such as its management node.
+
+        Raises:
+            EntityNotFoundError: it is not.
+        """
+        if path and self._registry.find(path.removesuffix(_MANAGEMENT)) is None:
+            raise EntityNotFoundError(f"The messaging entity 'sb://emulator/{path[:260]}' could not be found.")
+
     def _signer(self, fields: dict[str, str], scope: str) -> tuple[AuthorizationRule, str | None]:
         """The key that signed a token, and the entity that it belongs to."""
         signed = f"{fields['sr']}\n{fields['se']}".encode(errors="replace")
@@ -185,11 +196,13 @@ class ConnectionAccess:
 
         Raises:
             AccessRefusedError: it is not good, or not for this audience.
+            EntityNotFoundError: it is good, and for an entity that is not there; it is not taken.
         """
         grant = self._namespace.grant(token)
         path = _scope(audience) if "://" in audience else grant.scope
         if not grant.covers(path):
             raise AccessRefusedError(_wrong_audience(path))
+        self._namespace.expect(path)
         self._grants.pop(path, None)
         self._grants[path] = grant
         if len(self._grants) > _MAX_TOKENS:
@@ -313,8 +326,11 @@ def _signature(key: str, signed: bytes) -> bytes:
 
 
 def _scope(address: str) -> str:
-    """The path of an address, in lower case; scheme, host and port do not matter."""
-    return address.split("://", 1)[-1].partition("/")[2].strip("/").casefold()
+    """The path of an address, in lower case; scheme, host and port do not matter.
+
+    Nor does a query: the administration client for JavaScript asks for a token for the whole address of its request.
+    """
+    return address.split("://", 1)[-1].partition("?")[0].partition("/")[2].strip("/").casefold()
 
 
 def _entity(path: str) -> str:

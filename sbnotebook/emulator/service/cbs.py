@@ -7,6 +7,7 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs
 from __future__ import annotations
 
 from sbnotebook.emulator.entities import Receivable
+from sbnotebook.emulator.entities.refusals import EntityNotFoundError
 from sbnotebook.emulator.service.access import AccessRefusedError, ConnectionAccess
 from sbnotebook.emulator.service.conditions import Condition, explain
 from sbnotebook.emulator.service.requests import Reply, Request
@@ -18,7 +19,8 @@ __all__ = ["CbsNode"]
 class CbsNode:
     """Answers ``put-token``.
 
-    A good token is taken for an entity that is not there, too: the link is what is refused then.
+    A token for an entity that is not there is refused as Azure does: with the status of what is not found,
+    of which azure-servicebus makes a ServiceBusAuthenticationError.
 
     Args:
         address: where it is asked, in lower case.
@@ -41,6 +43,8 @@ class CbsNode:
             self._access.put_token(request.body, str(request.application_properties.get("name") or ""))
         except AccessRefusedError as error:
             return self.failure(Condition.UNAUTHORIZED_ACCESS, str(error))
+        except EntityNotFoundError as error:
+            return self.failure(Condition.NOT_FOUND, str(error))
         return _reply(202, "Accepted")
 
     def failure(self, condition: Condition, sentence: str) -> Reply:

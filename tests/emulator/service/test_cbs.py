@@ -20,11 +20,18 @@ def answer(body: AmqpValue, operation: str = "put-token", name: AmqpValue = None
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", [None, "", "sb://localhost:1/nobody", "amqp://other/nobody/$management", "nobody", 5])
-async def test_a_good_token_is_taken_also_for_what_is_not_there(name: AmqpValue) -> None:
+@pytest.mark.parametrize("name", [None, "", "sb://localhost:1/", "nobody", 5])
+async def test_a_good_token_is_taken(name: AmqpValue) -> None:
     reply = answer(token(), name=name)
     assert reply.application_properties == {"status-code": 202, "status-description": "Accepted"}
     assert type(reply.application_properties["status-code"]) is Int
+
+
+@pytest.mark.parametrize("name", ["sb://localhost:1/nobody", "amqp://other/nobody/$management"])
+def test_a_token_for_what_is_not_there_is_refused(name: str) -> None:
+    properties = answer(token(), name=name).application_properties
+    assert properties["status-code"] == 404
+    assert "/nobody" in str(properties["status-description"])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageSizeExceededError,
-    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
     ServiceBusError,
 )
 
@@ -176,9 +176,10 @@ def test_prefetched_messages_go_back_without_a_failed_delivery(
 
 
 def test_an_entity_that_is_not_there_is_said(client: ServiceBusClient) -> None:
-    with pytest.raises(MessagingEntityNotFoundError, match="'nobody' could not be found"):
+    with pytest.raises(ServiceBusAuthenticationError) as failure:
         client.get_queue_sender("nobody").send_messages(ServiceBusMessage("x"))
-    with pytest.raises(MessagingEntityNotFoundError), client.get_queue_receiver("nobody") as receiver:
+    assert "/nobody' could not be found" in str(failure.value.inner_exception)
+    with pytest.raises(ServiceBusAuthenticationError), client.get_queue_receiver("nobody") as receiver:
         receiver.receive_messages(max_wait_time=1)
 
 
