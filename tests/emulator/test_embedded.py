@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbnotebook.emulator import QueueOptions, running
+from sbnotebook.emulator import ManualClock, QueueOptions, running
 from sbnotebook.errors import ConfigurationError, EmulatorError, InvalidEntityAddressError
 
 
@@ -85,6 +85,23 @@ def test_what_could_not_be_kept_is_said_at_the_end_of_the_block(tmp_path: Path) 
     inside, at_the_end = done.stdout.splitlines()
     assert inside == "The emulator has ended."
     assert "its data could not be kept" in at_the_end
+
+
+def test_an_entity_that_nobody_uses_for_long_enough_is_deleted() -> None:
+    clock = ManualClock()
+    with running(queues={"brief": QueueOptions(auto_delete_on_idle=300_000)}, clock=clock) as emulator:
+        with (
+            ServiceBusClient.from_connection_string(emulator.connection_string) as client,
+            client.get_queue_receiver("brief") as receiver,
+        ):
+            receiver.peek_messages()
+            clock.advance(400)
+            assert emulator.counts("brief").active == 0  # It is attached to.
+        clock.advance(299)
+        assert emulator.counts("brief").active == 0
+        clock.advance(1)
+        with pytest.raises(EmulatorError, match="There is no queue"):
+            emulator.counts("brief")
 
 
 def test_queues_come_and_go() -> None:

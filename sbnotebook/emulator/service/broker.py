@@ -160,6 +160,11 @@ class Broker:
         """Whether a client is attached to an entity."""
         return any(peer.is_attached_to(boxes(entity)) for peer in self.peers)
 
+    def was_used(self, entity: AnyEntity | Receivable) -> None:
+        """A client was attached to an entity until now; only from now on it may be idle."""
+        record = entity.owner.record if isinstance(entity, Receivable) else entity.record
+        record.accessed_time = self.clock.now()
+
     def use_clock(self, clock: Clock) -> None:
         """Go by another clock from now on."""
         if self._cancel_alarm is not None:

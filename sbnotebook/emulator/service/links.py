@@ -122,6 +122,10 @@ class SenderLink(LinkHandler):
     def _faults(self) -> EntityFaults:
         return self._peer.broker.faults.at(self._destination.path)
 
+    def detached(self) -> None:
+        """The link is gone."""
+        self._peer.broker.was_used(self._destination)
+
     def _take_in(self, event: TransferReceived) -> Outcome:
         now = self._peer.broker.moment()
         try:
@@ -232,6 +236,7 @@ class ReceiverLink(LinkHandler):
     def detached(self) -> None:
         """The link is gone; its locks stay."""
         self._peer.broker.dispatcher.forget(self)
+        self._peer.broker.was_used(self.entity)
 
     @property
     def _faults(self) -> EntityFaults:
