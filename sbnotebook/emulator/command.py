@@ -66,18 +66,18 @@ def emulator(  # noqa: PLR0913 - one for each option
         text = f"everyone who reaches {host} can use the emulator: its key is known to all, and nothing is encrypted."
         print(f"sbnotebook emulator: warning: {text}", file=sys.stderr)  # noqa: T201
     _prepare_process()
-    asyncio.run(_serve(server, entities, host, directory, end_after_unused))
+    asyncio.run(_serve(server, entities, directory, end_after_unused))
 
 
 async def _serve(
-    server: EmulatorServer, entities: Config, host: str, data_dir: Path | None, end_after_unused: float | None
+    server: EmulatorServer, entities: Config, data_dir: Path | None, end_after_unused: float | None
 ) -> None:
     _stop_on_signals(server)
     async with server:
         apply_config(server.broker.registry, entities, server.broker.clock.now())
         await server.broker.kept()
         if data_dir is not None:
-            State(os.getpid(), host, server.port, server.connection_string).write(data_dir)
+            State(os.getpid(), server.host, server.port, server.connection_string).write(data_dir)
         print(server.connection_string, flush=True)  # noqa: T201
         await server.serve(end_after_unused=end_after_unused)
 

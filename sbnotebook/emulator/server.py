@@ -30,6 +30,8 @@ _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: a cluster's workers all connect at once."""
 _SILENCE: Final = 30.0
 """Seconds that a client may take to its first byte, or to the end of its first request's head."""
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
+"""Where this machine reaches what listens on all its addresses: not every system lets a client connect to those."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _MAX_HEAD: Final = 65_536
 """Bytes of a head that are waited for; more than the server for HTTP takes."""
@@ -98,6 +100,11 @@ class EmulatorServer:
         await self.stop()
 
     @property
+    def host(self) -> str:
+        """Where this machine's programs reach it, also one that listens on all addresses."""
+        return _EVERYWHERE.get(self._host, self._host)
+
+    @property
     def port(self) -> int:
         """The port that is listened on."""
         return self._listeners[0].sockets[0].getsockname()[1]
@@ -105,13 +112,13 @@ class EmulatorServer:
     @property
     def http_url(self) -> str:
         """Address of the HTTP side."""
-        return f"http://{_bracketed(self._host)}:{self.port}"
+        return f"http://{_bracketed(self.host)}:{self.port}"
 
     @property
     def connection_string(self) -> str:
         """What the SDK's clients are made with; the key is a well-known one and no secret."""
         return (
-            f"Endpoint=sb://{_bracketed(self._host)}:{self.port};SharedAccessKeyName=RootManageSharedAccessKey;"
+            f"Endpoint=sb://{_bracketed(self.host)}:{self.port};SharedAccessKeyName=RootManageSharedAccessKey;"
             "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
         )
 
