@@ -8,11 +8,11 @@ from uuid import UUID
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, EntityKept, SessionStateSet
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, options_to_json
-from sbnotebook.emulator.entities.receivable import DeadLetterReason, Receivable, earliest, place_of
+from sbnotebook.emulator.entities.receivable import DeadLetterReason, Receivable, earliest
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
 from sbnotebook.emulator.entities.sessions import Session, Sessions
-from sbnotebook.emulator.entities.transitions import Event, Place
+from sbnotebook.emulator.entities.transitions import Event, Place, place_of
 from sbnotebook.model.address import SubQueue
 
 if TYPE_CHECKING:

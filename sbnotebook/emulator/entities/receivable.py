@@ -9,18 +9,20 @@ from uuid import UUID
 
 from sbnotebook.emulator.entities.changes import MessageAdded, MessageRemoved, MessageUpdated
 from sbnotebook.emulator.entities.locks import Locks
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, read_sent
 from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE
+from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.emulator.entities.rendering import render, with_application_properties, with_dead_letter_reason
 from sbnotebook.emulator.entities.sessions import Session, Sessions
-from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place
+from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
 from sbnotebook.model.amqp import AmqpValue
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.entity import ReceivingEntity
     from sbnotebook.emulator.entities.registry import Registry
 
-__all__ = ["DeadLetterReason", "Receivable", "earliest", "place_of"]
+__all__ = ["DeadLetterReason", "Receivable", "earliest"]
 
 
 class DeadLetterReason(NamedTuple):
@@ -31,15 +33,6 @@ class DeadLetterReason(NamedTuple):
 
 
 _EXPIRED = DeadLetterReason("TTLExpiredException", "The message expired and was dead lettered.")
-
-
-def place_of(message: BrokeredMessage) -> Place:
-    """Where a message is that is in an entity."""
-    if message.state is MessageState.SCHEDULED:
-        return Place.SCHEDULED
-    if message.state is MessageState.DEFERRED:
-        return Place.DEFERRED if message.lock_token is None else Place.DEFERRED_LOCKED
-    return Place.ACTIVE if message.lock_token is None else Place.LOCKED
 
 
 class Receivable:
@@ -274,7 +267,12 @@ class Receivable:
         if message is None:
             return False
         if properties:
-            self._log.replace_payload(message, with_application_properties(self._log.payload(message), properties))
+            payload = with_application_properties(self._log.payload(message), properties)
+            size = read_sent(payload).header_size
+            if size > MAX_HEADER_SIZE:
+                text = f"The properties of the message would have {size} bytes, the limit is {MAX_HEADER_SIZE}."
+                raise RefusedError(Refusal.TOO_LARGE, text)
+            self._log.replace_payload(message, payload)
             self._registry.changes.append(MessageUpdated(self.box, message, has_new_payload=True))
         self._happen(message, event, now, why=why)
         return True

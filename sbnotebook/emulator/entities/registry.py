@@ -140,6 +140,7 @@ class Registry:
         """
         options = options or QueueOptions()
         self._check_tier(options)
+        self._check_forwarding(name, options)
         name = self._new_name(name)
         queue = self._entities[name.casefold()] = Queue(self, name, options, self._new_record("queue", now))
         self._keep(queue)
@@ -181,6 +182,7 @@ class Registry:
         EntityAddress(topic.path, name)
         if topic.find_subscription(name) is not None:
             raise EntityExistsError(f"There is already a subscription {name!r} of the topic {topic.path!r}.")
+        self._check_forwarding(topic.path, options)
         limit = self.tier.quotas.max_subscriptions
         if len(topic.subscriptions) >= limit:
             raise RefusedError(Refusal.QUOTA_EXCEEDED, f"A topic has at most {limit} subscriptions.")
@@ -196,6 +198,7 @@ class Registry:
         if type(options) is not type(entity.options):
             raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
         self._check_tier(options)
+        self._check_forwarding(entity.topic.path if isinstance(entity, Subscription) else entity.path, options)
         for name in _FIXED:
             if getattr(options, name, None) != getattr(entity.options, name, None):
                 text = (
@@ -317,6 +320,12 @@ class Registry:
         record = EntityRecord(self._next_id, kind, now)
         self._next_id += 1
         return record
+
+    def _check_forwarding(self, name: str, options: Options) -> None:
+        """Refuse that an entity forwards to itself, or a subscription to its topic."""
+        target: str | None = getattr(options, "forward_to", None)
+        if target is not None and target.casefold() == name.casefold():
+            raise ConfigurationError(f"{name!r} cannot forward to itself: name another queue or topic.")
 
     def _check_tier(self, options: Options) -> None:
         if self.tier.quotas.has_topics:

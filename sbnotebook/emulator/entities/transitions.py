@@ -9,7 +9,9 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-__all__ = ["TRANSITIONS", "Actor", "Event", "Place", "Transition", "as_table"]
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+
+__all__ = ["TRANSITIONS", "Actor", "Event", "Place", "Transition", "as_table", "place_of"]
 
 
 class Place(Enum):
@@ -129,3 +131,12 @@ def as_table() -> str:
 
 def _words(name: Enum) -> str:
     return name.name.lower().replace("_", " ")
+
+
+def place_of(message: BrokeredMessage) -> Place:
+    """Where a message is that is in an entity."""
+    if message.state is MessageState.SCHEDULED:
+        return Place.SCHEDULED
+    if message.state is MessageState.DEFERRED:
+        return Place.DEFERRED if message.lock_token is None else Place.DEFERRED_LOCKED
+    return Place.ACTIVE if message.lock_token is None else Place.LOCKED

@@ -227,7 +227,10 @@ class ReceiverLink(LinkHandler):
         delay = self._faults.settle_delay_ms / 1000
         token = UUID(bytes_le=event.delivery_tag)
         self._given.pop(token, None)
-        is_held, echo = self._settle(token, event.outcome)
+        try:
+            is_held, echo = self._settle(token, event.outcome)
+        except RefusedError as error:
+            is_held, echo = True, Rejected(condition_of(error).error(str(error)))
         if not is_held:
             text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
             echo = Rejected(self.lock_lost.error(text))

@@ -13,6 +13,7 @@ from sbnotebook.emulator.entities import (
     Queue,
     QueueOptions,
     Receivable,
+    RefusedError,
     Registry,
     SentMessage,
 )
@@ -205,6 +206,19 @@ def test_whoever_gives_a_message_back_can_set_properties(registry: Registry, que
     }  # fmt: skip
     assert queue.total_size == queue.dead_letter.size_bytes == message.size
     assert registry.residency.size == message.size + 512
+
+
+def test_properties_cannot_be_set_beyond_what_a_message_may_have(registry: Registry, queue: Queue, sent: Sent) -> None:
+    queue.send(sent("x"), 0)
+    message, token = lock(queue)
+    registry.take_changes()
+    for act in (queue.abandon, queue.defer):
+        with pytest.raises(RefusedError, match="the limit is 65536"):
+            act(token, 0, {"a": "x" * 70_000})
+    assert queue.holds(token, 0)
+    assert message.delivery_count == 0
+    assert registry.take_changes() == []
+    assert queue.complete(token, 0)
 
 
 def test_old_messages_that_nobody_holds_are_deleted_the_oldest_first(queue: Queue, sent: Sent) -> None:

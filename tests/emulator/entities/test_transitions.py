@@ -9,8 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from sbnotebook.emulator.entities import BrokeredMessage, DeadLetterReason, Queue, QueueOptions, Registry
-from sbnotebook.emulator.entities.receivable import place_of
-from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, as_table
+from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, as_table, place_of
 from tests.emulator.entities.conftest import message
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "message-states.md"
