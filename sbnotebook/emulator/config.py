@@ -7,19 +7,21 @@ installer comes with.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+import logging
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from sbnotebook.emulator.entities import RefusedError, Registry, Subscription, Topic
 from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
-from sbnotebook.emulator.service.properties import read_properties
+from sbnotebook.emulator.service.properties import PROPERTIES, read_properties
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue
 
 __all__ = ["Config", "SubscriptionConfig", "TopicConfig", "apply_config", "read_config"]
 
+_LOGGER: Final = logging.getLogger(__name__)
 _SYSTEM: Final = {
     "ContentType": "content_type",
     "CorrelationId": "correlation_id",
@@ -73,7 +75,9 @@ def read_config(path: Path) -> Config:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"The configuration {path} cannot be read: {error}.") from None
     config = Config()
-    for namespace in _items(_object(document, "the file").get("UserConfig"), "Namespaces"):
+    if "UserConfig" not in _object(document, "the file"):
+        raise ConfigurationError(f"The configuration {path} must have UserConfig, and in it Namespaces.")
+    for namespace in _items(document["UserConfig"], "Namespaces"):
         for queue in _items(namespace, "Queues"):
             config.queues[_name(queue)] = _options(QueueOptions, queue)
         for topic in _items(namespace, "Topics"):
@@ -181,6 +185,12 @@ def _correlation(item: dict[str, Any]) -> CorrelationFilter:
 def _options(kind: type[_O], item: dict[str, Any]) -> _O:
     name = _name(item)
     properties = _object(item.get("Properties") or {}, f"Properties of {name}")
+    options = {each.name for each in fields(kind)}
+    for key in properties:
+        if key not in PROPERTIES or PROPERTIES[key].option not in options:
+            _LOGGER.warning(
+                "In the configuration, %.60r: there is no property %.60r, so it changes nothing.", name, key
+            )
     try:
         return read_properties(kind, {key: _text(value) for key, value in properties.items()})
     except ConfigurationError as error:

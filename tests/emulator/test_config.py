@@ -123,8 +123,9 @@ def written(tmp_path: Path, document: object) -> Path:
     return path
 
 
-def test_all_that_the_schema_knows_is_read(tmp_path: Path) -> None:
+def test_all_that_the_schema_knows_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = read_config(written(tmp_path, DOCUMENT))
+    assert not caplog.messages
     assert config.queues == {
         "bills": QueueOptions(
             lock_duration=120_000,
@@ -168,6 +169,23 @@ def test_what_cannot_be_is_refused_with_its_name(tmp_path: Path, namespace: obje
         return
     with pytest.raises(ConfigurationError, match=match):
         read_config(path)
+
+
+def test_a_property_that_there_is_not_is_passed_over_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    queue = {"Name": "q", "Properties": {"LockDuratoin": "PT5S", "MaxDeliveryCount": 3}}
+    topic = {"Name": "t", "Properties": {"LockDuration": "PT5S"}}
+    document = {"UserConfig": {"Namespaces": [{"Queues": [queue], "Topics": [topic]}]}}
+    assert read_config(written(tmp_path, document)).queues == {"q": QueueOptions(max_delivery_count=3)}
+    assert [message.split(", so")[0] for message in caplog.messages] == [
+        "In the configuration, 'q': there is no property 'LockDuratoin'",
+        "In the configuration, 't': there is no property 'LockDuration'",
+    ]
+
+
+@pytest.mark.parametrize("document", [{}, {"Queues": [{"Name": "q"}]}])
+def test_a_file_without_the_outermost_name_is_no_configuration(tmp_path: Path, document: object) -> None:
+    with pytest.raises(ConfigurationError, match="must have UserConfig"):
+        read_config(written(tmp_path, document))
 
 
 @pytest.mark.parametrize(
