@@ -1,7 +1,8 @@
 """``make conformance``: the SDK's own live tests against the emulator.
 
 Every test that fails and is not listed in ``expected_failures.toml``, and every one that is listed and passes, fails
-the run; a few that fail by surprise are repeated once, alone. A whole run writes docs/reference/emulator-conformance.md.
+the run; a few that fail by surprise are repeated once, alone. A whole run writes
+docs/reference/emulator-conformance.md.
 """
 
 from __future__ import annotations
