@@ -53,10 +53,8 @@ def feature_table() -> str:
 def page(results: dict[str, Outcome], expected: dict[str, str]) -> str:
     """The whole page."""
     parts = [_INTRODUCTION, "## Results\n", _result_table(results), ""]
-    parts += [
-        "`skipped` and `xfailed` are what the SDK's own tests skip or expect to fail; what passes all the same counts as passed.",
-        "",
-    ]
+    parts += ["`skipped` and `xfailed` are what the SDK's own tests skip or expect to fail; what passes all the same"]
+    parts += ["counts as passed.", ""]
     parts += ["## What cannot pass\n", _failures(results, expected), ""]
     parts += ["## What the SDK skips\n", _skips(results), ""]
     parts += ["## What the emulator has\n", feature_table(), ""]
