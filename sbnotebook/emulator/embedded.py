@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sbnotebook.emulator.entities import (
     AnyEntity,
+    AuthorizationRule,
     Counts,
     QueueOptions,
     ReceivingEntity,
@@ -246,6 +247,7 @@ def running(
     port: int = 0,
     tier: Tier = Tier.PREMIUM,
     token_clock: Clock | None = None,
+    keys: Sequence[AuthorizationRule] = (),
 ) -> Generator[RunningEmulator]:
     """Run an emulator while the block runs, in a thread with its own event loop.
 
@@ -258,6 +260,7 @@ def running(
         tier: what the namespace has and allows.
         token_clock: time, by which the tokens of clients expire; None for the machine's, by which they
             are made.
+        keys: more keys for the whole namespace, beside the well-known one of the connection string.
 
     Raises:
         EmulatorError: it cannot start; or, at the end of the block, messages could not be kept.
@@ -278,6 +281,7 @@ def running(
         clock=clock,
         tier=tier,
         token_clock=token_clock,
+        keys=keys,
     )
     with _in_thread(server) as emulator:
         yield emulator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -12,7 +12,7 @@ from typing import Any, Final, Self, cast
 from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.entities import QueueOptions, Registry, Tier, restore
+from sbnotebook.emulator.entities import AuthorizationRule, QueueOptions, Registry, Tier, restore
 from sbnotebook.emulator.service.admin import application
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.leases import Leases
@@ -56,6 +56,7 @@ class EmulatorServer:
         clock: time; None for the machine's.
         tier: what the namespace has and allows.
         token_clock: time, by which the tokens of clients expire; None for the machine's.
+        keys: more keys for the whole namespace, beside the well-known one of the connection string.
 
     Raises:
         EmulatorError: when it starts, if the data directory cannot be used.
@@ -75,6 +76,7 @@ class EmulatorServer:
         clock: Clock | None = None,
         tier: Tier = Tier.PREMIUM,
         token_clock: Clock | None = None,
+        keys: Sequence[AuthorizationRule] = (),
     ) -> None:
         self._host = host
         self._wanted_ports = [port] if http_port is None else [port, http_port]
@@ -85,6 +87,7 @@ class EmulatorServer:
         self._topics = {name: list(subscriptions) for name, subscriptions in (topics or {}).items()}
         self._clock = clock or SystemClock()
         self._token_clock = token_clock
+        self._keys = tuple(keys)
         self._registry = Registry(tier)
         self._leases = Leases()
         self._exit = AsyncExitStack()
@@ -139,6 +142,7 @@ class EmulatorServer:
             self._broker = Broker(
                 self._registry, self._clock, store, self._on_store_failure, token_clock=self._token_clock
             )
+            self._broker.access.rules += self._keys
             self._make_queues()
             self._make_topics()
             http = await self._start_http()

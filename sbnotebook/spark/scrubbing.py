@@ -8,6 +8,7 @@ from typing import Final
 
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.settlement.connection import scrub
+from sbnotebook.settlement.failures import explained
 
 __all__ = ["in_words", "scrubbed", "secrets_of"]
 
@@ -55,7 +56,7 @@ def in_words(error: BaseException) -> str:
         error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(error, SbNotebookError):
         return str(error)
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:_MAX_TEXT]}"  # pyright: ignore[reportUnknownArgumentType]
+    return f"{type(error).__name__}: {explained(error)[:_MAX_TEXT]}"  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _clean(error: Exception, secrets: Iterable[str]) -> SbNotebookError:

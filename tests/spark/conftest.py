@@ -13,6 +13,7 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import AuthorizationRule, Claim
 from sbnotebook.settlement import Connection
 from sbnotebook.spark import session
 
@@ -24,21 +25,20 @@ SECRET = "c3VwZXJzZWNyZXQta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="
 
 @pytest.fixture(scope="session")
 def shared_emulator() -> Iterator[RunningEmulator]:
-    with running() as emulator:
+    with running(keys=[AuthorizationRule("planted", SECRET, "", frozenset(Claim))]) as emulator:
         yield emulator
 
 
 @pytest.fixture(scope="session")
 def secret() -> str:
-    """The key in the connection string: the emulator takes any."""
+    """The key in the connection string."""
     return SECRET
 
 
 @pytest.fixture(scope="session")
 def connection_string(shared_emulator: RunningEmulator) -> str:
     own = shared_emulator.connection_string
-    parts = ["SharedAccessKey=" + SECRET if part.startswith("SharedAccessKey=") else part for part in own.split(";")]
-    return ";".join(parts)
+    return own.replace("RootManageSharedAccessKey", "planted").replace("SAS_KEY_VALUE", SECRET)
 
 
 @pytest.fixture(scope="session")

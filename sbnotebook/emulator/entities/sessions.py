@@ -30,7 +30,7 @@ class Session:
         holder: token of the client that holds it; None if nobody does.
         locked_until: ms; when the lock ends, 0 without a lock.
         held: its messages that were received, by lock token.
-        on_lost: tells the client that its lock has ended.
+        on_lost: tells the client that its lock has ended, and until when (ms) it was to last.
     """
 
     def __init__(self, session_id: str, locked: dict[UUID, BrokeredMessage]) -> None:
@@ -42,7 +42,7 @@ class Session:
         self.locked_until = 0
         self.held: dict[UUID, BrokeredMessage] = {}
         self._locked = locked
-        self.on_lost: Callable[[], None] | None = None
+        self.on_lost: Callable[[int], None] | None = None
         self._ready: dict[int, BrokeredMessage] = {}
         self._order: list[int] = []  # a heap of sequence numbers, with some that are gone
 
@@ -140,11 +140,11 @@ class Sessions:
 
     def unlock(self, session: Session) -> None:
         """Nobody holds the session any more; its locked messages have to be given back before."""
-        session.holder, session.locked_until = None, 0
+        until, session.holder, session.locked_until = session.locked_until, None, 0
         self._held.pop(session, None)
         on_lost, session.on_lost = session.on_lost, None
         if on_lost is not None:
-            on_lost()
+            on_lost(until)
         if session.has_ready:
             self._free.setdefault(session.session_id, session)
         self.forget_empty(session)

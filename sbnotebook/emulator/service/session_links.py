@@ -24,6 +24,9 @@ SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 """In the filter of a source: which session, or null for the next one that is free."""
 _LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
 _TIMEOUT: Final = Symbol("com.microsoft:timeout")
+_GRACE: Final = 1000
+"""How long (ms) a link stays after the lock of its session has ended: azure-servicebus's own live tests rely on some
+time. Nothing can be received or settled any more."""
 _DEFAULT_TIMEOUT: Final = 60_000
 _MAX_TIMEOUT: Final = 86_400_000
 _TICKS_OF_1970: Final = 621_355_968_000_000_000
@@ -63,16 +66,27 @@ class SessionReceiverLink(ReceiverLink):
         self._name = (held.entity, link.name)
         peer.broker.session_links[self._name] = held.session.session_id
         held.session.on_lost = self._lose
+        self._cancel_alarm: Callable[[], None] | None = None
 
     def detached(self) -> None:
         """The link is gone, so the session is free again."""
         super().detached()
-        self._held.session.on_lost = None
+        if self._cancel_alarm is not None:
+            self._cancel_alarm()
+        if self._held.session.holder == self._held.token:
+            self._held.session.on_lost = None
         self._peer.broker.session_links.pop(self._name, None)
         self._held.entity.close_session(self._held.session, self._held.token, self._peer.broker.moment())
         self._peer.broker.schedule_turn()
 
-    def _lose(self) -> None:
+    def _lose(self, until: int) -> None:
+        clock = self._peer.broker.clock
+        if until <= clock.now():
+            self._cancel_alarm = clock.wake_at(until + _GRACE, self._end)
+        else:
+            self._end()
+
+    def _end(self) -> None:
         self._peer.detach(self._link, Condition.SESSION_LOCK_LOST.error("The session lock was lost."))
 
 

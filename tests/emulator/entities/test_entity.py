@@ -76,11 +76,15 @@ def test_closing_a_session_counts_no_failure_and_the_end_of_its_lock_does(
     assert (message.delivery_count, message.lock_token) == (0, None)
     told: list[str] = []
     session, _ = accept(calls)
-    session.on_lost = lambda: told.append("lost")
+
+    def tell(until: int) -> None:
+        told.append(f"lost {until}")
+
+    session.on_lost = tell
     calls.receive(0, session)
     assert registry.next_deadline == 10_000
     registry.expire(10_000)
-    assert (message.delivery_count, told, calls.counts) == (1, ["lost"], (1, 0, 0, 0, 0, 0))
+    assert (message.delivery_count, told, calls.counts) == (1, ["lost 10000"], (1, 0, 0, 0, 0, 0))
     assert refusal(lambda: calls.held_session("a", 10_000)) is Refusal.SESSION_LOCK_LOST
 
 

@@ -87,11 +87,11 @@ def test_whoever_held_a_session_is_told_once(sessions: Sessions) -> None:
     told: list[str] = []
     session = sessions.found("a")
     sessions.lock(session, 10)
-    session.on_lost = lambda: told.append("lost")
+    session.on_lost = lambda until: told.append(f"lost {until}")
     sessions.unlock(session)
     sessions.lock(sessions.found("a"), 10)
     sessions.unlock(sessions.found("a"))
-    assert told == ["lost"]
+    assert told == ["lost 10"]
 
 
 def test_a_session_is_there_as_long_as_something_is_in_it(sessions: Sessions) -> None:

@@ -23,7 +23,7 @@ from azure.servicebus.exceptions import (
 
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, SubscriptionOptions
 from sbnotebook.emulator.amqp import Accepted, Rejected, Source
-from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Transfer
+from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Flow, Transfer
 from sbnotebook.emulator.entities import Counts
 from sbnotebook.model.amqp import AmqpValue, Described, Symbol, UInt, ULong
 from tests.emulator.service.conftest import Connect, RawClient
@@ -199,6 +199,7 @@ def test_a_lost_lock_ends_the_link_and_costs_a_delivery(
         clock.advance(30)
         with pytest.raises(SessionLockLostError):
             receiver.complete_message(message)
+        clock.advance(1)
         with pytest.raises(SessionLockLostError):
             receiver.receive_messages(max_wait_time=1)
     with session(client, "a") as receiver:
@@ -212,6 +213,9 @@ def test_a_lost_lock_is_told_frame_by_frame(connect: Connect, clock: ManualClock
     ask(holder, "a")
     holder.read(Attach)
     clock.advance(30)
+    holder.flow(1, 2, drain=True)
+    assert holder.read(Flow).link_credit == 0  # The link is there for a second yet, and nothing is received over it.
+    clock.advance(1)
     assert "com.microsoft:session-lock-lost" in holder.refusal()
 
 
