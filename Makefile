@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check conformance format bench docs lab lock
+.PHONY: help setup demo test check conformance soak format bench docs lab lock
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -32,6 +32,9 @@ check: ## Everything that CI runs: format, lint, types, layers, tests, notebooks
 conformance: ## Run the SDK's own live tests against the emulator, and write what came of it into the documentation
 	$(BIN)/python tests/conformance
 
+soak: ## Kill the emulator under load 200 times, and count every message afterwards
+	SBNOTEBOOK_CRASHES=200 $(BIN)/pytest -o faulthandler_timeout=0 tests/emulator/test_store_crash.py
+
 format: ## Format and mend what ruff can mend by itself
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
@@ -39,6 +42,7 @@ format: ## Format and mend what ruff can mend by itself
 bench: ## Measure sends against the plain SDK, and the emulator's CPU time for a message
 	$(BIN)/python -m benchmarks.sending
 	$(BIN)/python -m benchmarks.emulator_cpu
+	$(BIN)/python -m benchmarks.emulator_size
 
 docs: ## Build the documentation; a warning is an error
 	$(BIN)/sphinx-build -W -q docs docs/_build

@@ -182,7 +182,6 @@ class Registry:
         EntityAddress(topic.path, name)
         if topic.find_subscription(name) is not None:
             raise EntityExistsError(f"There is already a subscription {name!r} of the topic {topic.path!r}.")
-        self._check_forwarding(topic.path, options)
         limit = self.tier.quotas.max_subscriptions
         if len(topic.subscriptions) >= limit:
             raise RefusedError(Refusal.QUOTA_EXCEEDED, f"A topic has at most {limit} subscriptions.")
@@ -198,7 +197,7 @@ class Registry:
         if type(options) is not type(entity.options):
             raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
         self._check_tier(options)
-        self._check_forwarding(entity.topic.path if isinstance(entity, Subscription) else entity.path, options)
+        self._check_forwarding(entity.path, options)
         for name in _FIXED:
             if getattr(options, name, None) != getattr(entity.options, name, None):
                 text = (
@@ -322,7 +321,7 @@ class Registry:
         return record
 
     def _check_forwarding(self, name: str, options: Options) -> None:
-        """Refuse that an entity forwards to itself, or a subscription to its topic."""
+        """Refuse that a queue forwards to itself; a subscription may forward to its topic."""
         target: str | None = getattr(options, "forward_to", None)
         if target is not None and target.casefold() == name.casefold():
             raise ConfigurationError(f"{name!r} cannot forward to itself: name another queue or topic.")
