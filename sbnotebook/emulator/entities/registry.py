@@ -140,7 +140,6 @@ class Registry:
         """
         options = options or QueueOptions()
         self._check_tier(options)
-        self._check_forwarding(name, options)
         name = self._new_name(name)
         queue = self._entities[name.casefold()] = Queue(self, name, options, self._new_record("queue", now))
         self._keep(queue)
@@ -197,7 +196,6 @@ class Registry:
         if type(options) is not type(entity.options):
             raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
         self._check_tier(options)
-        self._check_forwarding(entity.path, options)
         for name in _FIXED:
             if getattr(options, name, None) != getattr(entity.options, name, None):
                 text = (
@@ -319,12 +317,6 @@ class Registry:
         record = EntityRecord(self._next_id, kind, now)
         self._next_id += 1
         return record
-
-    def _check_forwarding(self, name: str, options: Options) -> None:
-        """Refuse that a queue forwards to itself; a subscription may forward to its topic."""
-        target: str | None = getattr(options, "forward_to", None)
-        if target is not None and target.casefold() == name.casefold():
-            raise ConfigurationError(f"{name!r} cannot forward to itself: name another queue or topic.")
 
     def _check_tier(self, options: Options) -> None:
         if self.tier.quotas.has_topics:

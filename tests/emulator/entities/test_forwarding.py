@@ -69,11 +69,16 @@ def test_the_fifth_hop_is_refused(registry: Registry, sent: Sent) -> None:
     assert reason(queues[4].transfer_dead_letter) == "MaxTransferHopCountExceeded"
 
 
-def test_a_loop_ends(registry: Registry, sent: Sent) -> None:
-    queues = [registry.create_queue(name, QueueOptions(forward_to=to)) for name, to in (("q0", "q1"), ("q1", "q0"))]
+@pytest.mark.parametrize("names", [["q0"], ["q0", "q1"]])
+def test_a_loop_ends(registry: Registry, sent: Sent, names: list[str]) -> None:
+    # azure-servicebus's own live tests let a queue forward to itself.
+    queues = [
+        registry.create_queue(name, QueueOptions(forward_to=names[(number + 1) % len(names)]))
+        for number, name in enumerate(names)
+    ]
     queues[0].send(sent("x"), 0)
     assert only(queues[0].transfer_dead_letter).hops == 4
-    assert [queue.counts.transfer_dead_letter for queue in queues] == [1, 0]
+    assert [queue.counts.transfer_dead_letter for queue in queues] == [1, 0][: len(names)]
 
 
 @pytest.mark.parametrize(

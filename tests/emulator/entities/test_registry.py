@@ -271,12 +271,3 @@ def test_what_stays_expires_though_another_entity_was_deleted(registry: Registry
     assert registry.next_deadline == 3
     registry.expire(3)
     assert stays.message_count == 0
-
-
-def test_no_queue_forwards_to_itself(registry: Registry) -> None:
-    with pytest.raises(ConfigurationError, match="cannot forward to itself"):
-        registry.create_queue("loop", QueueOptions(forward_to="LOOP"))
-    queue = registry.create_queue("loop")
-    with pytest.raises(ConfigurationError, match="cannot forward to itself"):
-        registry.update(queue, QueueOptions(forward_to="loop"))
-    assert queue.options == QueueOptions()
