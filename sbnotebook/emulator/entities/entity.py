@@ -18,7 +18,7 @@ from sbnotebook.model.address import SubQueue
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.registry import Registry
 
-__all__ = ["Counts", "EntityRecord", "ReceivingEntity", "without_partition"]
+__all__ = ["Counts", "EntityRecord", "ReceivingEntity", "Recorded", "without_partition"]
 
 _PARTITIONS = 16
 _PARTITION_SHIFT = 48
@@ -107,7 +107,28 @@ class _DeadLetterQueue(Receivable):
         super()._offer(message, now)
 
 
-class ReceivingEntity(Receivable):
+class Recorded:
+    """Something with a record, and the times in it."""
+
+    record: EntityRecord
+
+    @property
+    def created_time(self) -> int:
+        """When it was made (ms)."""
+        return self.record.created_time
+
+    @property
+    def updated_time(self) -> int:
+        """When its options were set (ms)."""
+        return self.record.updated_time
+
+    @property
+    def accessed_time(self) -> int:
+        """When it was last used (ms)."""
+        return self.record.accessed_time
+
+
+class ReceivingEntity(Recorded, Receivable):
     """A queue or a subscription, with its sub-queues and sessions.
 
     Args:
@@ -146,21 +167,6 @@ class ReceivingEntity(Receivable):
     def is_partitioned(self) -> bool:
         """Whether sequence numbers begin with the number of a partition."""
         return isinstance(self.options, QueueOptions) and self.options.enable_partitioning
-
-    @property
-    def created_time(self) -> int:
-        """When it was made (ms)."""
-        return self.record.created_time
-
-    @property
-    def updated_time(self) -> int:
-        """When its options were set (ms)."""
-        return self.record.updated_time
-
-    @property
-    def accessed_time(self) -> int:
-        """When it was last used (ms)."""
-        return self.record.accessed_time
 
     @property
     def total_size(self) -> int:

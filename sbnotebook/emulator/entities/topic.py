@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, MessageAdded, MessageRemoved
-from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity
+from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity, Recorded
 from sbnotebook.emulator.entities.intake import Intake
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage, read_sent
 from sbnotebook.emulator.entities.message_log import MessageLog
@@ -119,7 +119,7 @@ class Subscription(ReceivingEntity):
         )
 
 
-class Topic:
+class Topic(Recorded):
     """A topic: it keeps scheduled messages until their time has come, and hands on all others.
 
     Args:
@@ -160,21 +160,6 @@ class Topic:
     def remove_subscription(self, subscription: Subscription) -> None:
         """Do without a subscription."""
         del self._subscriptions[subscription.name.casefold()]
-
-    @property
-    def created_time(self) -> int:
-        """When it was made (ms)."""
-        return self.record.created_time
-
-    @property
-    def updated_time(self) -> int:
-        """When its options were set (ms)."""
-        return self.record.updated_time
-
-    @property
-    def accessed_time(self) -> int:
-        """When it was last used (ms)."""
-        return self.record.accessed_time
 
     @property
     def scheduled_count(self) -> int:
