@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, EntityKept, SessionStateSet
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, PARTITION_SHIFT, EntityKept, SessionStateSet
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, options_to_json
 from sbnotebook.emulator.entities.receivable import DeadLetterReason, Receivable, earliest
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Counts", "EntityRecord", "ReceivingEntity", "Recorded", "without_partition"]
 
 _PARTITIONS = 16
-_PARTITION_SHIFT = 48
 
 
 class Counts(NamedTuple):
@@ -71,7 +70,7 @@ class EntityRecord:
         self.last_sequence_number += 1
         if partition is None:
             return self.last_sequence_number
-        return (partition % _PARTITIONS) << _PARTITION_SHIFT | self.last_sequence_number
+        return (partition % _PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
 
     def kept(self, path: str, options: Options, **more: Any) -> EntityKept:
         """The record of the entity as it is now."""
@@ -81,7 +80,7 @@ class EntityRecord:
 
 def without_partition(sequence_number: int) -> int:
     """A sequence number without the number of a partition at its beginning."""
-    return sequence_number & ((1 << _PARTITION_SHIFT) - 1)
+    return sequence_number & ((1 << PARTITION_SHIFT) - 1)
 
 
 class _DeadLetterQueue(Receivable):

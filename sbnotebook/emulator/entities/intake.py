@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zlib import crc32
 
-from sbnotebook.emulator.entities.changes import MessageAdded, MessageIdSeen, MessageRemoved
+from sbnotebook.emulator.entities.changes import PARTITION_SHIFT, MessageAdded, MessageIdSeen, MessageRemoved
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage, with_message_id
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_ID_LENGTH
@@ -141,7 +141,9 @@ class Intake:
         A new object: the records of earlier changes still hold the old one.
         """
         record = self._destination.record
-        partition = message.sequence_number >> 48 if self._destination.options.enable_partitioning else None
+        partition = (
+            message.sequence_number >> PARTITION_SHIFT if self._destination.options.enable_partitioning else None
+        )
         life = None if message.expires_at is None else message.expires_at - (message.scheduled_time or 0)
         return replace(
             message,
@@ -153,10 +155,7 @@ class Intake:
         )
 
     def _check(self, message: SentMessage, options: QueueOptions | TopicOptions) -> None:
-        quotas = self._registry.tier.quotas
-        limit = quotas.max_message_size
-        if options.max_message_size_kb is not None:
-            limit = min(options.max_message_size_kb * 1024, quotas.max_large_message_size)
+        limit = self._registry.tier.quotas.message_size(options.max_message_size_kb)
         if len(message.payload) > limit:
             text = f"The message has {len(message.payload)} bytes, the limit of '{self._destination.path}' is {limit}."
             raise RefusedError(Refusal.TOO_LARGE, text)

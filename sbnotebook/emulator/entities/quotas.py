@@ -44,6 +44,10 @@ class Quotas(NamedTuple):
     max_subscriptions: int
     has_topics: bool
 
+    def message_size(self, wanted_kb: int | None) -> int:
+        """Bytes of one message; ``wanted_kb`` is what an entity allows, in kilobytes, None for the tier's own limit."""
+        return self.max_message_size if wanted_kb is None else min(wanted_kb * _KILOBYTE, self.max_large_message_size)
+
 
 class Tier(Enum):
     """A namespace's tier, by the name that Service Bus gives to it."""

@@ -9,10 +9,8 @@ from uuid import UUID
 
 from sbnotebook.emulator.entities.changes import MessageAdded, MessageRemoved, MessageUpdated
 from sbnotebook.emulator.entities.locks import Locks
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, read_sent
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
-from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE
-from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.emulator.entities.rendering import render, with_application_properties, with_dead_letter_reason
 from sbnotebook.emulator.entities.sessions import Session, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
@@ -150,6 +148,16 @@ class Receivable:
         """Whether a lock is still held."""
         return self._find_held(token, now) is not None
 
+    def check_properties(self, token: UUID, now: int, properties: Mapping[str, AmqpValue]) -> None:
+        """Find out whether a locked message can have these application properties.
+
+        Raises:
+            RefusedError: it would be too large.
+        """
+        message = self._find_held(token, now)
+        if message is not None and properties:
+            with_application_properties(self._log.payload(message), properties)
+
     def renew(self, token: UUID, now: int) -> int | None:
         """Let a lock last for another lock duration from now; returns until when (ms)."""
         message = self._locks.held(token, now)
@@ -267,12 +275,7 @@ class Receivable:
         if message is None:
             return False
         if properties:
-            payload = with_application_properties(self._log.payload(message), properties)
-            size = read_sent(payload).header_size
-            if size > MAX_HEADER_SIZE:
-                text = f"The properties of the message would have {size} bytes, the limit is {MAX_HEADER_SIZE}."
-                raise RefusedError(Refusal.TOO_LARGE, text)
-            self._log.replace_payload(message, payload)
+            self._log.replace_payload(message, with_application_properties(self._log.payload(message), properties))
             self._registry.changes.append(MessageUpdated(self.box, message, has_new_payload=True))
         self._happen(message, event, now, why=why)
         return True

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any, Final, cast
 
-from sbnotebook.emulator.entities.message import BrokeredMessage, map_items
+from sbnotebook.emulator.entities.message import BrokeredMessage, map_items, read_sent
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE
+from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, encode
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
@@ -161,8 +163,17 @@ def with_dead_letter_reason(payload: bytes, reason: str | None, description: str
 
 
 def with_application_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
-    """The encoded message with these application properties set, all others as they are."""
-    return _with_items(payload, {encode(str(name)): value for name, value in properties.items()})
+    """The encoded message with these application properties set, all others as they are.
+
+    Raises:
+        RefusedError: they would be more than a message may have.
+    """
+    changed = _with_items(payload, {encode(str(name)): value for name, value in properties.items()})
+    size = read_sent(changed).header_size
+    if size > MAX_HEADER_SIZE:
+        text = f"The properties of the message would have {size} bytes, the limit is {MAX_HEADER_SIZE}."
+        raise RefusedError(Refusal.TOO_LARGE, text)
+    return changed
 
 
 def _with_items(payload: bytes, new: Mapping[bytes, AmqpValue]) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, MessageAdded, MessageRemoved
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, PARTITION_SHIFT, MessageAdded, MessageRemoved
 from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity, Recorded
 from sbnotebook.emulator.entities.intake import Intake
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage, read_sent
@@ -108,7 +108,7 @@ class Subscription(ReceivingEntity):
         life, expires_at = self.options.default_time_to_live, message.expires_at
         if life is not None:
             expires_at = now + life if expires_at is None else min(expires_at, now + life)
-        partition = message.sequence_number >> 48 if self.is_partitioned else None
+        partition = message.sequence_number >> PARTITION_SHIFT if self.is_partitioned else None
         return replace(
             message,
             sequence_number=self.record.next_number(partition),

@@ -133,9 +133,7 @@ class Broker:
 
     def max_message_size(self, entity: AnyEntity | ReceivingEntity) -> int:
         """Bytes of one message that an entity takes."""
-        quotas = self.registry.tier.quotas
-        wanted = getattr(entity.options, "max_message_size_kb", None)
-        return quotas.max_message_size if wanted is None else min(wanted * 1024, quotas.max_large_message_size)
+        return self.registry.tier.quotas.message_size(getattr(entity.options, "max_message_size_kb", None))
 
     def update(self, entity: AnyEntity, options: Options) -> None:
         """Change an entity's options; as in Service Bus, its locks are lost and the links to it are detached."""

@@ -119,7 +119,10 @@ class _Receiving:
         settle = self._settlement(str(body["disposition-status"]), body)
         if body.get("session-id") is not None:
             self._session(body, now)
-        for token in self._held_tokens(body, now):
+        tokens = self._held_tokens(body, now)
+        for token in tokens:
+            self._entity.check_properties(token, now, _properties(body))
+        for token in tokens:
             settle(token, now)
         return done(None)
 
@@ -132,7 +135,7 @@ class _Receiving:
 
     def _settlement(self, status: str, body: dict[str, Any]) -> Callable[[UUID, int], bool]:
         entity = self._entity
-        properties = cast("dict[str, Any] | None", body.get("properties-to-modify")) or {}
+        properties = _properties(body)
         match status:
             case "completed":
                 return entity.complete
@@ -188,6 +191,10 @@ def failure(condition: Condition, sentence: str) -> Reply:
             "errorCondition": Symbol(condition.symbol),
         }
     )
+
+
+def _properties(body: dict[str, Any]) -> dict[str, Any]:
+    return cast("dict[str, Any] | None", body.get("properties-to-modify")) or {}
 
 
 def _text(value: object) -> str | None:

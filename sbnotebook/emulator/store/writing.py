@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sbnotebook.emulator.entities.changes import (
     BOXES_PER_ENTITY,
+    PARTITION_SHIFT,
     Change,
     EntityDeleted,
     EntityKept,
@@ -24,11 +25,7 @@ __all__ = ["Writer"]
 
 _Key = tuple[int, int]
 """Box and sequence number."""
-_COUNTER: Final = (1 << 48) - 1
-"""The bits of a sequence number that count; those above them are the partition's number.
-
-Source: Service Bus documentation, "Message sequencing and timestamps".
-"""
+_COUNTER: Final = (1 << PARTITION_SHIFT) - 1
 _SWEPT: Final = 500
 """Rows of deleted entities that a turn removes: what takes a few ms."""
 

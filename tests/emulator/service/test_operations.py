@@ -56,6 +56,20 @@ def test_a_settlement_changes_properties(
     assert (message.application_properties, message.state.value) == (expected, state)
 
 
+def test_of_several_settlements_all_are_carried_out_or_none(
+    connect: Connect, client: ServiceBusClient, lock: Callable[[int], list[Any]], emulator: RunningEmulator
+) -> None:
+    tokens = lock(2)
+    node = Node(connect(), "orders")
+    body: dict[str, AmqpValue] = {"disposition-status": "abandoned", "lock-tokens": Array(tokens[1:])}
+    assert node.ask("update-disposition", {**body, "properties-to-modify": {Symbol("big"): "x" * 60_000}})[0] == 200
+    tokens[1:] = [message.lock_token for message in client.get_queue_receiver("orders").receive_messages()]
+    body["lock-tokens"] = Array(tokens)
+    status, condition, _ = node.ask("update-disposition", {**body, "properties-to-modify": {Symbol("b"): "x" * 9000}})
+    assert (status, condition) == (413, "amqp:link:message-size-exceeded")
+    assert emulator.counts("orders").locked == 2
+
+
 @pytest.mark.parametrize("status", ["released", "unlocked"])
 def test_a_message_is_given_back_uncounted(
     connect: Connect,
