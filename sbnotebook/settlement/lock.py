@@ -75,7 +75,7 @@ class LockedBatch:
         """Open the link, so that what is wrong with the entity is told here.
 
         Raises:
-            ServiceBusError: the SDK's own, such as MessagingEntityNotFoundError.
+            ServiceBusError: the SDK's own, such as ServiceBusAuthenticationError where the entity is not there.
         """
         receiver = self._connection.receiver(self.address)
         await receiver.__aenter__()  # an open that fails has cleaned up after itself
