@@ -1,8 +1,9 @@
 """The synchronous interface over the settlement library, with pandas, Arrow and SQL expressions."""
 
 from sbnotebook.client.batch import LockedBatch
+from sbnotebook.client.entity import Entity
 from sbnotebook.client.messages import Messages
-from sbnotebook.client.namespace import Entity, Namespace, connect
+from sbnotebook.client.namespace import Namespace, connect
 from sbnotebook.client.plan import Plan
 
 __all__ = ["Entity", "LockedBatch", "Messages", "Namespace", "Plan", "connect"]

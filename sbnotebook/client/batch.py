@@ -24,8 +24,9 @@ from sbnotebook.model import (
     Release,
     Report,
 )
+from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lock import LockedBatch as AsyncLockedBatch
-from sbnotebook.settlement.namespace import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.namespace import AsyncNamespace
 
 __all__ = ["LockedBatch", "close_batches"]
 

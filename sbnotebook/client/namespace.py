@@ -1,30 +1,21 @@
-"""Namespaces and entities for synchronous code: notebooks, scripts, Spark's driver."""
+"""Namespaces for synchronous code: notebooks, scripts, Spark's driver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from sbnotebook.client import progress
-from sbnotebook.client.batch import LockedBatch, close_batches
-from sbnotebook.client.durations import duration
-from sbnotebook.client.frames import messages_from
-from sbnotebook.client.messages import Messages
-from sbnotebook.client.plan import Plan
+from sbnotebook.client.batch import close_batches
+from sbnotebook.client.entity import Entity
 from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target, resolve
-from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report, Resubmit
+from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.journal import Journal
-from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR
-from sbnotebook.settlement.namespace import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.plan import Edit, Limits
-from sbnotebook.settlement.process import Policy, Processor
-from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.namespace import AsyncNamespace
 
-__all__ = ["Entity", "Namespace", "connect"]
+__all__ = ["Namespace", "connect"]
 
 
 def connect(target: str | None = None, *, credential: Any = None) -> Namespace:
@@ -117,188 +108,3 @@ class Namespace:
 
     def __repr__(self) -> str:
         return f"<Namespace {self.host}, found by {self.found_by}>"
-
-
-class Entity:
-    """One queue, topic, subscription or sub-queue: what can be done there.
-
-    Args:
-        entity: the asynchronous entity that does it.
-    """
-
-    def __init__(self, entity: AsyncEntity) -> None:
-        self._entity = entity
-
-    @property
-    def address(self) -> EntityAddress:
-        """Its address."""
-        return self._entity.address
-
-    def peek(
-        self,
-        max_messages: int | None = None,
-        *,
-        where: str | None = None,
-        from_sequence_number: int = 1,
-        to_sequence_number: int | None = None,
-        state: str | None = None,
-        show_progress: bool = True,
-    ) -> Messages:
-        """Look at messages without locking them, to the end of the entity by default.
-
-        Args:
-            max_messages: how many are looked at, None for all.
-            where: of these, only those for which this SQL expression over the message columns is true.
-            from_sequence_number: where to begin, included.
-            to_sequence_number: where to stop, included; None for the end.
-            state: ``active``, ``deferred`` or ``scheduled`` messages only.
-            show_progress: False for no bar.
-
-        Raises:
-            ConfigurationError: the expression or the state is wrong.
-        """
-        kind = MessageState(state) if state is not None else None
-        with progress.bar(f"peek {self.address}", max_messages, shown=show_progress) as advance:
-
-            async def peek() -> list[PeekedMessage]:
-                return await self._entity.peek(
-                    max_messages,
-                    from_sequence_number=from_sequence_number,
-                    to_sequence_number=to_sequence_number,
-                    state=kind,
-                    progress=advance,
-                )
-
-            found = run(peek)
-        return Messages(found, where_from=str(self.address)).where(where)
-
-    def lock(
-        self, count: int = 0, *, max_wait: float = 5.0, renew_for: str | timedelta = DEFAULT_RENEW_FOR
-    ) -> LockedBatch:
-        """Lock messages and hold them, with their locks renewed, until they are settled or the batch is closed.
-
-        Args:
-            count: how many messages at most; more can be had with ``batch.receive``.
-            max_wait: seconds to wait for the first.
-            renew_for: for how long locks are renewed, such as ``"30m"``.
-        """
-        batch = LockedBatch(self._entity, self._entity.batch(renew_for=duration(renew_for)))
-        try:
-            if count:
-                batch.receive(count, max_wait=max_wait)
-        except BaseException:
-            batch.close()
-            raise
-        return batch
-
-    def send(
-        self,
-        messages: Any,
-        *,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-        batch_size: int | None = None,
-        rate: float | None = None,
-        show_progress: bool = True,
-    ) -> Report:
-        """Send messages and wait for every confirmation.
-
-        Args:
-            messages: what :func:`sbnotebook.client.frames.messages_from` takes: messages, texts, rows, a pandas frame,
-                an Arrow table, or an iterable of them, which is pulled as there is room.
-            max_in_flight: transfers that wait for their confirmation at once.
-            batch_size: messages in one transfer at most, None for as many as fit.
-            rate: messages a second at most, None for no limit.
-            show_progress: False for no bar.
-
-        Returns:
-            An outcome for each message, in the same order.
-        """
-        total = len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None
-        with progress.bar(f"send to {self.address}", total, shown=show_progress) as advance:
-
-            async def send() -> Report:
-                return await self._entity.send(
-                    messages_from(messages),
-                    max_in_flight=max_in_flight,
-                    batch_size=batch_size,
-                    rate=rate,
-                    progress=advance,
-                )
-
-            return run(send)
-
-    def warm(self, senders: int) -> None:
-        """Open connections for sending ahead of time, each takes about half a second.
-
-        Args:
-            senders: how many, as many as there will be transfers in flight.
-        """
-        run(self._entity.namespace.pool(self.address).warm, senders)
-
-    def resubmit(
-        self,
-        messages: Iterable[ReceivedMessage],
-        *,
-        to: str | EntityAddress | None = None,
-        delay: str | timedelta | None = None,
-        edit: Edit | None = None,
-        max_resubmits: int | None = None,
-        resend_unknown: bool = False,
-    ) -> Plan:
-        """A plan to send clones of messages that stand here, and to complete the originals.
-
-        Args:
-            messages: which ones, as they were peeked.
-            to: where the clones go; by default the entity itself, or a subscription's topic.
-            delay: how long until the clones become active, such as ``"5m"``.
-            edit: a function that gives the message to send for each message.
-            max_resubmits: messages that were resubmitted this often are skipped.
-            resend_unknown: send again what an earlier run, which was cut off, may have sent already.
-
-        Raises:
-            DecisionError: the messages cannot go there.
-        """
-        decision = Resubmit(
-            to=EntityAddress.parse(to) if to is not None else None,
-            delay=duration(delay) if delay is not None else None,
-            max_resubmits=max_resubmits,
-            resend_unknown=resend_unknown,
-        )
-        return Plan(self._entity.plan_resubmit(messages, decision, edit=edit))
-
-    def process(
-        self,
-        function: Processor,
-        *,
-        policy: Policy | None = None,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-        max_messages: int | None = None,
-        max_wait: float = 2.0,
-        show_progress: bool = True,
-    ) -> Report:
-        """Consume messages with a function until there are no more: see :mod:`sbnotebook.settlement.process`.
-
-        Args:
-            function: is called with each message; raises ``RejectMessage`` to have it dead-lettered.
-            policy: what happens to a message by how the function ended.
-            max_in_flight: settlements that wait for their answer at once.
-            max_messages: stop after so many.
-            max_wait: seconds to wait for a message until the entity counts as empty.
-            show_progress: False for no bar.
-        """
-        with progress.bar(f"process {self.address}", max_messages, shown=show_progress) as advance:
-
-            async def process() -> Report:
-                return await self._entity.process(
-                    function,
-                    policy=policy,
-                    limits=Limits(max_in_flight),
-                    max_messages=max_messages,
-                    max_wait=max_wait,
-                    progress=advance,
-                )
-
-            return run(process)
-
-    def __repr__(self) -> str:
-        return f"<Entity {self.address} on {self._entity.namespace.host}>"

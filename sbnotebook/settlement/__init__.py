@@ -5,9 +5,10 @@ Spark, is settled or sent here.
 """
 
 from sbnotebook.settlement.connection import Connection
+from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.lock import LockedBatch
-from sbnotebook.settlement.namespace import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.process import Policy, RejectMessage
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,31 +11,29 @@ from typing import Final
 
 import platformdirs
 
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement.local_database import LocalDatabase
 
 __all__ = ["Journal", "ResubmitEntry", "ResubmitState"]
 
-_VERSION: Final = 1
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS resubmits (
-    id INTEGER PRIMARY KEY,
-    namespace TEXT NOT NULL,
-    source TEXT NOT NULL,
-    sequence_number INTEGER NOT NULL,
-    message_id TEXT,
-    destination TEXT NOT NULL,
-    clone_id TEXT NOT NULL,
-    enqueued_time TEXT NOT NULL,
-    state TEXT NOT NULL,
-    changed TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS resubmits_by_state ON resubmits (namespace, state);
-"""
-# One statement, so that another process's set-up is seen whole or not at all.
-_STATE_OF_FILE: Final = """
-SELECT user_version, (SELECT count(*) FROM sqlite_master), (SELECT count(*) FROM sqlite_master WHERE name = 'resubmits')
-FROM pragma_user_version
-"""
+_VERSIONS: Final = (
+    (
+        """
+        CREATE TABLE resubmits (
+            id INTEGER PRIMARY KEY,
+            namespace TEXT NOT NULL,
+            source TEXT NOT NULL,
+            sequence_number INTEGER NOT NULL,
+            message_id TEXT,
+            destination TEXT NOT NULL,
+            clone_id TEXT NOT NULL,
+            enqueued_time TEXT NOT NULL,
+            state TEXT NOT NULL,
+            changed TEXT NOT NULL
+        )
+        """,
+        "CREATE INDEX resubmits_by_state ON resubmits (namespace, state)",
+    ),
+)
 
 
 class ResubmitState(StrEnum):
@@ -96,13 +91,13 @@ class Journal:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or platformdirs.user_data_path("sbnotebook") / "journal.sqlite"
-        self._database: sqlite3.Connection | None = None
+        self.database = LocalDatabase(self.path, what="a journal", table="resubmits", versions=_VERSIONS)
 
     def intend(self, entries: Sequence[ResubmitEntry]) -> list[int]:
         """Write intentions, on disk before this returns; the ids are for :meth:`mark`."""
         now = datetime.now(UTC).isoformat()
         ids: list[int] = []
-        with self._transaction() as database:
+        with self.database.transaction() as database:
             for e in entries:
                 cursor = database.execute(
                     "INSERT INTO resubmits (namespace, source, sequence_number, message_id, destination, clone_id,"
@@ -115,7 +110,7 @@ class Journal:
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
         """Write how far resubmits came, on disk before this returns."""
         now = datetime.now(UTC).isoformat()
-        with self._transaction() as database:
+        with self.database.transaction() as database:
             database.executemany(
                 "UPDATE resubmits SET state = ?, changed = ? WHERE id = ?", [(state, now, entry) for entry in ids]
             )
@@ -137,7 +132,7 @@ class Journal:
         return found
 
     def _unfinished(self, namespace: str) -> list[tuple[int, ResubmitEntry]]:
-        with self._transaction() as database:
+        with self.database.transaction() as database:
             rows = database.execute(
                 "SELECT id, namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, state"
                 " FROM resubmits WHERE namespace = ? AND state IN (?, ?) ORDER BY id",
@@ -147,51 +142,8 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
-        database, self._database = self._database, None
-        if database is not None:
-            database.close()
-
-    @contextmanager
-    def _transaction(self) -> Generator[sqlite3.Connection]:
-        if self._database is None:
-            self._database = self._open()
-        with self._database as database:
-            yield database
-
-    def _open(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made by hand, so that the file is never readable by others, not even for a moment.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        if self.path.stat().st_size == 0:
-            self.path.chmod(0o600)
-        database = sqlite3.connect(self.path, check_same_thread=False, timeout=30)
-        try:
-            known = _prepare(database)
-        except sqlite3.Error:
-            database.close()
-            raise
-        if not known:
-            database.close()
-            raise ConfigurationError(f"{self.path} is not a journal of this version of sbnotebook: move it away.")
-        return database
+        self.database.close()
 
 
 def _columns(e: ResubmitEntry) -> tuple[object, ...]:
     return (e.namespace, e.source, e.sequence_number, e.message_id, e.destination, e.clone_id, e.enqueued_time)
-
-
-def _prepare(database: sqlite3.Connection) -> bool:
-    """Make the tables in a new file; False when the file is something else."""
-    try:
-        # All of the answer is fetched: a statement that is not read to its end keeps a lock on the file.
-        ((version, tables, own),) = database.execute(_STATE_OF_FILE).fetchall()
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            return False
-        raise
-    if version == 0 and tables == 0:
-        # Two kernels may get here at once: the second waits and finds it done. No write-ahead mode, because nobody
-        # can wait for his turn to switch to it.
-        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-        return True
-    return version == _VERSION and own == 1

@@ -1,0 +1,203 @@
+"""One entity of a namespace, asynchronously: what can be done there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import (
+    Decision,
+    EntityAddress,
+    LockedMessage,
+    Message,
+    MessageState,
+    PeekedMessage,
+    ReceivedMessage,
+    Report,
+    Resubmit,
+)
+from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR, LockedBatch
+from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
+from sbnotebook.settlement.process import Policy, Processor, process
+from sbnotebook.settlement.resubmit import Resubmitter
+from sbnotebook.settlement.send import send_many
+from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
+
+if TYPE_CHECKING:
+    from sbnotebook.settlement.namespace import AsyncNamespace
+
+__all__ = ["AsyncEntity"]
+
+
+class AsyncEntity:
+    """One queue, topic, subscription or sub-queue: what can be done there.
+
+    Args:
+        namespace: where it is.
+        address: which one.
+    """
+
+    def __init__(self, namespace: AsyncNamespace, address: EntityAddress) -> None:
+        self.namespace = namespace
+        self.address = address
+
+    def pages(
+        self,
+        *,
+        from_sequence_number: int = 1,
+        to_sequence_number: int | None = None,
+        max_messages: int | None = None,
+        state: MessageState | None = None,
+    ) -> AsyncIterator[list[PeekedMessage]]:
+        """Peek page after page to the end: see :meth:`sbnotebook.settlement.peek.Peeker.pages`."""
+        return self.namespace.peeker(self.address).pages(
+            from_sequence_number=from_sequence_number,
+            to_sequence_number=to_sequence_number,
+            max_messages=max_messages,
+            state=state,
+        )
+
+    async def peek(
+        self,
+        max_messages: int | None = None,
+        *,
+        from_sequence_number: int = 1,
+        to_sequence_number: int | None = None,
+        state: MessageState | None = None,
+        progress: Progress | None = None,
+    ) -> list[PeekedMessage]:
+        """Look at messages without locking them.
+
+        Args:
+            max_messages: how many at most, None for all of them.
+            from_sequence_number: where to begin, included.
+            to_sequence_number: where to stop, included; None for the end.
+            state: only messages in this state.
+            progress: told of every page, in messages.
+        """
+        found: list[PeekedMessage] = []
+        async for page in self.pages(
+            from_sequence_number=from_sequence_number,
+            to_sequence_number=to_sequence_number,
+            max_messages=max_messages,
+            state=state,
+        ):
+            found += page
+            if progress is not None:
+                progress(len(page))
+        return found
+
+    def batch(self, *, renew_for: timedelta = DEFAULT_RENEW_FOR) -> LockedBatch:
+        """An empty batch to lock messages with; open it as an asynchronous context manager."""
+        return LockedBatch(self.namespace.connection, self.address, renew_for=renew_for, clock=self.namespace.clock)
+
+    def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
+        """A plan to settle messages that are held.
+
+        Args:
+            batch: the open batch that holds them.
+            decision: complete, abandon, dead-letter, defer or release.
+            messages: which ones, all that are held by default.
+
+        Raises:
+            DecisionError: the decision is not possible here.
+        """
+        check_decision(decision, self.address)
+        chosen = tuple(batch.messages if messages is None else messages)
+
+        async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+            return await batch.settle(plan.decision, chosen, max_in_flight=limits.max_in_flight, progress=progress)
+
+        return Plan(self.address, decision, chosen, carry_out)
+
+    def plan_resubmit(
+        self, messages: Iterable[ReceivedMessage], decision: Resubmit | None = None, *, edit: Edit | None = None
+    ) -> Plan:
+        """A plan to send clones of messages that stand here and to complete the originals.
+
+        Args:
+            messages: which ones, as they were peeked.
+            decision: where to, how much later and how often; by default to the entity itself, at once.
+            edit: gives the message to send for each message.
+
+        Raises:
+            DecisionError: the messages cannot go there.
+        """
+        destination = (decision.to if decision else None) or self.address.sends_to
+        decision = replace(decision or Resubmit(), to=destination)
+
+        chosen = tuple(messages)
+        strangers = [message for message in chosen if message.entity != self.address]
+        if strangers:
+            raise DecisionError(
+                f"{len(strangers)} of the messages do not stand in {self.address} "
+                f"(the first stands in {strangers[0].entity}): resubmit them from where they stand."
+            )
+        refuse_coroutine_function(edit, "An edit")
+
+        async def ids_there(ids: set[str]) -> set[str]:
+            found: set[str] = set()
+            async for page in self.namespace.entity(destination).pages():
+                found |= {message.message_id for message in page if message.message_id} & ids
+            return found
+
+        async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+            resubmitter = Resubmitter(
+                self.namespace.host,
+                self.namespace.journal,
+                decision,
+                self.batch(),
+                self.namespace.pool(destination),
+                ids_there,
+            )
+            return await resubmitter.run(plan, limits, progress)
+
+        return Plan(self.address, decision, chosen, carry_out, edit)
+
+    async def send(
+        self,
+        messages: Iterable[Message],
+        *,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        batch_size: int | None = None,
+        rate: float | None = None,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Send messages here and wait for every confirmation: see :func:`sbnotebook.settlement.send.send_many`."""
+        outcomes = await send_many(
+            self.namespace.pool(self.address),
+            messages,
+            max_in_flight=max_in_flight,
+            batch_size=batch_size,
+            pace=Pace(Limits(max_in_flight, rate).rate),
+            progress=progress,
+        )
+        return Report(outcomes)
+
+    async def process(
+        self,
+        function: Processor,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        max_messages: int | None = None,
+        max_wait: float = 2.0,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Consume messages with a function: see :func:`sbnotebook.settlement.process.process`."""
+        return await process(
+            self.batch(),
+            function,
+            policy=policy or Policy(),
+            limits=limits or Limits(),
+            max_messages=max_messages,
+            max_wait=max_wait,
+            progress=progress,
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address} on {self.namespace.host}>"

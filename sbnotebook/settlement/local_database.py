@@ -1,0 +1,116 @@
+"""An SQLite file of one user on one machine: the journal, the archive."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from sbnotebook.errors import ConfigurationError
+
+__all__ = ["LocalDatabase"]
+
+_WAIT: Final = 30.0
+"""Seconds that one kernel waits for another that is writing."""
+# One statement, so that another process's set-up is seen whole or not at all.
+_STATE_OF_FILE: Final = "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
+
+
+class LocalDatabase:
+    """An SQLite file that only its owner can read; it is made when it is first used, and several processes share it.
+
+    Args:
+        path: the file.
+        what: what it is, in an error: ``"a journal"``.
+        table: a table that every version of it has, which tells it from somebody else's file.
+        versions: the statements of each version: the first make the tables, those after it bring a file from the
+            version before to theirs.
+    """
+
+    def __init__(self, path: Path, *, what: str, table: str, versions: Sequence[Sequence[str]]) -> None:
+        self.path = path
+        self._what = what
+        self._table = table
+        self._versions = versions
+        self._database: sqlite3.Connection | None = None
+
+    @contextmanager
+    def transaction(self) -> Generator[sqlite3.Connection]:
+        """What is written inside is on disk, all of it, when the block ends; nothing of it when the block raises.
+
+        Raises:
+            ConfigurationError: the file is something else, or is of a later version; it is left as it is.
+        """
+        if self._database is None:
+            self._database = self._open()
+        with _begun(self._database):
+            yield self._database
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made by hand, so that the file is never readable by others, not even for a moment.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        if self.path.stat().st_size == 0:
+            self.path.chmod(0o600)
+        # Without Python's own transactions, which cannot begin with a lock for writing.
+        database = sqlite3.connect(self.path, check_same_thread=False, timeout=_WAIT, isolation_level=None)
+        try:
+            known = self._prepare(database)
+        except sqlite3.Error:
+            database.close()
+            raise
+        if not known:
+            database.close()
+            raise ConfigurationError(f"{self.path} is not {self._what} of this version of sbnotebook: move it away.")
+        return database
+
+    def _prepare(self, database: sqlite3.Connection) -> bool:
+        """Bring the file to the newest version; False when it is something else."""
+        version = self._version(database)
+        if version in (None, len(self._versions)):
+            return version is not None
+        # Two kernels may get here at once: the second waits and finds it done. No write-ahead mode, because nobody
+        # can wait for his turn to switch to it.
+        with _begun(database):
+            version = self._version(database)
+            if version is None:
+                return False
+            for statements in self._versions[version:]:
+                for statement in statements:
+                    database.execute(statement)
+            database.execute(f"PRAGMA user_version = {len(self._versions)}")
+        return True
+
+    def _version(self, database: sqlite3.Connection) -> int | None:
+        """The file's version, 0 for a new one; None when it is something else."""
+        try:
+            # All of the answer is fetched: a statement that is not read to its end keeps a lock on the file.
+            ((version, tables),) = database.execute(_STATE_OF_FILE).fetchall()
+            own = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (self._table,)).fetchall()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+                return None
+            raise
+        if version == 0 and tables == 0:
+            return 0
+        return version if own and 1 <= version <= len(self._versions) else None
+
+
+@contextmanager
+def _begun(database: sqlite3.Connection) -> Generator[None]:
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
