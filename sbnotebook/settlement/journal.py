@@ -33,6 +33,7 @@ _VERSIONS: Final = (
         """,
         "CREATE INDEX resubmits_by_state ON resubmits (namespace, state)",
     ),
+    (),
 )
 
 

@@ -136,7 +136,7 @@ FOREIGN = {
     "other database": (0, "CREATE TABLE photos (id INTEGER)"),
     "other database of the same version": (1, "CREATE TABLE photos (id INTEGER)"),
     "other database of another version": (2, "CREATE TABLE photos (id INTEGER)"),
-    "later version": (2, "CREATE TABLE resubmits (id INTEGER)"),
+    "later version": (99, "CREATE TABLE resubmits (id INTEGER)"),
 }
 
 

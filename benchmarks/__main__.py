@@ -1,0 +1,27 @@
+"""Benchmarks of the settlement library: ``python -m benchmarks``, or only some: ``python -m benchmarks sending``."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Final
+
+from benchmarks.results import Result, show, write_page
+
+_ALL: Final = ("sending",)
+"""Modules with a function ``measure`` that gives results."""
+
+
+def main(names: list[str]) -> None:
+    """Measure, print, and write the page when all were measured."""
+    results: list[Result] = []
+    for name in names or _ALL:
+        found: list[Result] = import_module(f"benchmarks.{name}").measure()
+        show(found)
+        results += found
+    if not names:
+        write_page(results)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
