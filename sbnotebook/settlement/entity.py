@@ -93,7 +93,14 @@ class AsyncEntity:
 
     def batch(self, *, renew_for: timedelta = DEFAULT_RENEW_FOR) -> LockedBatch:
         """An empty batch to lock messages with; open it as an asynchronous context manager."""
-        return LockedBatch(self.namespace.connection, self.address, renew_for=renew_for, clock=self.namespace.clock)
+        namespace = self.namespace
+        return LockedBatch(
+            namespace.connection,
+            self.address,
+            renew_for=renew_for,
+            clock=namespace.clock,
+            records=namespace.records(),
+        )
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
         """A plan to settle messages that are held.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -11,13 +12,14 @@ from uuid import UUID
 
 import anyio
 
-from sbnotebook.errors import AmqpDecodeError, BatchClosedError
+from sbnotebook.errors import AmqpDecodeError, BatchClosedError, SbNotebookError
 from sbnotebook.model import Decision, EntityAddress, LockedMessage, Release, Report
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.conversion import locked_from_payload, peeked_from_payload
 from sbnotebook.settlement.held import HeldMessages, Hold
 from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.records import Record
 from sbnotebook.settlement.renewal import Clock, Renewal, SystemClock
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress, Settling, check_decision
 
@@ -49,6 +51,7 @@ class LockedBatch:
         address: a queue, a subscription, or a sub-queue of one.
         renew_for: for how long locks are renewed, counted from when the batch is made.
         clock: where the time comes from.
+        records: what is written down around each settlement.
     """
 
     def __init__(
@@ -58,12 +61,14 @@ class LockedBatch:
         *,
         renew_for: timedelta = DEFAULT_RENEW_FOR,
         clock: Clock | None = None,
+        records: Sequence[Record] = (),
     ) -> None:
         self.address = address
         self.clock = clock or SystemClock()
         self.release_report: Report | None = None
         """How the messages were released that were still held as the batch was closed; None while it is open."""
         self._connection = connection
+        self._records = tuple(records)
         self._held = HeldMessages(address)
         self._receiver: ServiceBusReceiver | None = None
         self._tasks: TaskGroup | None = None
@@ -243,7 +248,25 @@ class LockedBatch:
                 # Asked here: between two chunks a lock may end, and somebody else may settle, or close the batch.
                 holds = [hold for hold in map(self._held.of, once[start : start + size]) if hold is not None]
                 if holds and self._receiver is not None:
-                    await settling.run(holds)
+                    await self._settle_recorded(settling, holds)
+
+    async def _settle_recorded(self, settling: Settling, holds: Sequence[Hold]) -> None:
+        try:
+            for record in self._records:
+                await record.before(settling.decision, holds)
+        except (SbNotebookError, OSError, sqlite3.Error) as error:
+            if not settling.outcomes:
+                raise
+            # Some are settled already, and their outcomes must not be lost.
+            settling.stop(f"Not attempted: {error}")
+        try:
+            await settling.run(holds)
+        finally:
+            known = settling.outcomes
+            mine = {token: known[token] for hold in holds if (token := hold.message.lock_token) in known}
+            with anyio.CancelScope(shield=True):
+                for record in self._records:
+                    await record.after(settling.decision, mine)
 
     def _report(self, settling: Settling, messages: Iterable[LockedMessage]) -> Report:
         known = settling.outcomes

@@ -14,6 +14,7 @@ from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.records import Record
 from sbnotebook.settlement.renewal import Clock
 from sbnotebook.settlement.send import SenderPool
 
@@ -85,6 +86,10 @@ class AsyncNamespace:
     def pool(self, address: EntityAddress) -> SenderPool:
         """The warm senders to an entity."""
         return self._pools.setdefault(address, SenderPool(self.connection, address))
+
+    def records(self) -> tuple[Record, ...]:
+        """What is written down around each settlement."""
+        return ()
 
     async def close(self) -> None:
         """Close all connections; batches that are still open must be closed before."""

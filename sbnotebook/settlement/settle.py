@@ -106,6 +106,10 @@ class Settling:
             for _ in range(min(self._max_in_flight, len(holds))):
                 tasks.start_soon(work)
 
+    def stop(self, reason: str) -> None:
+        """Attempt nothing more; what was not attempted is skipped for this reason."""
+        self._stopped = self._stopped or reason
+
     async def _open(self) -> None:
         # Here and not in the tasks, which would all open it at the same time. Another link cannot release.
         if self._stopped is None and not isinstance(self.decision, Release):
