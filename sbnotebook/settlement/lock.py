@@ -17,6 +17,7 @@ from sbnotebook.model import Decision, EntityAddress, LockedMessage, Release, Re
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.conversion import locked_from_payload, peeked_from_payload
+from sbnotebook.settlement.deferred import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.held import HeldMessages, Hold
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.records import Record
@@ -36,6 +37,8 @@ _CHUNKS: Final = 10
 _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""
 _MORE_WAIT: Final = 1.0
+_DEFERRED_CHUNK: Final = 50
+"""Deferred messages asked for at once: they come in one answer, whatever their size."""
 _WITHDRAW_TIMEOUT: Final = 5.0
 _CLOSE_TIMEOUT: Final = 60.0
 
@@ -152,6 +155,31 @@ class LockedBatch:
                     break
         finally:
             await self._withdraw_credit()
+        return tuple(hold.message for hold in taken if hold.is_read)
+
+    async def receive_deferred(self, sequence_numbers: Iterable[int]) -> tuple[LockedMessage, ...]:
+        """Lock deferred messages; no other way leads to them.
+
+        They are not released when the batch closes: they stay deferred, and their locks end by themselves.
+
+        Args:
+            sequence_numbers: which ones. Those that cannot be had are left out: they are not deferred, are locked by
+                another receiver, or have expired.
+
+        Returns:
+            The messages that were locked, in the order of their numbers.
+
+        Raises:
+            BatchClosedError: the batch is closed.
+        """
+        taken: list[Hold] = []
+        for chunk in same_partition_chunks(sequence_numbers, _DEFERRED_CHUNK):
+            async with self._busy:
+                receiver, asked = self._open_receiver(), self.clock.now()
+                await sdk_internals.reopen(receiver)
+                holds = [self._hold(message, asked) for message in await receive_those_there(receiver, chunk)]
+            taken += holds
+            await self._read(holds)
         return tuple(hold.message for hold in taken if hold.is_read)
 
     async def _receive_some(self, count: int, wait: float) -> list[Hold]:

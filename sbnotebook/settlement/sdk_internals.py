@@ -43,6 +43,7 @@ __all__ = [
     "max_batch_bytes",
     "payload_of_received",
     "peek_payloads",
+    "receive_deferred",
     "release",
     "renew_locks",
     "reopen",
@@ -54,6 +55,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 _OK, _ACCEPTED, _NO_CONTENT = 200, 202, 204
 _PEEK: Final = b"com.microsoft:peek-message"
+_RECEIVE_BY_NUMBER: Final = b"com.microsoft:receive-by-sequence-number"
+_PEEK_LOCK: Final = 1
 _PAYLOAD: Final = "_sbnotebook_payload"
 # What one more message costs in a batch beside its own bytes: the data section's head.
 _DATA_HEAD: Final = 8
@@ -81,6 +84,32 @@ async def peek_payloads(receiver: ServiceBusReceiver, from_sequence_number: int,
     }
     receiver._populate_message_properties(request)
     return await receiver._mgmt_request_response_with_retry(_PEEK, request, answer)
+
+
+async def receive_deferred(
+    receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]
+) -> list[ServiceBusReceivedMessage]:
+    """Lock deferred messages by their numbers, and keep their bytes for :func:`payload_of_received`.
+
+    ``receive_deferred_messages`` drops the types.
+
+    Raises:
+        MessageNotFoundError: at least one of them cannot be had; then none is locked.
+    """
+    transport = receiver._amqp_transport
+
+    def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[Any]:
+        received = mgmt_handlers.deferred_message_op(status_code, message, description, receiver, amqp_transport) or []
+        for each, item in zip(received, message.value[b"messages"] if received else (), strict=True):
+            setattr(each, _PAYLOAD, bytes(item[b"message"]))
+        return received
+
+    request = {
+        "sequence-numbers": transport.AMQP_ARRAY_VALUE([transport.AMQP_LONG_VALUE(n) for n in sequence_numbers]),
+        "receiver-settle-mode": transport.AMQP_UINT_VALUE(_PEEK_LOCK),
+    }
+    receiver._populate_message_properties(request)
+    return await receiver._mgmt_request_response_with_retry(_RECEIVE_BY_NUMBER, request, answer)
 
 
 def keep_payloads(receiver: ServiceBusReceiver) -> None:
