@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,24 +37,29 @@ class LocalDatabase:
         self._table = table
         self._versions = versions
         self._database: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
         """What is written inside is on disk, all of it, when the block ends; nothing of it when the block raises.
 
+        Threads take turns, and one that holds it must not begin another inside.
+
         Raises:
             ConfigurationError: the file is something else, or is of a later version; it is left as it is.
         """
-        if self._database is None:
-            self._database = self._open()
-        with _begun(self._database):
-            yield self._database
+        with self._lock:
+            if self._database is None:
+                self._database = self._open()
+            with _begun(self._database):
+                yield self._database
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
-        database, self._database = self._database, None
-        if database is not None:
-            database.close()
+        with self._lock:
+            database, self._database = self._database, None
+            if database is not None:
+                database.close()
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

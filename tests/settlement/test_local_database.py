@@ -83,3 +83,19 @@ def test_what_raises_inside_leaves_nothing(tmp_path: Path) -> None:
             open_album.executemany("INSERT INTO photos VALUES (?, '')", [(2,), (1,)])
         with album.transaction() as open_album:
             assert open_album.execute("SELECT count(*) FROM photos").fetchall() == [(1,)]
+
+
+def test_threads_take_turns(tmp_path: Path) -> None:
+    with closing(database(tmp_path / "album.sqlite")) as album, album.transaction() as open_album:
+        open_album.execute("CREATE TABLE views (count INTEGER)")
+        open_album.execute("INSERT INTO views VALUES (0)")
+
+    def view(_: int) -> None:
+        with album.transaction() as open_album:
+            ((count,),) = open_album.execute("SELECT count FROM views").fetchall()
+            open_album.execute("UPDATE views SET count = ?", (count + 1,))
+
+    with closing(album), ThreadPoolExecutor(8) as threads:
+        list(threads.map(view, range(200)))
+        with album.transaction() as open_album:
+            assert open_album.execute("SELECT count FROM views").fetchall() == [(200,)]
