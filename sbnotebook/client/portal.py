@@ -15,6 +15,9 @@ from typing import Final, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal
 
+from sbnotebook.model import Report
+from sbnotebook.settlement.watch import Watch
+
 __all__ = ["portal", "run"]
 
 T = TypeVar("T")
@@ -66,19 +69,21 @@ def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
     """Run a coroutine function on the background loop and wait for it.
 
     Interrupting (Ctrl-C, or the notebook's stop button) cancels it, waits until it has cleaned up, and raises
-    KeyboardInterrupt.
+    KeyboardInterrupt. Its attribute ``report`` has the outcomes of what was sent or settled until then, and a note
+    says the same in words: see :mod:`sbnotebook.settlement.watch`.
 
     Args:
         function: an asynchronous function.
         args: its arguments.
     """
     ended = threading.Event()
+    watch = Watch()
     scope: anyio.CancelScope | None = None
 
     async def until_the_end() -> T:
         nonlocal scope
         try:
-            with anyio.CancelScope() as scope:
+            with watch, anyio.CancelScope() as scope:
                 return await function(*args)
             raise RuntimeError("It was interrupted.")
         finally:
@@ -94,7 +99,19 @@ def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
     way_in = portal()
     try:
         return way_in.start_task_soon(until_the_end).result()
-    except KeyboardInterrupt:
-        way_in.call(stop)
-        ended.wait(_CLEAN_UP)
+    except KeyboardInterrupt as interrupt:
+        try:
+            way_in.call(stop)
+            ended.wait(_CLEAN_UP)
+        finally:  # also when it is interrupted once more
+            _tell(interrupt, way_in.call(lambda: watch.report))
         raise
+
+
+def _tell(interrupt: KeyboardInterrupt, report: Report) -> None:
+    interrupt.__dict__["report"] = report
+    if report:
+        interrupt.add_note(
+            f"Until the interrupt - {report}. Unconfirmed ones may have happened, skipped ones did not; "
+            "the exception's attribute report has an outcome for each."
+        )

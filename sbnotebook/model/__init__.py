@@ -7,7 +7,8 @@ from sbnotebook.model.address import EntityAddress, SubQueue
 from sbnotebook.model.body import BodyType
 from sbnotebook.model.decision import Abandon, Complete, DeadLetter, Decision, Defer, Release, Resubmit
 from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
-from sbnotebook.model.outcome import Outcome, OutcomeStatus, Report
+from sbnotebook.model.outcome import Outcome, OutcomeStatus
+from sbnotebook.model.report import Report, Tally
 
 __all__ = [
     "Abandon",
@@ -28,4 +29,5 @@ __all__ = [
     "Report",
     "Resubmit",
     "SubQueue",
+    "Tally",
 ]

@@ -11,6 +11,7 @@ from sbnotebook.settlement.lock import LockedBatch
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.process import Policy, RejectMessage
+from sbnotebook.settlement.watch import Watch, reporting
 
 __all__ = [
     "AsyncEntity",
@@ -23,4 +24,6 @@ __all__ = [
     "Policy",
     "Preview",
     "RejectMessage",
+    "Watch",
+    "reporting",
 ]

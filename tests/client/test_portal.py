@@ -13,6 +13,8 @@ import anyio.lowlevel
 import pytest
 
 from sbnotebook.client.portal import portal, run
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, Report
+from sbnotebook.settlement.watch import reporting
 
 
 async def thread_name() -> str:
@@ -93,3 +95,35 @@ def test_an_interrupt_cancels_the_work_and_waits_for_its_end() -> None:
         run(work)
     assert seen == ["began", "gave back what it held"]
     assert run(thread_name) == "sbnotebook"
+
+
+def test_an_interrupt_carries_the_report_of_what_was_done() -> None:
+    outcomes = [
+        Outcome(OutcomeStatus.SETTLED, "send", EntityAddress("orders")),
+        Outcome(OutcomeStatus.UNCONFIRMED, "send", EntityAddress("orders")),
+    ]
+
+    async def work() -> None:
+        known: list[Outcome] = []
+        with reporting(lambda: Report(known)):
+            os.kill(os.getpid(), signal.SIGINT)
+            try:
+                await anyio.sleep_forever()
+            finally:
+                known += outcomes  # what is only known in the end is in it, too
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(work)
+    assert caught.value.__dict__["report"] == Report(outcomes)
+    assert "send: 1 settled, 1 unconfirmed" in caught.value.__notes__[0]
+
+
+def test_an_interrupt_of_work_that_reports_nothing_has_an_empty_report() -> None:
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await anyio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(work)
+    assert caught.value.__dict__["report"] == Report()
+    assert not hasattr(caught.value, "__notes__")

@@ -1,0 +1,244 @@
+"""The outcomes of many messages, kept small: a million successes take a few bytes each."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, islice
+from typing import Final, Self, overload
+
+from sbnotebook.errors import SettlementFailedError
+from sbnotebook.model.address import EntityAddress
+from sbnotebook.model.outcome import Outcome, OutcomeStatus
+
+__all__ = ["Report", "Tally"]
+
+_CHUNK: Final = 1024
+_QUICK: Final = 1
+"""The compression level: the others take several times as long for a few per cent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Outcomes of which most are successes of one verb at one entity: these as numbers and ids only, compressed."""
+
+    verb: str
+    entity: EntityAddress
+    others: Mapping[int, Outcome]
+    content: bytes
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Self | None:
+        first = next((outcome for outcome in outcomes if _is_plain(outcome)), None)
+        if first is None:
+            return None
+        plain: list[tuple[int | None, str | None]] = []
+        others: dict[int, Outcome] = {}
+        for position, outcome in enumerate(outcomes):
+            if _is_plain(outcome) and outcome.verb == first.verb and outcome.entity == first.entity:
+                plain.append((outcome.sequence_number, outcome.message_id))
+            else:
+                others[position] = outcome
+        text = json.dumps([*zip(*plain, strict=True)], ensure_ascii=False, separators=(",", ":"))
+        # A text of a broken sender may hold half a character; it is to come out as it went in.
+        content = zlib.compress(text.encode(errors="surrogatepass"), _QUICK)
+        return cls(first.verb, first.entity, others, content)
+
+    def outcomes(self) -> tuple[Outcome, ...]:
+        numbers, ids = json.loads(zlib.decompress(self.content).decode(errors="surrogatepass"))
+        plain = zip(numbers, ids, strict=True)
+        found: list[Outcome] = []
+        for position in range(len(numbers) + len(self.others)):
+            other = self.others.get(position)
+            if other is None:
+                number, message_id = next(plain)
+                other = Outcome(OutcomeStatus.SETTLED, self.verb, self.entity, number, message_id)
+            found.append(other)
+        return tuple(found)
+
+
+def _is_plain(outcome: Outcome) -> bool:
+    said = (outcome.condition, outcome.description, outcome.tracking_id, outcome.retryable)
+    return outcome.status is OutcomeStatus.SETTLED and said == (None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Up to 1,024 outcomes in their order, and what is asked of them often."""
+
+    size: int
+    counts: Counter[OutcomeStatus]
+    verbs: tuple[str, ...]
+    failures: tuple[Outcome, ...]
+    content: tuple[Outcome, ...] | _Packed
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Self:
+        return cls(
+            len(outcomes),
+            Counter(outcome.status for outcome in outcomes),
+            tuple(dict.fromkeys(outcome.verb for outcome in outcomes)),
+            tuple(outcome for outcome in outcomes if not outcome.ok),
+            # Most reports are short, and are looked at at once.
+            (_Packed.of(outcomes) if len(outcomes) == _CHUNK else None) or tuple(outcomes),
+        )
+
+    def outcomes(self) -> tuple[Outcome, ...]:
+        return self.content.outcomes() if isinstance(self.content, _Packed) else self.content
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunked:
+    """Outcomes that are in chunks already."""
+
+    chunks: tuple[_Chunk, ...]
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return (outcome for chunk in self.chunks for outcome in chunk.outcomes())
+
+
+class Report(Sequence[Outcome]):
+    """The outcomes of one plan, in the order of its messages.
+
+    Successes of a long report are kept compressed, so that a million of them take about as much memory as their
+    message ids do; everything else is kept as it is.
+
+    Example:
+        >>> report = Report([])
+        >>> len(report), report.ok
+        (0, True)
+    """
+
+    def __init__(self, outcomes: Iterable[Outcome] = ()) -> None:
+        self._chunks = outcomes.chunks if isinstance(outcomes, _Chunked) else tuple(_chunks_of(outcomes))
+        self._ends = tuple(accumulate(chunk.size for chunk in self._chunks))
+        self._last_read: tuple[int, tuple[Outcome, ...]] = (-1, ())
+
+    @property
+    def ok(self) -> bool:
+        """Whether every message was confirmed."""
+        return self.settled == len(self)
+
+    @property
+    def settled(self) -> int:
+        """How many messages were confirmed."""
+        return sum(chunk.counts[OutcomeStatus.SETTLED] for chunk in self._chunks)
+
+    @property
+    def failures(self) -> tuple[Outcome, ...]:
+        """The outcomes that are not a success, unknown ones among them."""
+        return tuple(outcome for chunk in self._chunks for outcome in chunk.failures)
+
+    @property
+    def counts(self) -> dict[OutcomeStatus, int]:
+        """How many messages ended in each way, the statuses that occurred only."""
+        found = {status: sum(chunk.counts[status] for chunk in self._chunks) for status in OutcomeStatus}
+        return {status: count for status, count in found.items() if count}
+
+    def raise_for_failures(self) -> None:
+        """Raise when any message was not confirmed.
+
+        Raises:
+            SettlementFailedError: carries the outcomes that are not a success.
+        """
+        failures = self.failures
+        if failures:
+            raise SettlementFailedError(f"{len(failures)} of {len(self)} messages: {self}.", failures)
+
+    def __add__(self, other: Report) -> Report:
+        return Report(_Chunked((*self._chunks, *other._chunks)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(_Chunked(self._chunks))
+
+    @overload
+    def __getitem__(self, index: int) -> Outcome: ...
+    @overload
+    def __getitem__(self, index: slice) -> Report: ...
+    def __getitem__(self, index: int | slice) -> Outcome | Report:
+        positions = range(len(self))[index]  # raises as a sequence does
+        return self._at(positions) if isinstance(positions, int) else Report(map(self._at, positions))
+
+    def _at(self, position: int) -> Outcome:
+        number = bisect_right(self._ends, position)
+        last_read, outcomes = self._last_read
+        if number != last_read:
+            outcomes = self._chunks[number].outcomes()
+            self._last_read = (number, outcomes)
+        return outcomes[position - self._ends[number] + len(outcomes)]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Report):
+            return NotImplemented
+        return len(self) == len(other) and all(one == another for one, another in zip(self, other, strict=True))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] (as for a list: equal reports are not one thing)
+
+    def __str__(self) -> str:
+        if not self:
+            return "no messages"
+        verbs = "/".join(dict.fromkeys(verb for chunk in self._chunks for verb in chunk.verbs))
+        return f"{verbs}: " + ", ".join(f"{count:,} {status}" for status, count in self.counts.items())
+
+    def __repr__(self) -> str:
+        return f"<Report {self}>"
+
+
+def _chunks_of(outcomes: Iterable[Outcome]) -> Iterator[_Chunk]:
+    rest = iter(outcomes)
+    while part := tuple(islice(rest, _CHUNK)):
+        yield _Chunk.of(part)
+
+
+@dataclass(slots=True)
+class Tally:
+    """A report that is being made: outcomes are noted as they come, and its report has them in the messages' order.
+
+    It takes little memory as long as messages that lie near to each other end at about the same time.
+
+    Example:
+        >>> sent = Outcome(OutcomeStatus.SETTLED, "send", EntityAddress("orders"))
+        >>> tally = Tally()
+        >>> tally.note(7, sent)
+        >>> tally.report()
+        <Report send: 1 settled>
+    """
+
+    _open: dict[int, list[Outcome | None]] = field(default_factory=dict[int, "list[Outcome | None]"])
+    _missing: dict[int, int] = field(default_factory=dict[int, int])
+    _full: dict[int, _Chunk] = field(default_factory=dict[int, _Chunk])
+
+    def note(self, index: int, outcome: Outcome) -> None:
+        """Keep the outcome of one message; a later one takes the place of an earlier one.
+
+        Args:
+            index: the message's position among all, from 0.
+            outcome: how it ended.
+        """
+        number, position = divmod(index, _CHUNK)
+        if number not in self._open:
+            full = self._full.pop(number, None)
+            self._open[number] = list(full.outcomes()) if full else [None] * _CHUNK
+            self._missing[number] = 0 if full else _CHUNK
+        part = self._open[number]
+        self._missing[number] -= part[position] is None
+        part[position] = outcome
+        if self._missing[number] == 0:
+            self._full[number] = _Chunk.of([each for each in part if each is not None])
+            del self._open[number], self._missing[number]
+
+    def report(self) -> Report:
+        """What is known so far, in the messages' order; those without an outcome are left out."""
+        opened = {
+            number: _Chunk.of([outcome for outcome in part if outcome is not None])
+            for number, part in self._open.items()
+        }
+        chunks = self._full | opened
+        return Report(_Chunked(tuple(chunks[number] for number in sorted(chunks))))

@@ -1,0 +1,88 @@
+"""What is known of work that is cut off.
+
+Work that sends, settles or removes says while it goes on how its report looks so far (:func:`reporting`). Whoever may
+cut it off watches it (:class:`Watch`) and has the report also when it was cancelled. In synchronous code that is done
+for every call: the ``KeyboardInterrupt`` of a Ctrl-C has the report as its attribute ``report``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Final, Self
+
+from sbnotebook.model import Report
+
+__all__ = ["Watch", "reporting"]
+
+_WATCHED: Final[ContextVar[Watch | None]] = ContextVar("_WATCHED", default=None)
+
+
+class Watch:
+    """Watches the work of a block: has its report, also when it was cancelled or failed.
+
+    Example:
+        >>> async def send_for_a_minute(queue: AsyncEntity, messages: Iterable[Message]) -> Report:
+        ...     with Watch() as watch, anyio.move_on_after(60):
+        ...         await queue.send(messages)
+        ...     return watch.report
+    """
+
+    def __init__(self) -> None:
+        self._works: list[Callable[[], Report]] = []
+        self._token: Token[Watch | None] | None = None
+
+    @property
+    def report(self) -> Report:
+        """The outcomes that are known now, of all work in the block one after the other.
+
+        UNCONFIRMED is what was under way, SKIPPED what was not begun; input that was not pulled yet is not in it.
+        """
+        reports = [work() for work in self._works]
+        return sum(reports[1:], reports[0]) if reports else Report()
+
+    def follow(self, so_far: Callable[[], Report]) -> None:
+        """Watch one more work; :func:`reporting` does this."""
+        self._works.append(so_far)
+
+    def __enter__(self) -> Self:
+        around = _WATCHED.get()
+        if around is not None:
+            around.follow(lambda: self.report)
+        self._token = _WATCHED.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            _WATCHED.reset(self._token)
+
+
+@contextmanager
+def reporting(so_far: Callable[[], Report]) -> Generator[None]:
+    """Let whoever watches see how far the work of this block is; sends and settlements in it are a part of it.
+
+    Args:
+        so_far: the report of what is known, asked for at any time, also after the block.
+
+    Example:
+        >>> async def work(messages: Sequence[Message]) -> Report:
+        ...     tally = Tally()
+        ...     with reporting(tally.report):
+        ...         for index, message in enumerate(messages):
+        ...             tally.note(index, await settle(message))
+        ...     return tally.report()
+    """
+    watch = _WATCHED.get()
+    if watch is None:
+        yield
+        return
+    watch.follow(so_far)
+    token = _WATCHED.set(None)
+    try:
+        yield
+    finally:
+        _WATCHED.reset(token)

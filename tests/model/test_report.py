@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pickle
+import random
+import tracemalloc
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, Report, Tally
+
+ORDERS, INVOICES = EntityAddress("orders"), EntityAddress("invoices")
+
+SUCCESSES = st.builds(
+    Outcome,
+    st.just(OutcomeStatus.SETTLED),
+    st.sampled_from(["send", "complete"]),
+    st.sampled_from([ORDERS, INVOICES]),
+    st.none() | st.integers(0, 2**63 - 1),
+    st.none() | st.text(st.characters(), max_size=5),  # half characters among them
+)
+OTHERS = st.builds(
+    Outcome,
+    st.sampled_from(OutcomeStatus),
+    st.just("send"),
+    st.just(ORDERS),
+    description=st.none() | st.text(max_size=5),
+    retryable=st.none() | st.booleans(),
+)
+
+
+def long(outcomes: list[Outcome]) -> list[Outcome]:
+    """As many as are kept compressed, and a few more."""
+    return [outcomes[number % len(outcomes)] for number in range(2100)] if outcomes else []
+
+
+@given(st.lists(SUCCESSES | OTHERS, max_size=20), st.slices(2100))
+def test_a_long_report_gives_back_what_it_was_made_of(few: list[Outcome], part: slice) -> None:
+    outcomes = long(few)
+    report = Report(outcomes)
+    assert list(report) == outcomes
+    assert list(report[part]) == outcomes[part]
+    assert [report[index] for index in range(-len(outcomes), len(outcomes), 97)] == [
+        outcomes[index] for index in range(-len(outcomes), len(outcomes), 97)
+    ]
+    assert report.failures == tuple(outcome for outcome in outcomes if not outcome.ok)
+    assert report.settled == sum(outcome.ok for outcome in outcomes)
+    assert sum(report.counts.values()) == len(report) == len(outcomes)
+
+
+def sent(number: int, status: OutcomeStatus = OutcomeStatus.SETTLED) -> Outcome:
+    return Outcome(status, "send", ORDERS, message_id=f"m{number}")
+
+
+def test_reports_are_equal_when_their_outcomes_are() -> None:
+    report = Report(sent(number) for number in range(3000))
+    assert report == Report([sent(number) for number in range(1000)]) + Report(map(sent, range(1000, 3000)))
+    assert report != report[:-1]
+    assert report != Report([*report[:-1], sent(2999, OutcomeStatus.UNCONFIRMED)])
+    assert report != list(report)
+
+
+def test_a_joined_report_finds_each_outcome() -> None:
+    report = Report(map(sent, range(1500))) + Report() + Report([sent(1500)]) + Report(map(sent, range(1501, 2600)))
+    assert [outcome.message_id for outcome in report] == [f"m{number}" for number in range(2600)]
+    assert (report[1500], report[2599], report[-2600]) == (sent(1500), sent(2599), sent(0))
+    with pytest.raises(IndexError):
+        _ = report[2600]
+
+
+def test_a_report_can_be_pickled() -> None:
+    report = Report(
+        sent(number, OutcomeStatus.FAILED if number == 7 else OutcomeStatus.SETTLED) for number in range(2000)
+    )
+    assert pickle.loads(pickle.dumps(report)) == report  # noqa: S301 (our own)
+
+
+def test_a_million_successes_take_little_more_than_their_ids() -> None:
+    chance = random.Random(5)  # noqa: S311 (no secret)
+    count = 50_000
+    tracemalloc.start()
+    report = Report(_with_id(chance) for _ in range(count))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(report) == count
+    assert size / count < 30  # of 32 hexadecimal digits, which are 16 bytes
+
+
+def _with_id(chance: random.Random) -> Outcome:
+    return Outcome(OutcomeStatus.SETTLED, "send", ORDERS, message_id=UUID(int=chance.getrandbits(128)).hex)
+
+
+@given(st.permutations(range(40)))
+def test_a_tally_has_its_report_in_the_order_of_the_messages(order: list[int]) -> None:
+    tally = Tally()
+    for index in order[:30]:
+        tally.note(index * 100, sent(index))
+    assert [outcome.message_id for outcome in tally.report()] == [f"m{index}" for index in sorted(order[:30])]
+
+
+def test_a_later_outcome_takes_the_place_of_an_earlier_one() -> None:
+    tally = Tally()
+    for index in range(1500):
+        tally.note(index, sent(index))
+    for index in (3, 1200):
+        tally.note(index, sent(index, OutcomeStatus.UNCONFIRMED))
+    report = tally.report()
+    assert [outcome.message_id for outcome in report.failures] == ["m3", "m1200"]
+    assert len(report) == 1500
+    tally.note(3, sent(3))
+    assert tally.report().settled == 1499
+    assert report.settled == 1498

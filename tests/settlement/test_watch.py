@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, Report, Tally
+from sbnotebook.settlement.watch import Watch, reporting
+
+pytestmark = pytest.mark.anyio
+
+
+def done(number: int) -> Outcome:
+    return Outcome(OutcomeStatus.SETTLED, "send", EntityAddress("orders"), message_id=str(number))
+
+
+async def work(numbers: range, *, until: float | None = None) -> Report:
+    tally = Tally()
+    with reporting(tally.report):
+        for index, number in enumerate(numbers):
+            tally.note(index, done(number))
+        if until is not None:
+            await anyio.sleep(until)
+    return tally.report()
+
+
+def ids(report: Report) -> list[int]:
+    return [int(outcome.message_id or "") for outcome in report]
+
+
+async def test_the_report_is_there_when_the_work_was_cancelled() -> None:
+    with Watch() as watch, anyio.move_on_after(0.01):
+        await work(range(3), until=600)
+    assert ids(watch.report) == [0, 1, 2]
+
+
+async def test_the_report_is_there_while_the_work_goes_on() -> None:
+    async with anyio.create_task_group() as tasks:
+        with Watch() as watch:
+            tasks.start_soon(work, range(3))
+            await anyio.wait_all_tasks_blocked()
+            assert ids(watch.report) == [0, 1, 2]
+
+
+async def test_works_one_after_the_other_and_side_by_side_are_all_in_it() -> None:
+    with Watch() as watch:
+        await work(range(2))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work, range(2, 4))
+            tasks.start_soon(work, range(4, 6))
+    assert ids(watch.report) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_what_work_does_in_turn_is_counted_once() -> None:
+    async def resubmit() -> None:
+        with reporting(lambda: Report([done(7)])):
+            await work(range(3))
+
+    with Watch() as watch:
+        await resubmit()
+        await work(range(8, 9))
+    assert ids(watch.report) == [7, 8]
+
+
+async def test_watches_within_each_other_see_the_same() -> None:
+    with Watch() as outer:
+        with Watch() as inner:
+            await work(range(2))
+        await work(range(2, 3))
+    assert (ids(inner.report), ids(outer.report)) == ([0, 1], [0, 1, 2])
+
+
+async def test_without_a_watch_nothing_is_different() -> None:
+    assert ids(await work(range(2))) == [0, 1]
+    assert Watch().report == Report()
