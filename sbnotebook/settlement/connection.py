@@ -15,7 +15,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, SubQueue
-from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement import sdk_internals, sdk_locks
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -115,6 +115,7 @@ class Connection:
                 address.name, address.subscription, sub_queue=sub_queue, **options
             )
         sdk_internals.keep_payloads(receiver)
+        sdk_locks.keep_locks_alone(receiver)
         return receiver
 
     def sender(self, address: EntityAddress) -> ServiceBusSender:

@@ -23,7 +23,7 @@ from sbnotebook.model import (
     Release,
     SubQueue,
 )
-from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement import sdk_internals, sdk_locks
 from sbnotebook.settlement.failures import outcome_of_error
 
 if TYPE_CHECKING:
@@ -93,18 +93,27 @@ class Settling:
 
         Settlements that are under way when the caller is cancelled are cut off, and in doubt from then on.
         """
-        todo = iter(holds)
         await self._open()
+        parts = self._parts(holds)
+        todo = iter(parts)
 
         async def work() -> None:
-            for hold in todo:
-                self.outcomes[hold.message.lock_token] = await self._one(hold)
+            for part in todo:
+                self.outcomes.update(await self._settle_part(part))
                 if self._progress is not None:
-                    self._progress(1)
+                    self._progress(len(part))
 
         async with anyio.create_task_group() as tasks:
-            for _ in range(min(self._max_in_flight, len(holds))):
+            for _ in range(min(self._max_in_flight, len(parts))):
                 tasks.start_soon(work)
+
+    def _parts(self, holds: Sequence[Hold]) -> list[list[Hold]]:
+        """What one frame can settle: a message; to release, all whose deliveries follow one another on the link."""
+        if not isinstance(self.decision, Release):
+            return [[hold] for hold in holds]
+        here = [hold for hold in holds if sdk_internals.is_on_link(self._receiver, hold.received)]
+        gone = [hold for hold in holds if not sdk_internals.is_on_link(self._receiver, hold.received)]
+        return [*(here[part] for part in sdk_locks.ranges([hold.received for hold in here])), *([one] for one in gone)]
 
     def stop(self, reason: str) -> None:
         """Attempt nothing more; what was not attempted is skipped for this reason."""
@@ -118,35 +127,54 @@ class Settling:
             except (ServiceBusError, OSError) as error:
                 self._stopped = f"Not attempted: there is no connection ({type(error).__name__})."
 
-    async def _one(self, hold: Hold) -> Outcome:
-        was_in_doubt = hold.in_doubt
-        outcome = self._skipped(hold)
-        if outcome is None:
-            hold.in_doubt = True
-            outcome = await self._attempt(hold)
-        return self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
+    async def _settle_part(self, holds: Sequence[Hold]) -> dict[UUID, Outcome]:
+        doubts = [hold.in_doubt for hold in holds]
+        outcomes = self._skipped(holds)
+        if not outcomes:
+            for hold in holds:
+                hold.in_doubt = True
+            outcomes = await self._attempt(holds)
+        return {
+            hold.message.lock_token: self._held.note(hold, outcome, was_in_doubt=doubt)
+            for hold, outcome, doubt in zip(holds, outcomes, doubts, strict=True)
+        }
 
-    def _skipped(self, hold: Hold) -> Outcome | None:
+    def _skipped(self, holds: Sequence[Hold]) -> list[Outcome]:
         reason = self._stopped
-        if isinstance(self.decision, Release) and not sdk_internals.is_on_link(self._receiver, hold.received):
+        if isinstance(self.decision, Release) and not sdk_internals.is_on_link(self._receiver, holds[0].received):
             reason = reason or "Not attempted: the link that it came on is gone; it comes again when its lock ends."
-        return outcome_for(hold.message, self.decision, OutcomeStatus.SKIPPED, reason) if reason else None
+        if not reason:
+            return []
+        return [outcome_for(hold.message, self.decision, OutcomeStatus.SKIPPED, reason) for hold in holds]
 
-    async def _attempt(self, hold: Hold) -> Outcome:
+    async def _attempt(self, holds: Sequence[Hold]) -> list[Outcome]:
+        if len(holds) > 1:
+            received = [hold.received for hold in holds]
+            errors = await sdk_locks.release_range(self._receiver, received, _ANSWER_WITHIN)
+        else:
+            errors = [await self._error_of(holds[0])]
+        return [self._ended(hold, error) for hold, error in zip(holds, errors, strict=True)]
+
+    async def _error_of(self, hold: Hold) -> Exception | None:
         try:
             await self._settle(hold.received)
         except Exception as error:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
-            outcome = outcome_of_error(
-                error,
-                verb=self.decision.verb,
-                entity=hold.message.entity,
-                sequence_number=hold.message.sequence_number,
-                message_id=hold.message.message_id,
-            )
-            if outcome.status is OutcomeStatus.UNCONFIRMED:
-                self._stopped = "Not attempted: the connection was lost before."
-            return outcome
-        return outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
+            return error
+        return None
+
+    def _ended(self, hold: Hold, error: Exception | None) -> Outcome:
+        if error is None:
+            return outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
+        outcome = outcome_of_error(
+            error,
+            verb=self.decision.verb,
+            entity=hold.message.entity,
+            sequence_number=hold.message.sequence_number,
+            message_id=hold.message.message_id,
+        )
+        if outcome.status is OutcomeStatus.UNCONFIRMED:
+            self._stopped = "Not attempted: the connection was lost before."
+        return outcome
 
 
 def _verb(receiver: ServiceBusReceiver, decision: Decision) -> Callable[[ServiceBusReceivedMessage], Awaitable[None]]:
