@@ -7,12 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
+
+from azure.core.exceptions import ResourceNotFoundError
 
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.sdk_clients import AsyncServiceBusAdministrationClient, async_administration_client
 
-__all__ = ["EntityCounts", "create_queue", "delete_queue", "list_entities"]
+__all__ = ["DestinationDescription", "EntityCounts", "create_queue", "delete_queue", "describe", "list_entities"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,55 @@ class EntityCounts:
     dead_letter: int = 0
     transfer_dead_letter: int = 0
     size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationDescription:
+    """What becomes of messages that are sent to a queue or topic.
+
+    Args:
+        is_topic: whether it is a topic.
+        duplicate_window: for how long message ids are remembered; None without duplicate detection, and where it
+            goes by partition keys, too, because there are partitions.
+        places: the queue, or the topic's subscriptions.
+        forwards_to: where messages and dead letters of these go on to.
+    """
+
+    is_topic: bool
+    duplicate_window: timedelta | None
+    places: tuple[EntityAddress, ...]
+    forwards_to: tuple[EntityAddress, ...]
+
+
+async def describe(connection: Connection, name: str) -> DestinationDescription:
+    """What a queue or topic does with messages that are sent to it.
+
+    Raises:
+        azure.core.exceptions.ResourceNotFoundError: there is no such entity.
+        azure.core.exceptions.AzureError: it cannot be asked; this needs the right Manage.
+    """
+    async with _client(connection) as client:
+        places: list[Any]
+        try:
+            found: Any = await client.get_queue(name)
+        except ResourceNotFoundError:
+            found = await client.get_topic(name)
+            places = [subscription async for subscription in client.list_subscriptions(name)]
+            addresses = [EntityAddress(name, subscription.name) for subscription in places]
+            is_topic = True
+        else:
+            places, addresses, is_topic = [found], [EntityAddress(name)], False
+    targets = [each for place in places for each in (place.forward_to, place.forward_dead_lettered_messages_to)]
+    by_id = found.requires_duplicate_detection and not found.enable_partitioning
+    window = found.duplicate_detection_history_time_window if by_id else None
+    return DestinationDescription(
+        is_topic, window, tuple(addresses), tuple(EntityAddress(_name_of(target)) for target in targets if target)
+    )
+
+
+def _name_of(target: str) -> str:
+    # The service gives the address of what is forwarded to, such as sb://NAMESPACE/NAME.
+    return urlsplit(target).path.strip("/") if "://" in target else target
 
 
 async def list_entities(connection: Connection) -> list[EntityCounts]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import platformdirs
 
 from sbnotebook.settlement.local_database import LocalDatabase
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = ["Journal", "ResubmitEntry", "ResubmitState"]
 
@@ -33,8 +37,28 @@ _VERSIONS: Final = (
         """,
         "CREATE INDEX resubmits_by_state ON resubmits (namespace, state)",
     ),
-    (),
+    (
+        "ALTER TABLE resubmits ADD COLUMN edited INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE resubmits ADD COLUMN scheduled TEXT",
+        "DROP INDEX resubmits_by_state",
+        """
+        CREATE INDEX unfinished_resubmits ON resubmits (namespace, sequence_number)
+        WHERE state IN ('intended', 'sent')
+        """,
+    ),
 )
+_COLUMNS: Final = (
+    "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, edited, scheduled, state"
+)
+# With the very words of the index, or SQLite does not use it.
+_UNFINISHED: Final = (
+    f"SELECT {_COLUMNS}, id, changed FROM resubmits"  # noqa: S608 (these are ours)
+    " WHERE state IN ('intended', 'sent') AND namespace = ?"
+)
+_OF_NUMBERS: Final = " AND sequence_number IN (SELECT value FROM json_each(?))"
+_IN_ORDER: Final = " ORDER BY id"
+_INSERT: Final = f"INSERT INTO resubmits ({_COLUMNS}, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_KEPT: Final = timedelta(days=30)
 
 
 class ResubmitState(StrEnum):
@@ -47,7 +71,9 @@ class ResubmitState(StrEnum):
     DONE = "done"
     """The clone is confirmed and the original is completed."""
     NOT_SENT = "not sent"
-    """The service refused the clone; the original is where it was."""
+    """The service refused the clone, or it was not attempted; the original is where it was."""
+    GONE = "gone"
+    """The original is gone, and nobody knows of the clone; or another resubmit took its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +88,11 @@ class ResubmitEntry:
         destination: where the clone goes.
         clone_id: the clone's message id, derived from the original's.
         enqueued_time: the original's, which tells it from one with the same number in a queue that was made anew.
+        edited: whether the clone was edited: then nobody but who knows the edit can make it again.
+        scheduled: when the clone becomes active, None for at once.
         state: how far it came.
+        id: names it in the journal, 0 before it is written.
+        changed: when it came as far as it is.
     """
 
     namespace: str
@@ -72,16 +102,22 @@ class ResubmitEntry:
     destination: str
     clone_id: str
     enqueued_time: str = ""
+    edited: bool = False
+    scheduled: datetime | None = None
     state: ResubmitState = ResubmitState.INTENDED
+    id: int = field(default=0, compare=False)
+    changed: datetime | None = field(default=None, compare=False)
 
     @property
-    def key(self) -> tuple[str, int, str, str]:
-        """What makes it the same resubmit when it is tried again."""
-        return (self.source.casefold(), self.sequence_number, self.clone_id, self.enqueued_time)
+    def key(self) -> tuple[str, int, str]:
+        """Which original it is of."""
+        return (self.source.casefold(), self.sequence_number, self.enqueued_time)
 
 
 class Journal:
     """The journal of one user on one machine, an SQLite file that only the owner can read.
+
+    What is finished is forgotten after 30 days.
 
     Args:
         path: the file; None for the one in the user's data directory.
@@ -93,58 +129,80 @@ class Journal:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or platformdirs.user_data_path("sbnotebook") / "journal.sqlite"
         self.database = LocalDatabase(self.path, what="a journal", table="resubmits", versions=_VERSIONS)
+        self._is_pruned = False
 
     def intend(self, entries: Sequence[ResubmitEntry]) -> list[int]:
         """Write intentions, on disk before this returns; the ids are for :meth:`mark`."""
-        now = datetime.now(UTC).isoformat()
+        now = datetime.now(UTC)
         ids: list[int] = []
         with self.database.transaction() as database:
+            if not self._is_pruned:
+                _prune(database, now - _KEPT)
             for e in entries:
-                cursor = database.execute(
-                    "INSERT INTO resubmits (namespace, source, sequence_number, message_id, destination, clone_id,"
-                    " enqueued_time, state, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (*_columns(e), e.state, now),
-                )
+                cursor = database.execute(_INSERT, (*_values(e), now.isoformat()))
                 ids.append(cursor.lastrowid or 0)
+        self._is_pruned = True
         return ids
 
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
-        """Write how far resubmits came, on disk before this returns."""
+        """Write how far resubmits came, on disk before this returns; what has ended stays as it is."""
         now = datetime.now(UTC).isoformat()
+        rows = [(state, now, entry) for entry in ids]
+        if rows:
+            with self.database.transaction() as database:
+                database.executemany(
+                    "UPDATE resubmits SET state = ?, changed = ? WHERE id = ? AND state IN ('intended', 'sent')", rows
+                )
+
+    def unfinished(self, namespace: str, source: str | None = None) -> list[ResubmitEntry]:
+        """Resubmits of a namespace that were begun and not ended, oldest first.
+
+        Args:
+            namespace: the host.
+            source: only originals of this entity, None for all.
+        """
         with self.database.transaction() as database:
-            database.executemany(
-                "UPDATE resubmits SET state = ?, changed = ? WHERE id = ?", [(state, now, entry) for entry in ids]
-            )
+            rows = database.execute(_UNFINISHED + _IN_ORDER, (namespace,)).fetchall()
+        entries = [_entry(row) for row in rows]
+        return [entry for entry in entries if source is None or entry.source.casefold() == source.casefold()]
 
-    def unfinished(self, namespace: str) -> list[ResubmitEntry]:
-        """Resubmits of a namespace that were begun and not ended, oldest first."""
-        return [entry for _, entry in self._unfinished(namespace)]
-
-    def find_unfinished(
-        self, entries: Sequence[ResubmitEntry]
-    ) -> dict[tuple[str, int, str, str], tuple[int, ResubmitEntry]]:
-        """Of some resubmits those that were begun before and not ended: their ids and entries, by key."""
+    def find_unfinished(self, entries: Sequence[ResubmitEntry]) -> dict[tuple[str, int, str], ResubmitEntry]:
+        """Of some originals the resubmits that were begun before and not ended, by key."""
         wanted = {entry.key for entry in entries}
-        found: dict[tuple[str, int, str, str], tuple[int, ResubmitEntry]] = {}
-        for namespace in {entry.namespace for entry in entries}:
-            for number, entry in self._unfinished(namespace):
-                if entry.key in wanted:
-                    found[entry.key] = (number, entry)
-        return found
-
-    def _unfinished(self, namespace: str) -> list[tuple[int, ResubmitEntry]]:
+        found: dict[tuple[str, int, str], ResubmitEntry] = {}
+        numbers = json.dumps([entry.sequence_number for entry in entries])
         with self.database.transaction() as database:
-            rows = database.execute(
-                "SELECT id, namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, state"
-                " FROM resubmits WHERE namespace = ? AND state IN (?, ?) ORDER BY id",
-                (namespace, ResubmitState.INTENDED, ResubmitState.SENT),
-            ).fetchall()
-        return [(row[0], ResubmitEntry(*row[1:-1], state=ResubmitState(row[-1]))) for row in rows]
+            for namespace in {entry.namespace for entry in entries}:
+                rows = database.execute(_UNFINISHED + _OF_NUMBERS + _IN_ORDER, (namespace, numbers)).fetchall()
+                found |= {entry.key: entry for entry in map(_entry, rows) if entry.key in wanted}
+        return found
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         self.database.close()
 
 
-def _columns(e: ResubmitEntry) -> tuple[object, ...]:
-    return (e.namespace, e.source, e.sequence_number, e.message_id, e.destination, e.clone_id, e.enqueued_time)
+def _prune(database: sqlite3.Connection, before: datetime) -> None:
+    database.execute(
+        "DELETE FROM resubmits WHERE state NOT IN ('intended', 'sent') AND changed < ?", (before.isoformat(),)
+    )
+
+
+def _values(e: ResubmitEntry) -> tuple[object, ...]:
+    scheduled = e.scheduled.isoformat() if e.scheduled else None
+    return (
+        e.namespace, e.source, e.sequence_number, e.message_id, e.destination, e.clone_id, e.enqueued_time, e.edited,
+        scheduled, e.state,
+    )  # fmt: skip
+
+
+def _entry(row: Sequence[Any]) -> ResubmitEntry:
+    *texts, edited, scheduled, state, number, changed = row
+    return ResubmitEntry(
+        *texts,
+        edited=bool(edited),
+        scheduled=datetime.fromisoformat(scheduled) if scheduled else None,
+        state=ResubmitState(state),
+        id=number,
+        changed=datetime.fromisoformat(changed),
+    )

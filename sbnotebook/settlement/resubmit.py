@@ -6,17 +6,20 @@ A crash leaves either the original alone, or a clone whose id tells that it is o
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
+from azure.core.exceptions import AzureError
 
 from sbnotebook.model import (
     Complete,
+    DeadLetter,
+    EntityAddress,
     LockedMessage,
     Message,
     Outcome,
@@ -25,77 +28,53 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON, RESUBMIT_COUNT
+from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID, clone_of
+from sbnotebook.settlement.destination import Destination
+from sbnotebook.settlement.failures import explained, outcome_of_error
 from sbnotebook.settlement.journal import Journal, ResubmitEntry, ResubmitState
 from sbnotebook.settlement.lock import LockedBatch
 from sbnotebook.settlement.pace import Pace
-from sbnotebook.settlement.plan import Edit, Limits, Plan, edited_by
+from sbnotebook.settlement.plan import Edit, Limits, Plan
 from sbnotebook.settlement.send import SenderPool, send_many
 from sbnotebook.settlement.settle import Progress, outcome_for
 
-__all__ = ["ORIGINAL_MESSAGE_ID", "Resubmitter", "clone_of"]
+if TYPE_CHECKING:
+    from sbnotebook.settlement.entity import AsyncEntity
 
-ORIGINAL_MESSAGE_ID: Final = "OriginalMessageId"
-"""The application property of a clone that holds the first original's message id."""
-_MAX_MESSAGE_ID: Final = 128
+__all__ = ["ORIGINAL_MESSAGE_ID", "TOO_OFTEN", "Resubmitter", "clone_of"]
+
+TOO_OFTEN: Final = "ResubmittedTooOften"
+"""The reason with which a message is dead-lettered that was resubmitted ``max_resubmits`` times."""
+_RENEW_FOR: Final = timedelta(days=7)
+"""Longer than any run."""
 _MAX_DESCRIPTION: Final = 500
 _WINDOW: Final = 500
 """Messages that are locked at once."""
 _GROUP: Final = 100
 """Messages that are sent and completed together, and not interrupted."""
+_SEND_WITHIN: Final = timedelta(minutes=2)
+"""What is left at least of the time for which the destination drops duplicates, when a clone is sent again."""
 _UNKNOWN: Final = (
-    "An earlier resubmit of this message was cut off, and its clone does not stand in the destination: it may have "
-    "been sent and consumed. To send it again all the same, resubmit with resend_unknown=True."
+    "An earlier resubmit of this message was cut off, and its clone is not to be found: it may have been sent and "
+    "consumed. To send it again all the same, resubmit with resend_unknown=True."
 )
-
-
-def clone_of(message: ReceivedMessage, decision: Resubmit, edit: Edit | None, now: datetime) -> Message:
-    """The message that a resubmit sends in place of one.
-
-    It keeps body and typed properties, drops the reasons of the dead-letter queue, counts in ``ResubmitCount``,
-    names the original in ``OriginalMessageId``, and has a message id that is derived from the original's: the same
-    each time that the same resubmit is tried.
-
-    Args:
-        message: the original.
-        decision: carries the delay.
-        edit: changes the original first, None for nothing.
-        now: what the delay is counted from.
-    """
-    edited = edited_by(edit, message) if edit else message
-    count = message.resubmit_count + 1
-    properties = dict(edited.application_properties)
-    properties.pop(DEAD_LETTER_REASON, None)
-    properties.pop(DEAD_LETTER_ERROR_DESCRIPTION, None)
-    properties[RESUBMIT_COUNT] = count
-    if message.message_id is not None:
-        properties.setdefault(ORIGINAL_MESSAGE_ID, message.message_id)
-    fields = {name: getattr(edited, name) for name in Message.__dataclass_fields__}
-    fields["application_properties"] = properties
-    fields["message_id"] = _clone_id(message, count)
-    fields["scheduled_enqueue_time"] = now + decision.delay if decision.delay else None
-    return Message(**fields)
-
-
-def _clone_id(message: ReceivedMessage, count: int) -> str:
-    """The same for the same original each time; others for other originals, also where ids repeat."""
-    original = message.application_properties.get(ORIGINAL_MESSAGE_ID) or message.message_id
-    place = f"{message.entity.path.casefold()}#{message.sequence_number}"
-    mark = f"~{count}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
-    base = str(original) if original else place
-    if len(base) + len(mark) > _MAX_MESSAGE_ID:
-        base = hashlib.sha256(base.encode()).hexdigest()
-    return base + mark
+_UNKNOWN_EDIT: Final = (
+    "An earlier resubmit of this message was cut off, and its clone, which was edited, is not to be found. To send it "
+    "again all the same, resubmit with the same edit and resend_unknown=True."
+)
 
 
 @dataclass(slots=True)
 class _Step:
-    """One message on its way: the original, its clone, the journal's entry, and whether the clone is confirmed."""
+    """One message on its way."""
 
     original: LockedMessage
-    clone: Message | None
+    earlier: ResubmitEntry | None = None
+    """An unfinished attempt of an earlier run."""
+    clone: Message | None = None
     entry: int = 0
-    sent: bool = False
+    """In the journal."""
+    note: str | None = None
 
 
 @dataclass(slots=True)
@@ -106,9 +85,11 @@ class Resubmitter:
         namespace: the host, for the journal.
         journal: where intents are written before anything is sent.
         decision: the plan's.
-        batch: on the plan's entity, not open yet.
+        batch: on the plan's entity, not open yet; its locks are renewed for as long as this takes.
         pool: senders to the entity that the clones go to.
-        ids_there: tells which of some message ids stand in the entity that the clones go to.
+        destination: gives what is known of an entity that clones were sent to.
+        only_begun: finish what an earlier run has begun, and leave the others alone.
+        max_wait: seconds to wait for messages that are not to be had yet.
     """
 
     namespace: str
@@ -116,26 +97,61 @@ class Resubmitter:
     decision: Resubmit
     batch: LockedBatch
     pool: SenderPool
-    ids_there: Callable[[set[str]], Awaitable[set[str]]]
-    _sent: dict[int, int] = field(default_factory=dict[int, int], init=False)
-    """Journal entries by sequence number of originals whose clone is confirmed and that are not completed yet."""
+    destination: Callable[[EntityAddress], Destination]
+    only_begun: bool = False
+    max_wait: float = 2.0
+    _owed: set[int] = field(default_factory=set[int], init=False)
+    """Originals whose clone is confirmed and that are not completed yet."""
+
+    @classmethod
+    def on(
+        cls, entity: AsyncEntity, decision: Resubmit, *, only_begun: bool = False, max_wait: float = 2.0
+    ) -> Resubmitter:
+        """The one for a decision on messages of an entity; the decision says where to."""
+        namespace, to = entity.namespace, decision.to or entity.address.sends_to
+
+        @cache
+        def destination(address: EntityAddress) -> Destination:
+            return Destination(namespace.connection, address, namespace.peeker)
+
+        return cls(
+            namespace.host,
+            namespace.journal,
+            decision,
+            entity.batch(renew_for=_RENEW_FOR),
+            namespace.pool(to),
+            destination,
+            only_begun=only_begun,
+            max_wait=max_wait,
+        )
 
     async def run(self, plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         """Lock ahead, resubmit what is in the plan, and give the rest back as it was.
 
         A message whose edit fails is left where it is, with an outcome that says so.
+
+        Raises:
+            azure.servicebus.exceptions.ServiceBusError: the entity or the destination cannot be used; nothing was done.
         """
         left = {message.sequence_number for message in plan.messages}
+        last = _last(plan.messages)
         outcomes: dict[int, Outcome] = {}
         pace = Pace(limits.rate)
         group = min(_GROUP, pace.at_once or _GROUP)
+        why = "The entity gave no such message: it was settled, is deferred, or is locked by another receiver."
+        async with self.pool.slot():
+            pass  # a destination that cannot be sent to is told before anything is locked
         async with self.batch:
-            while left:
-                locked = await self.batch.receive(_WINDOW, max_wait=2.0)
-                if not locked:
+            while left or self._owed:
+                try:
+                    locked = await self.batch.receive(_WINDOW, max_wait=self.max_wait)
+                except (AzureError, OSError) as error:
+                    if not outcomes:
+                        raise
+                    why = f"Not attempted: no more messages could be locked ({explained(error)})"[:_MAX_DESCRIPTION]
                     break
                 # One whose lock was lost after its clone was sent comes again: it is completed, and not sent again.
-                chosen = [m for m in locked if m.sequence_number in left or m.sequence_number in self._sent]
+                chosen = [m for m in locked if m.sequence_number in left or m.sequence_number in self._owed]
                 for start in range(0, len(chosen), group):
                     await pace.wait(len(chosen[start : start + group]))
                     done: list[Outcome] = []
@@ -143,85 +159,201 @@ class Resubmitter:
                     with anyio.CancelScope(shield=True):
                         done = await self._resubmit(chosen[start : start + group], plan.edit, limits)
                     _note(done, outcomes, left, progress)
-        return Report(outcomes.get(message.sequence_number) or _not_found(message, plan) for message in plan.messages)
+                if all(_is_after(message, last) for message in locked):
+                    break  # there are none at all, or only newer ones, of which a busy entity has no end
+        return Report(outcomes.get(m.sequence_number) or self._not_done(m, why) for m in plan.messages)
+
+    def _not_done(self, message: ReceivedMessage, why: str) -> Outcome:
+        status = OutcomeStatus.SKIPPED if why.startswith("Not attempted") else OutcomeStatus.NOT_FOUND
+        return outcome_for(message, self.decision, status, why)
 
     async def _resubmit(self, locked: Sequence[LockedMessage], edit: Edit | None, limits: Limits) -> list[Outcome]:
+        steps = [_Step(message) for message in locked]
+        sent, to_send, outcomes = await self._recall(steps, is_edited=edit is not None)
+        outcomes += await self._stop_too_often([step for step in to_send if self._is_too_often(step)], limits)
+        to_send = [step for step in to_send if not self._is_too_often(step)]
         # In a thread: the user's edit must not hold up what keeps locks alive.
-        steps, outcomes = await anyio.to_thread.run_sync(self._prepare, locked, edit)
-        outcomes += await self._recognise([step for step in steps if not step.sent], steps)
-        outcomes += await self._send([step for step in steps if not step.sent], limits)
-        outcomes += await self._complete([step for step in steps if step.sent], limits)
+        outcomes += await anyio.to_thread.run_sync(self._make_clones, to_send, edit)
+        outcomes += await self._send([step for step in to_send if step.clone], limits, is_edited=edit is not None)
+        sent += [step for step in to_send if step.original.sequence_number in self._owed]
+        outcomes += await self._complete(sent, limits)
         return outcomes
 
-    def _prepare(self, locked: Sequence[LockedMessage], edit: Edit | None) -> tuple[list[_Step], list[Outcome]]:
-        steps: list[_Step] = []
+    # ---------------------------------------------------------------- what earlier runs have done
+
+    async def _recall(
+        self, steps: Sequence[_Step], *, is_edited: bool
+    ) -> tuple[list[_Step], list[_Step], list[Outcome]]:
+        """Tell apart what earlier runs have sent, what is to be sent, and what is neither, with its outcome."""
+        earlier = await anyio.to_thread.run_sync(
+            self.journal.find_unfinished, [self._entry(step.original) for step in steps]
+        )
+        for step in steps:
+            step.earlier = earlier.get(self._entry(step.original).key)
+        there = await self._clones_there([step.earlier for step in steps if step.earlier])
+        sent: list[_Step] = []
+        to_send: list[_Step] = []
         outcomes: list[Outcome] = []
-        limit, now = self.decision.max_resubmits, datetime.now(UTC)
-        for message in locked:
-            if message.sequence_number in self._sent:
-                steps.append(_Step(message, None, self._sent[message.sequence_number], sent=True))
-            elif limit is not None and message.resubmit_count >= limit:
-                why = f"It was resubmitted {limit} times already and stays where it is."
-                outcomes.append(outcome_for(message, self.decision, OutcomeStatus.SKIPPED, why))
+        for step in steps:
+            if step.earlier is not None and step.earlier.id in there:
+                step.entry = step.earlier.id
+                if step.original.sequence_number not in self._owed:
+                    step.note = f"An earlier run had sent its clone to {step.earlier.destination}."
+                sent.append(step)
+            elif step.earlier is None and not self.only_begun:
+                to_send.append(step)
+            elif step.earlier is None:
+                text = "Another run has finished it meanwhile, or it is another message now."
+                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.SKIPPED, text))
+            elif await self._may_send_again(step.earlier, is_edited=is_edited):
+                to_send.append(step)
             else:
-                try:
-                    steps.append(_Step(message, clone_of(message, self.decision, edit, now)))
-                except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; the others go on)
-                    why = f"The edit failed, nothing was sent: {type(error).__name__}: {error}"[:_MAX_DESCRIPTION]
-                    outcomes.append(outcome_for(message, self.decision, OutcomeStatus.FAILED, why))
-        return steps, outcomes
+                text = self._doubt(step.earlier)
+                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.UNCONFIRMED, text))
+        return sent, to_send, outcomes
 
-    async def _recognise(self, fresh: Sequence[_Step], steps: list[_Step]) -> list[Outcome]:
-        """Find the clones that an earlier run, which was cut off, has sent; take out those of which nobody knows."""
-        earlier = self.journal.find_unfinished([self._entry(step) for step in fresh])
-        known = [(step, earlier[key]) for step in fresh if (key := self._entry(step).key) in earlier]
-        unknown = {found.clone_id for _, (_, found) in known if found.state is ResubmitState.INTENDED}
-        there = await self.ids_there(unknown) if unknown else set[str]()
+    async def _clones_there(self, entries: Iterable[ResubmitEntry]) -> set[int]:
+        """Of some entries those whose clone is confirmed, or stands where it was sent to."""
+        sent: set[int] = set()
+        doubtful: dict[EntityAddress, list[ResubmitEntry]] = {}
+        for entry in entries:
+            if entry.state is ResubmitState.SENT:
+                sent.add(entry.id)
+            else:
+                doubtful.setdefault(EntityAddress.parse(entry.destination), []).append(entry)
+        for address, those in doubtful.items():
+            found = await self.destination(address).find({entry.clone_id for entry in those})
+            sent |= {entry.id for entry in those if entry.clone_id in found}
+        return sent
+
+    async def _may_send_again(self, earlier: ResubmitEntry, *, is_edited: bool) -> bool:
+        if self.only_begun and earlier.edited and not is_edited:
+            return False  # nobody knows any more what it was
+        if self.decision.resend_unknown:
+            return True
+        if EntityAddress.parse(earlier.destination) != self.pool.address or earlier.changed is None:
+            return False
+        # Where a second one with its id is dropped, sending it again is right in either case.
+        window = await self.destination(self.pool.address).duplicate_window()
+        age = datetime.now(UTC) - earlier.changed
+        return window is not None and timedelta(0) <= age < window - _SEND_WITHIN
+
+    def _doubt(self, earlier: ResubmitEntry) -> str:
+        text = _UNKNOWN_EDIT if self.only_begun and earlier.edited else _UNKNOWN
+        doubts = self.destination(EntityAddress.parse(earlier.destination)).doubts
+        return f"{text}{' Besides, ' + '; '.join(doubts) + '.' if doubts else ''}"[:_MAX_DESCRIPTION]
+
+    # ---------------------------------------------------------------- those that came back too often
+
+    def _is_too_often(self, step: _Step) -> bool:
+        limit = self.decision.max_resubmits
+        return limit is not None and step.earlier is None and step.original.resubmit_count >= limit
+
+    async def _stop_too_often(self, steps: Sequence[_Step], limits: Limits) -> list[Outcome]:
+        why = f"It was resubmitted {self.decision.max_resubmits} times already"
+        originals = [step.original for step in steps]
+        if self.batch.address.sub_queue is not None:
+            text = f"{why} and stays where it is: from a sub-queue it cannot be dead-lettered."
+            return [outcome_for(message, self.decision, OutcomeStatus.SKIPPED, text) for message in originals]
+        if not originals:
+            return []
+        verdict = DeadLetter(TOO_OFTEN, f"{why}, which is the limit.")
+        ends = await self.batch.settle(verdict, originals, max_in_flight=limits.max_in_flight)
+        return [replace(end, description=f"{why}: it was dead-lettered.") if end.ok else end for end in ends]
+
+    # ---------------------------------------------------------------- sending and completing
+
+    def _make_clones(self, steps: Sequence[_Step], edit: Edit | None) -> list[Outcome]:
+        """Give each step its clone; the outcomes of those whose edit fails."""
         outcomes: list[Outcome] = []
-        for step, (entry, found) in known:
-            step.entry = entry
-            step.sent = found.state is ResubmitState.SENT or found.clone_id in there
-            if not step.sent and not self.decision.resend_unknown:
-                steps.remove(step)
-                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.UNCONFIRMED, _UNKNOWN))
+        now = datetime.now(UTC)
+        for step in steps:
+            try:
+                clone = clone_of(step.original, self.decision, edit, now)
+            except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; the others go on)
+                why = f"The edit failed, nothing was sent: {type(error).__name__}: {error}"[:_MAX_DESCRIPTION]
+                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.FAILED, why))
+                continue
+            if step.earlier is not None and self._is_same(step.earlier):
+                # The very one that may have arrived, so that it is dropped if it has.
+                when = step.earlier.scheduled if self.only_begun else clone.scheduled_enqueue_time
+                clone = clone.with_changes(message_id=step.earlier.clone_id, scheduled_enqueue_time=when)
+            step.clone = clone
         return outcomes
 
-    async def _send(self, steps: Sequence[_Step], limits: Limits) -> list[Outcome]:
+    def _is_same(self, earlier: ResubmitEntry) -> bool:
+        return EntityAddress.parse(earlier.destination) == self.pool.address
+
+    async def _send(self, steps: Sequence[_Step], limits: Limits, *, is_edited: bool) -> list[Outcome]:
         """Send the clones; the outcomes of those that were not confirmed."""
-        new = [step for step in steps if not step.entry]
-        for step, entry in zip(new, self.journal.intend([self._entry(step) for step in new]), strict=True):
-            step.entry = entry
+        steps, outcomes = self._still_held(steps)
+        try:
+            async with self.pool.slot():
+                pass  # without a connection nothing is sent, and nothing need be written
+        except (AzureError, OSError) as error:
+            return outcomes + [_not_connected(step.original, self.decision, error) for step in steps]
+        await anyio.to_thread.run_sync(self._intend, steps, is_edited)
         clones = [step.clone for step in steps if step.clone is not None]
-        sent = await send_many(self.pool, clones, max_in_flight=limits.max_in_flight)
-        for step, outcome in zip(steps, sent, strict=True):
-            step.sent = outcome.ok
-            if step.sent:
-                self._sent[step.original.sequence_number] = step.entry
-        self.journal.mark((step.entry for step in steps if step.sent), ResubmitState.SENT)
-        refused = [step.entry for step, o in zip(steps, sent, strict=True) if o.status is OutcomeStatus.FAILED]
-        self.journal.mark(refused, ResubmitState.NOT_SENT)
+        ends = await send_many(self.pool, clones, max_in_flight=limits.max_in_flight)
+        sent = [step for step, end in zip(steps, ends, strict=True) if end.ok]
+        self._owed |= {step.original.sequence_number for step in sent}
+        never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED)
+        refused = [step for step, end in zip(steps, ends, strict=True) if end.status in never]
+        await self._mark(sent, ResubmitState.SENT)
+        await self._mark(refused, ResubmitState.NOT_SENT)
         # What was not sent stays held until the batch closes: released now, it would come again in the next window.
-        return [_as_resubmit(step.original, o, self.decision) for step, o in zip(steps, sent, strict=True) if not o.ok]
+        unsent = [(step, end) for step, end in zip(steps, ends, strict=True) if not end.ok]
+        return outcomes + [_as_resubmit(step, end, self.decision) for step, end in unsent]
+
+    def _still_held(self, steps: Sequence[_Step]) -> tuple[list[_Step], list[Outcome]]:
+        # Asked last: where the lock has ended, somebody else may have the message, and send it, too.
+        now = self.batch.clock.now()
+        ends = [self.batch.locked_until(step.original.sequence_number) for step in steps]
+        held = [end is not None and end > now for end in ends]
+        text = "The lock had ended before its clone was sent: nothing was sent."
+        return (
+            [step for step, is_held in zip(steps, held, strict=True) if is_held],
+            [
+                outcome_for(step.original, self.decision, OutcomeStatus.LOCK_LOST, text)
+                for step, is_held in zip(steps, held, strict=True)
+                if not is_held
+            ],
+        )
+
+    def _intend(self, steps: Sequence[_Step], is_edited: bool) -> None:
+        new: list[_Step] = []
+        for step in steps:
+            if step.earlier is not None and self._is_same(step.earlier):
+                step.entry = step.earlier.id
+            else:
+                new.append(step)
+        entries = [replace(self._entry(step.original, step.clone), edited=is_edited) for step in new]
+        for step, entry in zip(new, self.journal.intend(entries), strict=True):
+            step.entry = entry
+        self.journal.mark([step.earlier.id for step in new if step.earlier is not None], ResubmitState.GONE)
 
     async def _complete(self, steps: Sequence[_Step], limits: Limits) -> list[Outcome]:
         originals = [step.original for step in steps]
-        completed = await self.batch.settle(Complete(), originals, max_in_flight=limits.max_in_flight)
-        done = [step for step, outcome in zip(steps, completed, strict=True) if outcome.ok]
-        self.journal.mark((step.entry for step in done), ResubmitState.DONE)
-        for step in done:
-            self._sent.pop(step.original.sequence_number, None)
-        return [_as_resubmit(step.original, o, self.decision) for step, o in zip(steps, completed, strict=True)]
+        ends = await self.batch.settle(Complete(), originals, max_in_flight=limits.max_in_flight)
+        done = [step for step, end in zip(steps, ends, strict=True) if end.ok]
+        self._owed |= {step.original.sequence_number for step in steps}
+        self._owed -= {step.original.sequence_number for step in done}
+        await self._mark(done, ResubmitState.DONE)
+        return [_as_resubmit(step, end, self.decision) for step, end in zip(steps, ends, strict=True)]
 
-    def _entry(self, step: _Step) -> ResubmitEntry:
-        original = step.original
+    async def _mark(self, steps: Iterable[_Step], state: ResubmitState) -> None:
+        await anyio.to_thread.run_sync(self.journal.mark, [step.entry for step in steps], state)
+
+    def _entry(self, original: ReceivedMessage, clone: Message | None = None) -> ResubmitEntry:
         return ResubmitEntry(
             namespace=self.namespace,
             source=original.entity.path,
             sequence_number=original.sequence_number,
             message_id=original.message_id,
             destination=self.pool.address.path,
-            clone_id=(step.clone.message_id if step.clone else None) or "",
+            clone_id=(clone.message_id if clone else None) or "",
             enqueued_time=original.enqueued_time.isoformat() if original.enqueued_time else "",
+            scheduled=clone.scheduled_enqueue_time if clone else None,
         )
 
 
@@ -234,8 +366,27 @@ def _note(done: list[Outcome], outcomes: dict[int, Outcome], left: set[int], pro
         left.discard(number)
 
 
-def _as_resubmit(message: LockedMessage, end: Outcome, decision: Resubmit) -> Outcome:
-    step = "The clone was sent, completing the original: " if end.verb == "complete" else "Sending the clone: "
+_Place = tuple[int, datetime]
+
+
+def _place(message: ReceivedMessage) -> _Place:
+    return message.sequence_number, message.enqueued_time or datetime.max.replace(tzinfo=UTC)
+
+
+def _last(messages: Iterable[ReceivedMessage]) -> _Place:
+    """The highest number and the latest time of messages: in partitions and sub-queues they do not go together."""
+    places = [_place(message) for message in messages]
+    return max(number for number, _ in places), max(time for _, time in places)
+
+
+def _is_after(message: ReceivedMessage, last: _Place) -> bool:
+    number, time = _place(message)
+    return number > last[0] and time > last[1]
+
+
+def _as_resubmit(step: _Step, end: Outcome, decision: Resubmit) -> Outcome:
+    message = step.original
+    what = "The clone was sent, completing the original: " if end.verb == "complete" else "Sending the clone: "
     return Outcome(
         status=end.status,
         verb=decision.verb,
@@ -243,12 +394,19 @@ def _as_resubmit(message: LockedMessage, end: Outcome, decision: Resubmit) -> Ou
         sequence_number=message.sequence_number,
         message_id=message.message_id,
         condition=end.condition,
-        description=None if end.ok else f"{step}{end.description}",
+        description=step.note if end.ok else f"{what}{end.description}",
         tracking_id=end.tracking_id,
         retryable=end.retryable,
     )
 
 
-def _not_found(message: ReceivedMessage, plan: Plan) -> Outcome:
-    why = "The entity gave no such message: it was settled, is deferred, or is locked by another receiver."
-    return outcome_for(message, plan.decision, OutcomeStatus.NOT_FOUND, why)
+def _not_connected(message: LockedMessage, decision: Resubmit, error: Exception) -> Outcome:
+    outcome = outcome_of_error(
+        error,
+        verb=decision.verb,
+        entity=message.entity,
+        sequence_number=message.sequence_number,
+        message_id=message.message_id,
+    )
+    text = f"Nothing was sent, there was no connection: {outcome.description}"[:_MAX_DESCRIPTION]
+    return replace(outcome, status=OutcomeStatus.FAILED, description=text, retryable=True)

@@ -20,7 +20,7 @@ from sbnotebook.model import (
 from sbnotebook.model.amqp import Long, type_name
 from sbnotebook.settlement import AsyncNamespace, Limits
 from sbnotebook.settlement.journal import ResubmitEntry, ResubmitState
-from sbnotebook.settlement.resubmit import ORIGINAL_MESSAGE_ID, clone_of
+from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID, clone_of
 
 pytestmark = pytest.mark.anyio
 
