@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
+    Complete,
     Decision,
     EntityAddress,
     LockedMessage,
@@ -91,15 +92,23 @@ class AsyncEntity:
                 progress(len(page))
         return found
 
-    def batch(self, *, renew_for: timedelta = DEFAULT_RENEW_FOR) -> LockedBatch:
-        """An empty batch to lock messages with; open it as an asynchronous context manager."""
+    def batch(
+        self, *, renew_for: timedelta = DEFAULT_RENEW_FOR, verb: str = Complete.verb, archived: bool = True
+    ) -> LockedBatch:
+        """An empty batch to lock messages with; open it as an asynchronous context manager.
+
+        Args:
+            renew_for: for how long locks are renewed.
+            verb: what its settlements are part of, for the archive.
+            archived: False where completed messages are removed for good.
+        """
         namespace = self.namespace
         return LockedBatch(
             namespace.connection,
             self.address,
             renew_for=renew_for,
             clock=namespace.clock,
-            records=namespace.records(),
+            records=namespace.records(verb, archived=archived),
         )
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
@@ -146,8 +155,22 @@ class AsyncEntity:
             )
         refuse_coroutine_function(edit, "An edit")
 
+        async def ids_there(ids: set[str]) -> set[str]:
+            found: set[str] = set()
+            async for page in self.namespace.entity(destination).pages():
+                found |= {message.message_id for message in page if message.message_id} & ids
+            return found
+
         async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-            return await Resubmitter.on(self, decision).run(plan, limits, progress)
+            resubmitter = Resubmitter(
+                self.namespace.host,
+                self.namespace.journal,
+                decision,
+                self.batch(verb=decision.verb),
+                self.namespace.pool(destination),
+                ids_there,
+            )
+            return await resubmitter.run(plan, limits, progress)
 
         return Plan(self.address, decision, chosen, carry_out, edit)
 

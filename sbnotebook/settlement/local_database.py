@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +53,12 @@ class LocalDatabase:
                 self._database = self._open()
             with _begun(self._database):
                 yield self._database
+
+    def vacuum(self) -> None:
+        """Give the room of what was taken out back to the disk, where nobody else uses the file just now."""
+        with self._lock, suppress(sqlite3.OperationalError):
+            if self._database is not None:
+                self._database.execute("VACUUM")
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""

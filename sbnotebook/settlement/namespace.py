@@ -8,13 +8,15 @@ from typing import Self
 
 import anyio
 
-from sbnotebook.model import EntityAddress
+from sbnotebook.model import Complete, EntityAddress
 from sbnotebook.settlement import administration
+from sbnotebook.settlement.archive import Archive, archive_of
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.records import Record
+from sbnotebook.settlement.removals import Removals
 from sbnotebook.settlement.renewal import Clock
 from sbnotebook.settlement.send import SenderPool
 
@@ -28,6 +30,8 @@ class AsyncNamespace:
         connection: how it is reached.
         journal: where resubmits are written down, None for the user's own.
         clock: where the time of locks comes from, None for the machine's clock.
+        archive: where messages are kept before they are removed: True for the file beside the journal, unless
+            SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
 
     Example:
         >>> async def first_ten(connection_string: str) -> list[PeekedMessage]:
@@ -35,9 +39,17 @@ class AsyncNamespace:
         ...         return await namespace.entity("orders/$dlq").peek(10)
     """
 
-    def __init__(self, connection: Connection, *, journal: Journal | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
+        archive: Archive | bool | None = True,
+    ) -> None:
         self.connection = connection
         self.journal = journal or Journal()
+        self.archive = archive_of(archive, self.journal.path.parent)
         self.clock = clock
         self._peekers: dict[EntityAddress, Peeker] = {}
         self._pools: dict[EntityAddress, SenderPool] = {}
@@ -87,9 +99,16 @@ class AsyncNamespace:
         """The warm senders to an entity."""
         return self._pools.setdefault(address, SenderPool(self.connection, address))
 
-    def records(self) -> tuple[Record, ...]:
-        """What is written down around each settlement."""
-        return ()
+    def records(self, verb: str = Complete.verb, *, archived: bool = True) -> tuple[Record, ...]:
+        """What is written down around each settlement.
+
+        Args:
+            verb: what the settlements are part of.
+            archived: False where messages are removed for good.
+        """
+        if self.archive is None or not archived:
+            return ()
+        return (Removals(self.archive, self.host, self.peeker, verb),)
 
     async def close(self) -> None:
         """Close all connections; batches that are still open must be closed before."""
@@ -103,6 +122,8 @@ class AsyncNamespace:
         finally:
             await self.connection.close()
             self.journal.close()
+            if self.archive is not None:
+                self.archive.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.host}>"

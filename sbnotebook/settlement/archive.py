@@ -1,0 +1,350 @@
+"""Messages that are about to be removed, kept on this machine with their exact bytes, so that they can be sent back."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import platformdirs
+
+from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.model import EntityAddress
+from sbnotebook.settlement.local_database import LocalDatabase
+
+__all__ = ["Archive", "ArchiveState", "ArchivedMessage", "archive_of"]
+
+_VERSIONS: Final = (
+    (
+        """
+        CREATE TABLE archived (
+            id INTEGER PRIMARY KEY,
+            archived REAL NOT NULL,
+            state TEXT NOT NULL,
+            namespace TEXT NOT NULL COLLATE NOCASE,
+            entity TEXT NOT NULL COLLATE NOCASE,
+            sequence_number INTEGER NOT NULL,
+            message_id TEXT,
+            enqueued_time TEXT NOT NULL,
+            verb TEXT NOT NULL,
+            payload BLOB NOT NULL
+        )
+        """,
+        "CREATE INDEX archived_by_place ON archived (namespace, entity, sequence_number)",
+        "CREATE INDEX archived_by_time ON archived (archived)",
+    ),
+)
+_INSERT: Final = """
+    INSERT INTO archived
+    (namespace, entity, sequence_number, message_id, enqueued_time, verb, payload, state, archived)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_FIND: Final = """
+    SELECT namespace, entity, sequence_number, message_id, enqueued_time, verb, x'', state, id, archived
+    FROM archived WHERE namespace = :namespace AND archived >= :since AND (:entity IS NULL OR entity = :entity)
+    ORDER BY id
+"""
+_FIND_NUMBERS: Final = """
+    SELECT namespace, entity, sequence_number, message_id, enqueued_time, verb, x'', state, archived.id, archived
+    FROM json_each(:numbers) AS wanted CROSS JOIN archived
+    WHERE namespace = :namespace AND entity = :entity AND sequence_number = wanted.value
+    ORDER BY archived.id
+"""
+_PAYLOADS: Final = "SELECT id, payload FROM archived WHERE id IN (SELECT value FROM json_each(?))"
+_STATES: Final = "SELECT id, state FROM archived WHERE id IN (SELECT value FROM json_each(?))"
+_MARK: Final = "UPDATE archived SET state = ? WHERE id = ?"
+_USED: Final = """
+    SELECT (page_count - freelist_count) * page_size
+    FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()
+"""
+_PRUNE: Final = """
+    DELETE FROM archived WHERE id IN (SELECT id FROM archived WHERE archived < ? ORDER BY archived LIMIT ?)
+"""
+_WAYS_ON: Final = (
+    "Keep more with archive=Archive(max_bytes=…), remove what is old with archive.prune(older_than=…), "
+    "or do without an archive: archive=False, or SBNOTEBOOK_ARCHIVE=off in the environment."
+)
+_ROW_BYTES: Final = 300
+"""What a row takes beside the message's bytes."""
+_PRUNED_AT_ONCE: Final = 1_000
+"""Rows that are removed while somebody waits to remove a message."""
+_PRUNE_EVERY: Final = 60.0
+"""Seconds."""
+_OFF, _ON = frozenset({"off", "0", "false", "no"}), frozenset({"", "on", "1", "true", "yes"})
+
+
+class ArchiveState(StrEnum):
+    """What is known of the original of an archived message."""
+
+    REMOVING = "removing"
+    """It was about to be removed, and no answer was written down: it may or may not have happened."""
+    REMOVED = "removed"
+    """The service confirmed that it is gone."""
+    KEPT = "kept"
+    """The service said that it was not removed by this."""
+    RETURNING = "returning"
+    """It was about to be sent back, and no answer was written down: it may or may not have happened."""
+    RETURNED = "returned"
+    """The service confirmed that it was sent back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedMessage:
+    """One message and where it stood.
+
+    Args:
+        namespace: the host.
+        entity: the path, in the words of the service.
+        sequence_number: its number there.
+        message_id: its identifier, where it has one.
+        enqueued_time: when it was enqueued, as ISO text; tells it from one of a queue of that name before.
+        verb: what removed it: complete, resubmit, purge, receive and delete.
+        payload: its AMQP bytes.
+        state: what is known of the original.
+        row: the archive's own number, 0 before it is there.
+        archived: when it was written, seconds since 1970.
+    """
+
+    namespace: str
+    entity: str
+    sequence_number: int
+    message_id: str | None
+    enqueued_time: str
+    verb: str
+    payload: bytes
+    state: ArchiveState = ArchiveState.REMOVING
+    row: int = 0
+    archived: float = 0.0
+
+    @property
+    def address(self) -> EntityAddress:
+        """Where it stood."""
+        return EntityAddress.parse(self.entity)
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """What makes it the same message when it was archived twice."""
+        return (self.entity.casefold(), self.sequence_number, self.enqueued_time)
+
+
+class Archive:
+    """The archive of one user on one machine, an SQLite file that only the owner can read.
+
+    Args:
+        path: the file; None for the one in the user's data directory.
+        retention: how long messages are kept.
+        max_bytes: how large the archive may become; when it is full, nothing more is removed from the service.
+
+    Raises:
+        ConfigurationError: the file is not an archive, or is one of a later version; it is left as it is.
+
+    Example:
+        >>> Archive(max_bytes=10 * 1024**3).retention
+        datetime.timedelta(days=7)
+    """
+
+    def __init__(
+        self, path: Path | None = None, *, retention: timedelta = timedelta(days=7), max_bytes: int = 1024**3
+    ) -> None:
+        if retention <= timedelta(0) or max_bytes <= 0:
+            raise ConfigurationError("An archive keeps messages for more than no time, in more than 0 bytes.")
+        self.path = path or platformdirs.user_data_path("sbnotebook") / "archive.sqlite"
+        self.retention = retention
+        self.max_bytes = max_bytes
+        self._database = LocalDatabase(self.path, what="an archive", table="archived", versions=_VERSIONS)
+        self._prune_at = 0.0
+
+    # ---------------------------------------------------------------- removing
+
+    def keep(self, messages: Sequence[ArchivedMessage]) -> list[int]:
+        """Write messages that are about to be removed; all are on disk when this returns, or none.
+
+        Returns:
+            The rows, for :meth:`note_ends`.
+
+        Raises:
+            DecisionError: the archive is full or cannot be written, so they must not be removed.
+        """
+        now = time.time()
+        with self._transaction() as database:
+            self._prune_a_little(database)
+            used = _used(database) + sum(len(message.payload) + _ROW_BYTES for message in messages)
+            if used > self.max_bytes:
+                raise DecisionError(self._full())
+            return [database.execute(_INSERT, (*_values(each), now)).lastrowid or 0 for each in messages]
+
+    def note_ends(
+        self, *, removed: Sequence[int] = (), kept: Sequence[int] = (), untouched: Sequence[int] = ()
+    ) -> None:
+        """Write how removals ended; rows that are in none of these stay without an answer.
+
+        Args:
+            removed: rows of messages that the service confirmed to be gone.
+            kept: of those that it did not remove.
+            untouched: of those for which nothing was attempted; they are taken out again.
+        """
+        with self._transaction() as database:
+            database.executemany(_MARK, [(ArchiveState.REMOVED, row) for row in removed])
+            database.executemany(_MARK, [(ArchiveState.KEPT, row) for row in kept])
+            database.executemany("DELETE FROM archived WHERE id = ?", [(row,) for row in untouched])
+
+    def require_room(self, size: int = 0) -> None:
+        """Refuse what cannot be archived before anything is done for it.
+
+        Args:
+            size: bytes of the messages that are to be removed.
+
+        Raises:
+            DecisionError: they do not fit.
+        """
+        with self._transaction() as database:
+            self._prune_a_little(database)
+            if _used(database) + size >= self.max_bytes:
+                raise DecisionError(self._full())
+
+    # ---------------------------------------------------------------- looking, and sending back
+
+    def find(
+        self, namespace: str, entity: EntityAddress | None = None, *, since: datetime | None = None
+    ) -> list[ArchivedMessage]:
+        """Messages of a namespace, oldest first, without their bytes: see :meth:`payloads`.
+
+        Args:
+            namespace: the host.
+            entity: only those that stood here.
+            since: only those that were archived then or later.
+        """
+        values = {
+            "namespace": namespace,
+            "entity": entity.path if entity is not None else None,
+            "since": since.timestamp() if since is not None else 0.0,
+        }
+        return self._found(_FIND, values)
+
+    def find_numbers(self, namespace: str, entity: EntityAddress, numbers: Sequence[int]) -> list[ArchivedMessage]:
+        """Messages of an entity by their sequence numbers, oldest first, without their bytes."""
+        values = {"namespace": namespace, "entity": entity.path, "numbers": json.dumps(numbers)}
+        return self._found(_FIND_NUMBERS, values)
+
+    def payloads(self, rows: Sequence[int]) -> dict[int, bytes]:
+        """The AMQP bytes of messages, by row."""
+        with self._transaction() as database:
+            return dict(database.execute(_PAYLOADS, (json.dumps(rows),)).fetchall())
+
+    def claim(self, rows: Sequence[int], states: Sequence[ArchiveState]) -> dict[int, ArchiveState]:
+        """Write that messages are about to be sent back, on disk before this returns.
+
+        Args:
+            rows: which ones.
+            states: those in another state are left alone: somebody else was quicker.
+
+        Returns:
+            Those that may be sent now, and the state that each had.
+        """
+        with self._transaction() as database:
+            found = database.execute(_STATES, (json.dumps(rows),)).fetchall()
+            claimed = {row: ArchiveState(state) for row, state in found if state in states}
+            database.executemany(_MARK, [(ArchiveState.RETURNING, row) for row in claimed])
+        return claimed
+
+    def note_returns(self, states: Mapping[int, ArchiveState]) -> None:
+        """Write how it ended to send messages back, by row."""
+        with self._transaction() as database:
+            database.executemany(_MARK, [(state, row) for row, state in states.items()])
+
+    # ---------------------------------------------------------------- size
+
+    @property
+    def size(self) -> int:
+        """How many bytes the archived messages take on disk."""
+        if not self.path.exists():
+            return 0
+        with self._transaction() as database:
+            return _used(database)
+
+    def prune(self, *, older_than: timedelta | None = None) -> int:
+        """Remove old messages for good, and give their room on disk back.
+
+        Args:
+            older_than: those that were archived longer ago than this; None for what the retention says.
+
+        Returns:
+            How many were removed.
+        """
+        age = self.retention if older_than is None else older_than
+        with self._transaction() as database:
+            removed = database.execute("DELETE FROM archived WHERE archived < ?", (time.time() - age.total_seconds(),))
+            count = removed.rowcount
+        self._database.vacuum()
+        return count
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        self._database.close()
+
+    def _prune_a_little(self, database: sqlite3.Connection) -> None:
+        if time.monotonic() < self._prune_at:
+            return
+        before = time.time() - self.retention.total_seconds()
+        removed = database.execute(_PRUNE, (before, _PRUNED_AT_ONCE))
+        if removed.rowcount < _PRUNED_AT_ONCE:
+            self._prune_at = time.monotonic() + _PRUNE_EVERY
+
+    def _found(self, query: str, values: Mapping[str, object]) -> list[ArchivedMessage]:
+        with self._transaction() as database:
+            self._prune_a_little(database)
+            return [
+                ArchivedMessage(*row[:7], state=ArchiveState(row[7]), row=row[8], archived=row[9])
+                for row in database.execute(query, values)
+            ]
+
+    def _full(self) -> str:
+        return f"Nothing was removed: the archive {self.path} is full, it may hold {self.max_bytes:,} bytes. {_WAYS_ON}"
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        try:
+            with self._database.transaction() as database:
+                # What is taken out, after its time, is bodies of messages: their bytes are overwritten.
+                database.execute("PRAGMA secure_delete = ON")
+                yield database
+        except (OSError, sqlite3.Error) as error:
+            raise DecisionError(
+                f"Nothing was done, because the archive {self.path} cannot be used ({error}). {_WAYS_ON}"
+            ) from error
+
+
+def archive_of(setting: Archive | bool | None, folder: Path) -> Archive | None:
+    """The archive that a setting means; None for none.
+
+    Args:
+        setting: an archive; True for the one in ``folder``, unless SBNOTEBOOK_ARCHIVE is off in the environment;
+            False or None for none.
+        folder: where the journal is.
+
+    Raises:
+        ConfigurationError: SBNOTEBOOK_ARCHIVE is neither on nor off.
+    """
+    if isinstance(setting, Archive):
+        return setting
+    value = os.environ.get("SBNOTEBOOK_ARCHIVE", "").strip().casefold()
+    if value not in _OFF | _ON:
+        raise ConfigurationError("SBNOTEBOOK_ARCHIVE is on or off.")
+    return Archive(folder / "archive.sqlite") if setting and value in _ON else None
+
+
+def _used(database: sqlite3.Connection) -> int:
+    ((used,),) = database.execute(_USED).fetchall()
+    return used
+
+
+def _values(m: ArchivedMessage) -> tuple[object, ...]:
+    return (m.namespace, m.entity, m.sequence_number, m.message_id, m.enqueued_time, m.verb, m.payload, m.state)
