@@ -1,23 +1,123 @@
-"""Receiving deferred messages, which the service gives by their sequence numbers only."""
+"""Deferred messages, which the service gives by their sequence numbers only: found, locked and settled."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+import anyio.to_thread
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
 
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    EntityAddress,
+    MessageState,
+    OutcomeStatus,
+    PeekedMessage,
+    ReceivedMessage,
+    Report,
+)
 from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement.deferral_ledger import DeferralEntry, DeferralLedger, time_text
+from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.plan import Limits, Plan
+from sbnotebook.settlement.settle import Progress, check_decision, outcome_for
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["receive_those_there", "same_partition_chunks"]
+    from sbnotebook.settlement.lock import LockedBatch
+
+__all__ = ["Deferrals", "Standing", "compared", "plan_of_deferred", "receive_those_there", "same_partition_chunks"]
+
+_WINDOW: Final = 500
+"""Messages that are locked at once."""
+_NOT_HAD: Final = "It is not deferred there any more, or another receiver holds it."
 
 _PARTITION_SHIFT: Final = 48
 """The bits of a sequence number above these are the partition (documentation, "Message sequencing and timestamps")."""
+
+
+class Standing(StrEnum):
+    """What the journal and the entity say of a deferred message."""
+
+    KNOWN = "known"
+    """Both have it."""
+    ORPHAN = "orphan"
+    """The entity has it and this journal does not: somebody else deferred it, or the journal was lost."""
+    GONE = "gone"
+    """The journal has it and the entity has it no more: it was settled elsewhere, has expired, or its deferral was
+    not done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferrals:
+    """The deferred messages of an entity.
+
+    Args:
+        entity: which one.
+        messages: the messages that are deferred there now, by number.
+        entries: what the journal has of the entity, by number.
+    """
+
+    entity: EntityAddress
+    messages: Mapping[int, PeekedMessage]
+    entries: Mapping[int, DeferralEntry]
+
+    def standing(self, sequence_number: int) -> Standing | None:
+        """What is known of a message; None when nobody says that it is deferred."""
+        if sequence_number in self.messages:
+            return Standing.KNOWN if sequence_number in self.entries else Standing.ORPHAN
+        return Standing.GONE if sequence_number in self.entries else None
+
+    @property
+    def orphans(self) -> tuple[PeekedMessage, ...]:
+        """Deferred messages that the journal does not have."""
+        return tuple(message for number, message in self.messages.items() if number not in self.entries)
+
+    @property
+    def gone(self) -> tuple[DeferralEntry, ...]:
+        """Entries of the journal whose messages are not deferred in the entity."""
+        return tuple(entry for number, entry in self.entries.items() if number not in self.messages)
+
+    def __str__(self) -> str:
+        known = len(self.messages) - len(self.orphans)
+        return (
+            f"{len(self.messages):,} deferred in {self.entity}: {known:,} in the journal, "
+            f"{len(self.orphans):,} orphans; {len(self.gone):,} in the journal only"
+        )
+
+
+async def compared(
+    ledger: DeferralLedger, entity: EntityAddress, pages: AsyncIterable[list[PeekedMessage]]
+) -> Deferrals:
+    """Compare the journal with the entity.
+
+    Args:
+        ledger: the journal's table.
+        entity: which one.
+        pages: the deferred messages that are there, as they were peeked.
+    """
+    # What is deferred or settled meanwhile must not look as if it were gone.
+    before = await anyio.to_thread.run_sync(ledger.entries, entity)
+    messages = {message.sequence_number: message async for page in pages for message in page}
+    after = await anyio.to_thread.run_sync(ledger.entries, entity)
+    gone = {number: entry for number, entry in before.items() if number in after and number not in messages}
+    known = {
+        number: entry
+        for number, entry in (before | after).items()
+        # Another enqueued time: it is of an earlier entity with the same name.
+        if number in messages and entry.enqueued_time == time_text(messages[number].enqueued_time)
+    }
+    return Deferrals(entity, messages, known | gone)
 
 
 async def receive_those_there(
@@ -55,3 +155,48 @@ def same_partition_chunks(sequence_numbers: Iterable[int], size: int) -> Iterato
         by_partition[number >> _PARTITION_SHIFT].append(number)
     for numbers in by_partition.values():
         yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
+
+
+def plan_of_deferred(
+    entity: EntityAddress,
+    messages: tuple[ReceivedMessage, ...],
+    decision: Decision,
+    batch_for: Callable[..., LockedBatch],
+) -> Plan:
+    """A plan to settle deferred messages: see :meth:`sbnotebook.settlement.entity.AsyncEntity.plan_deferred`.
+
+    Args:
+        entity: where they stand.
+        messages: which ones.
+        decision: what is to be done.
+        batch_for: makes an empty batch of the entity; told ``verb``.
+    """
+    if not isinstance(decision, Complete | DeadLetter | Abandon):
+        raise DecisionError(
+            f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."
+        )
+    check_decision(decision, entity)
+    others = [m for m in messages if m.entity != entity or m.state is not MessageState.DEFERRED]
+    if others:
+        raise DecisionError(
+            f"{len(others):,} of the messages are not deferred in {entity} "
+            f"(the first is #{others[0].sequence_number}): choose from what is deferred there."
+        )
+
+    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        report, pace = Report(), Pace(limits.rate)
+        step = min(_WINDOW, pace.at_once or _WINDOW)
+        for start in range(0, len(plan.messages), step):
+            part = plan.messages[start : start + step]
+            await pace.wait(len(part))
+            async with batch_for(verb=decision.verb) as batch:
+                locked = await batch.receive_deferred(message.sequence_number for message in part)
+                done = await batch.settle(decision, locked, max_in_flight=limits.max_in_flight, progress=progress)
+            by_number = {outcome.sequence_number: outcome for outcome in done}
+            report += Report(
+                by_number.get(m.sequence_number) or outcome_for(m, decision, OutcomeStatus.NOT_FOUND, _NOT_HAD)
+                for m in part
+            )
+        return report
+
+    return Plan(entity, decision, messages, carry_out)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import platformdirs
 
+from sbnotebook.settlement import deferral_ledger
 from sbnotebook.settlement.local_database import LocalDatabase
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ _VERSIONS: Final = (
         CREATE INDEX unfinished_resubmits ON resubmits (namespace, sequence_number)
         WHERE state IN ('intended', 'sent')
         """,
+        *deferral_ledger.VERSION,
     ),
 )
 _COLUMNS: Final = (

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from sbnotebook.model import Abandon, Complete, Defer, Message, MessageState, OutcomeStatus
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, MessageState, OutcomeStatus, Release, Report
 from sbnotebook.model.amqp import Long
-from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.deferred import same_partition_chunks
+from sbnotebook.settlement import AsyncNamespace, Journal
+from sbnotebook.settlement.deferred import Standing, same_partition_chunks
 
 pytestmark = pytest.mark.anyio
 
@@ -52,9 +54,72 @@ async def test_what_is_not_settled_stays_deferred(namespace: AsyncNamespace) -> 
     async with queue.batch() as batch:
         first, _ = await batch.receive_deferred([1, 2])
         assert (await batch.settle(Abandon(), [first])).ok
-    assert batch.release_report is not None
-    assert [o.status for o in batch.release_report] == [OutcomeStatus.SKIPPED]
+    assert batch.release_report == Report()
     assert [m.state for m in await queue.peek()] == [MessageState.DEFERRED] * 2
+
+
+async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace, tmp_path: Path) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 5, 3))
+    stranger = Journal(tmp_path / "strangers.sqlite")
+    async with AsyncNamespace(namespace.connection, journal=stranger) as other:
+        async with other.entity(queue.address).batch() as batch:
+            await batch.receive(1)
+            (await batch.settle(Defer())).raise_for_failures()  # message 4
+            await batch.receive_deferred([1])
+            (await batch.settle(Complete())).raise_for_failures()
+        theirs = await other.entity(queue.address).deferred()
+    found = await queue.deferred()
+    standings = {number: found.standing(number) for number in range(1, 6)}
+    assert standings == {1: Standing.GONE, 2: Standing.KNOWN, 3: Standing.KNOWN, 4: Standing.ORPHAN, 5: None}
+    assert [m.sequence_number for m in found.orphans] == [4]
+    assert [entry.sequence_number for entry in found.gone] == [1]
+    assert found.gone[0].confirmed
+    assert [theirs.standing(number) for number in range(1, 5)] == [
+        None, Standing.ORPHAN, Standing.ORPHAN, Standing.KNOWN,
+    ]  # fmt: skip
+    assert str(found).startswith(f"3 deferred in {queue.address}: 2 in the journal, 1 orphans; 1 in the journal only")
+
+
+async def test_a_queue_that_was_made_anew_has_nothing_of_the_old_one(namespace: AsyncNamespace) -> None:
+    name = await with_deferred(namespace, 1, 1)
+    await namespace.delete_queue(name)
+    await namespace.create_queue(name)
+    async with AsyncNamespace(namespace.connection, journal=namespace.journal) as fresh:  # the senders' links are gone
+        (await fresh.entity(name).send([Message(body=b"y")])).raise_for_failures()
+    queue = namespace.entity(name)
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        entry = (await queue.deferred()).entries[1]
+        assert (await queue.deferred()).standing(1) is Standing.GONE
+        await batch.settle(Defer())
+    found = await queue.deferred()
+    assert found.standing(1) is Standing.KNOWN
+    assert found.entries[1].enqueued_time != entry.enqueued_time
+
+
+async def test_deferred_messages_are_settled_by_a_plan(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 4, 4))
+    messages = await queue.peek()
+    report = await queue.plan_deferred(messages[:2], Complete()).apply()
+    assert [o.status for o in report] == [OutcomeStatus.SETTLED] * 2
+    assert (await queue.plan_deferred(messages[2:3], DeadLetter("Late")).apply()).ok
+    again = await queue.plan_deferred(messages[1:], Abandon()).apply()
+    assert [o.status for o in again] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    found = await queue.deferred()
+    assert set(found.messages) == {4}
+    assert found.messages[4].delivery_count == 2
+    assert set(found.entries) == {4}
+    (dead,) = await namespace.entity(f"{queue.address}/$dlq").peek()
+    assert dead.dead_letter_reason == "Late"
+
+
+async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 1))
+    deferred, active = await queue.peek()
+    with pytest.raises(DecisionError, match=r"To release deferred messages is not possible"):
+        queue.plan_deferred([deferred], Release())
+    with pytest.raises(DecisionError, match=r"1 of the messages are not deferred in .* \(the first is #2\)"):
+        queue.plan_deferred([deferred, active], Complete())
 
 
 def test_chunks_keep_partitions_apart() -> None:
