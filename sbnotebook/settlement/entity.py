@@ -155,22 +155,8 @@ class AsyncEntity:
             )
         refuse_coroutine_function(edit, "An edit")
 
-        async def ids_there(ids: set[str]) -> set[str]:
-            found: set[str] = set()
-            async for page in self.namespace.entity(destination).pages():
-                found |= {message.message_id for message in page if message.message_id} & ids
-            return found
-
         async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-            resubmitter = Resubmitter(
-                self.namespace.host,
-                self.namespace.journal,
-                decision,
-                self.batch(verb=decision.verb),
-                self.namespace.pool(destination),
-                ids_there,
-            )
-            return await resubmitter.run(plan, limits, progress)
+            return await Resubmitter.on(self, decision).run(plan, limits, progress)
 
         return Plan(self.address, decision, chosen, carry_out, edit)
 

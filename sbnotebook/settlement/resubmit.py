@@ -35,8 +35,10 @@ from sbnotebook.settlement.journal import Journal, ResubmitEntry, ResubmitState
 from sbnotebook.settlement.lock import LockedBatch
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Edit, Limits, Plan
+from sbnotebook.settlement.recall import Recall, Verdict
 from sbnotebook.settlement.send import SenderPool, send_many
 from sbnotebook.settlement.settle import Progress, outcome_for
+from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.entity import AsyncEntity
@@ -52,16 +54,9 @@ _WINDOW: Final = 500
 """Messages that are locked at once."""
 _GROUP: Final = 100
 """Messages that are sent and completed together, and not interrupted."""
-_SEND_WITHIN: Final = timedelta(minutes=2)
-"""What is left at least of the time for which the destination drops duplicates, when a clone is sent again."""
-_UNKNOWN: Final = (
-    "An earlier resubmit of this message was cut off, and its clone is not to be found: it may have been sent and "
-    "consumed. To send it again all the same, resubmit with resend_unknown=True."
-)
-_UNKNOWN_EDIT: Final = (
-    "An earlier resubmit of this message was cut off, and its clone, which was edited, is not to be found. To send it "
-    "again all the same, resubmit with the same edit and resend_unknown=True."
-)
+_FINISHED: Final = "Another run has finished it meanwhile, or it is another message now."
+_NOT_GIVEN: Final = "The entity gave no such message: it was settled, is deferred, or is locked by another receiver."
+_NOT_BEGUN: Final = "Not attempted: the run was cut off before."
 
 
 @dataclass(slots=True)
@@ -118,7 +113,7 @@ class Resubmitter:
             namespace.host,
             namespace.journal,
             decision,
-            entity.batch(renew_for=_RENEW_FOR),
+            entity.batch(renew_for=_RENEW_FOR, verb=decision.verb),
             namespace.pool(to),
             destination,
             only_begun=only_begun,
@@ -133,39 +128,51 @@ class Resubmitter:
         Raises:
             azure.servicebus.exceptions.ServiceBusError: the entity or the destination cannot be used; nothing was done.
         """
-        left = {message.sequence_number for message in plan.messages}
-        last = _last(plan.messages)
         outcomes: dict[int, Outcome] = {}
-        pace = Pace(limits.rate)
-        group = min(_GROUP, pace.at_once or _GROUP)
-        why = "The entity gave no such message: it was settled, is deferred, or is locked by another receiver."
+
+        def report(status: OutcomeStatus = OutcomeStatus.SKIPPED, why: str = _NOT_BEGUN) -> Report:
+            return Report(
+                outcomes.get(message.sequence_number) or outcome_for(message, self.decision, status, why)
+                for message in plan.messages
+            )
+
         async with self.pool.slot():
             pass  # a destination that cannot be sent to is told before anything is locked
-        async with self.batch:
-            while left or self._owed:
-                try:
-                    locked = await self.batch.receive(_WINDOW, max_wait=self.max_wait)
-                except (AzureError, OSError) as error:
-                    if not outcomes:
-                        raise
-                    why = f"Not attempted: no more messages could be locked ({explained(error)})"[:_MAX_DESCRIPTION]
-                    break
-                # One whose lock was lost after its clone was sent comes again: it is completed, and not sent again.
-                chosen = [m for m in locked if m.sequence_number in left or m.sequence_number in self._owed]
-                for start in range(0, len(chosen), group):
-                    await pace.wait(len(chosen[start : start + group]))
-                    done: list[Outcome] = []
-                    # A group is never left half done: an interrupt takes effect between two of them.
-                    with anyio.CancelScope(shield=True):
-                        done = await self._resubmit(chosen[start : start + group], plan.edit, limits)
-                    _note(done, outcomes, left, progress)
-                if all(_is_after(message, last) for message in locked):
-                    break  # there are none at all, or only newer ones, of which a busy entity has no end
-        return Report(outcomes.get(m.sequence_number) or self._not_done(m, why) for m in plan.messages)
+        with reporting(report):
+            async with self.batch:
+                error = await self._run(plan, limits, outcomes, progress)
+        if error is not None:
+            why = f"Not attempted: no more messages could be locked ({explained(error)})"[:_MAX_DESCRIPTION]
+            return report(OutcomeStatus.SKIPPED, why)
+        return report(OutcomeStatus.NOT_FOUND, _NOT_GIVEN)
 
-    def _not_done(self, message: ReceivedMessage, why: str) -> Outcome:
-        status = OutcomeStatus.SKIPPED if why.startswith("Not attempted") else OutcomeStatus.NOT_FOUND
-        return outcome_for(message, self.decision, status, why)
+    async def _run(
+        self, plan: Plan, limits: Limits, outcomes: dict[int, Outcome], progress: Progress | None
+    ) -> Exception | None:
+        """Fill the outcomes in; the error that ended it too early, if any."""
+        left = {message.sequence_number for message in plan.messages}
+        last = _last(plan.messages)
+        pace = Pace(limits.rate)
+        group = min(_GROUP, pace.at_once or _GROUP)
+        while left or self._owed:
+            try:
+                locked = await self.batch.receive(_WINDOW, max_wait=self.max_wait)
+            except (AzureError, OSError) as error:
+                if not outcomes:
+                    raise
+                return error
+            # One whose lock was lost after its clone was sent comes again: it is completed, and not sent again.
+            chosen = [m for m in locked if m.sequence_number in left or m.sequence_number in self._owed]
+            for start in range(0, len(chosen), group):
+                part = chosen[start : start + group]
+                await pace.wait(len(part))
+                # A group is never left half done: an interrupt takes effect between two of them.
+                with anyio.CancelScope(shield=True):
+                    done = await self._resubmit(part, plan.edit, limits)
+                    _note(done, outcomes, left, progress)
+            if all(_is_after(message, last) for message in locked):
+                break  # there are none at all, or only newer ones, of which a busy entity has no end
+        return None
 
     async def _resubmit(self, locked: Sequence[LockedMessage], edit: Edit | None, limits: Limits) -> list[Outcome]:
         steps = [_Step(message) for message in locked]
@@ -179,69 +186,29 @@ class Resubmitter:
         outcomes += await self._complete(sent, limits)
         return outcomes
 
-    # ---------------------------------------------------------------- what earlier runs have done
-
     async def _recall(
         self, steps: Sequence[_Step], *, is_edited: bool
     ) -> tuple[list[_Step], list[_Step], list[Outcome]]:
         """Tell apart what earlier runs have sent, what is to be sent, and what is neither, with its outcome."""
-        earlier = await anyio.to_thread.run_sync(
-            self.journal.find_unfinished, [self._entry(step.original) for step in steps]
-        )
-        for step in steps:
-            step.earlier = earlier.get(self._entry(step.original).key)
-        there = await self._clones_there([step.earlier for step in steps if step.earlier])
+        recall = Recall(self.journal, self.destination, self.pool.address, self.decision)
+        entries = [self._entry(step.original) for step in steps]
         sent: list[_Step] = []
         to_send: list[_Step] = []
         outcomes: list[Outcome] = []
-        for step in steps:
-            if step.earlier is not None and step.earlier.id in there:
-                step.entry = step.earlier.id
-                if step.original.sequence_number not in self._owed:
-                    step.note = f"An earlier run had sent its clone to {step.earlier.destination}."
+        known = await recall.of(entries, can_make_edited=is_edited or not self.only_begun)
+        for step, recalled in zip(steps, known, strict=True):
+            step.earlier = recalled.earlier
+            if recalled.verdict is Verdict.SENT and recalled.earlier is not None:
+                step.entry = recalled.earlier.id
+                step.note = None if step.original.sequence_number in self._owed else recalled.why
                 sent.append(step)
-            elif step.earlier is None and not self.only_begun:
-                to_send.append(step)
-            elif step.earlier is None:
-                text = "Another run has finished it meanwhile, or it is another message now."
-                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.SKIPPED, text))
-            elif await self._may_send_again(step.earlier, is_edited=is_edited):
-                to_send.append(step)
+            elif recalled.verdict is Verdict.UNKNOWN:
+                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.UNCONFIRMED, recalled.why))
+            elif recalled.verdict is Verdict.NEW and self.only_begun:
+                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.SKIPPED, _FINISHED))
             else:
-                text = self._doubt(step.earlier)
-                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.UNCONFIRMED, text))
+                to_send.append(step)
         return sent, to_send, outcomes
-
-    async def _clones_there(self, entries: Iterable[ResubmitEntry]) -> set[int]:
-        """Of some entries those whose clone is confirmed, or stands where it was sent to."""
-        sent: set[int] = set()
-        doubtful: dict[EntityAddress, list[ResubmitEntry]] = {}
-        for entry in entries:
-            if entry.state is ResubmitState.SENT:
-                sent.add(entry.id)
-            else:
-                doubtful.setdefault(EntityAddress.parse(entry.destination), []).append(entry)
-        for address, those in doubtful.items():
-            found = await self.destination(address).find({entry.clone_id for entry in those})
-            sent |= {entry.id for entry in those if entry.clone_id in found}
-        return sent
-
-    async def _may_send_again(self, earlier: ResubmitEntry, *, is_edited: bool) -> bool:
-        if self.only_begun and earlier.edited and not is_edited:
-            return False  # nobody knows any more what it was
-        if self.decision.resend_unknown:
-            return True
-        if EntityAddress.parse(earlier.destination) != self.pool.address or earlier.changed is None:
-            return False
-        # Where a second one with its id is dropped, sending it again is right in either case.
-        window = await self.destination(self.pool.address).duplicate_window()
-        age = datetime.now(UTC) - earlier.changed
-        return window is not None and timedelta(0) <= age < window - _SEND_WITHIN
-
-    def _doubt(self, earlier: ResubmitEntry) -> str:
-        text = _UNKNOWN_EDIT if self.only_begun and earlier.edited else _UNKNOWN
-        doubts = self.destination(EntityAddress.parse(earlier.destination)).doubts
-        return f"{text}{' Besides, ' + '; '.join(doubts) + '.' if doubts else ''}"[:_MAX_DESCRIPTION]
 
     # ---------------------------------------------------------------- those that came back too often
 
