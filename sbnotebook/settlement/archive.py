@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -119,7 +119,7 @@ class ArchivedMessage:
     message_id: str | None
     enqueued_time: str
     verb: str
-    payload: bytes
+    payload: bytes = field(repr=False)
     state: ArchiveState = ArchiveState.REMOVING
     row: int = 0
     archived: float = 0.0
@@ -231,7 +231,7 @@ class Archive:
 
     def find_numbers(self, namespace: str, entity: EntityAddress, numbers: Sequence[int]) -> list[ArchivedMessage]:
         """Messages of an entity by their sequence numbers, oldest first, without their bytes."""
-        values = {"namespace": namespace, "entity": entity.path, "numbers": json.dumps(numbers)}
+        values = {"namespace": namespace, "entity": entity.path, "numbers": json.dumps(list(numbers))}
         return self._found(_FIND_NUMBERS, values)
 
     def payloads(self, rows: Sequence[int]) -> dict[int, bytes]:
