@@ -91,6 +91,7 @@ class Plan:
         decision: what is to be done.
         messages: with which messages.
         edit: changes what a resubmit sends, None for nothing.
+        describe: gives the preview, told how many rows; None where the decision says all.
     """
 
     entity: EntityAddress
@@ -98,6 +99,7 @@ class Plan:
     messages: tuple[ReceivedMessage, ...]
     carry_out: CarryOut = field(repr=False)
     edit: Edit | None = field(default=None, repr=False)
+    describe: Callable[[int], Preview] | None = field(default=None, repr=False)
 
     def preview(self, rows: int = 5) -> Preview:
         """What applying would do, without doing it.
@@ -105,6 +107,8 @@ class Plan:
         Args:
             rows: how many messages are shown, and edited to show the changes.
         """
+        if self.describe is not None:
+            return self.describe(rows)
         shown = self.messages[:rows]
         changes = tuple(change for message in shown for change in _changes(message, self.edit)) if self.edit else ()
         return Preview(self._sentence(), shown, changes)
@@ -126,15 +130,16 @@ class Plan:
     def _sentence(self) -> str:
         count = len(self.messages)
         what = f"{self.decision.verb} {count:,} message{'s' if count != 1 else ''} of {self.entity}"
-        return f"{what}{_details(self.decision)}{', edited' if self.edit else ''}."
+        return f"{what}{_details(self.decision, self.entity)}{', edited' if self.edit else ''}."
 
 
-def _details(decision: Decision) -> str:
+def _details(decision: Decision, entity: EntityAddress) -> str:
     match decision:
         case Resubmit(to, delay, max_resubmits, _):
             parts = [f" to {to}" if to else ""]
             parts.append(f", {delay} later" if delay else "")
             parts.append(f", at most {max_resubmits} times each" if max_resubmits else "")
+            parts.append(_beyond(entity) if max_resubmits else "")
             return "".join(parts)
         case DeadLetter(reason, _):
             return f" with the reason {reason!r}" if reason else ""
@@ -142,6 +147,10 @@ def _details(decision: Decision) -> str:
             return "; this raises their delivery counts"
         case _:
             return ""
+
+
+def _beyond(entity: EntityAddress) -> str:
+    return " (then left here)" if entity.sub_queue else " (then dead-lettered)"
 
 
 def refuse_coroutine_function(function: object, what: str) -> None:

@@ -139,7 +139,7 @@ def test_resubmit_repairs_and_shows_the_change(shell: Shell, emulator: RunningEm
     assert emulator.counts("repaired").active == 0
 
     ran = shell.run(line)
-    assert "resubmit 2 messages of repair/$dlq to repaired, at most 5 times each, edited." in ran.out
+    assert "resubmit 2 messages of repair/$dlq to repaired, at most 5 times each (then left here), edited." in ran.out
     assert ran.value.settled == 2
     sent = shell.run("%sb_peek repaired").value
     assert [m.body for m in sent] == [b'{"time": 150, "s": "a"}', b'{"time": 150, "s": "c"}']

@@ -62,7 +62,7 @@ def changes(message: PeekedMessage, edit: Edit) -> list[tuple[str, str, str]]:
         (Resubmit(), "resubmit 2 messages of orders."),
         (
             Resubmit(EntityAddress("parts"), timedelta(minutes=5), 3),
-            "resubmit 2 messages of orders to parts, 0:05:00 later, at most 3 times each.",
+            "resubmit 2 messages of orders to parts, 0:05:00 later, at most 3 times each (then dead-lettered).",
         ),
     ],
     ids=str,
