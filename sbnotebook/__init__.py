@@ -48,11 +48,12 @@ if TYPE_CHECKING:
         Resubmit,
         SubQueue,
     )
-    from sbnotebook.settlement import AsyncNamespace
+    from sbnotebook.settlement import Archive, AsyncNamespace
 
 __all__ = [
     "Abandon",
     "AmqpDecodeError",
+    "Archive",
     "AsyncNamespace",
     "BatchClosedError",
     "Complete",
@@ -85,7 +86,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Errors live in errors, values in model; these are elsewhere.
-_HOMES: Final = {"AsyncNamespace": "settlement", "Entity": "client", "Namespace": "client", "connect": "client"}
+_HOMES: Final = {
+    "Archive": "settlement",
+    "AsyncNamespace": "settlement",
+    "Entity": "client",
+    "Namespace": "client",
+    "connect": "client",
+}
 
 
 def __getattr__(name: str) -> Any:

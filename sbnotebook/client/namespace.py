@@ -12,13 +12,14 @@ from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target, resolve
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.settlement.archive import Archive
 from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.namespace import AsyncNamespace
 
 __all__ = ["Namespace", "connect"]
 
 
-def connect(target: str | None = None, *, credential: Any = None) -> Namespace:
+def connect(target: str | None = None, *, credential: Any = None, archive: Archive | bool | None = True) -> Namespace:
     """Connect to a Service Bus namespace. Connections are opened when they are needed.
 
     Args:
@@ -26,6 +27,8 @@ def connect(target: str | None = None, *, credential: Any = None) -> Namespace:
             or a connection string; None takes it from the environment, or else the emulator.
         credential: a token credential of azure.identity for a namespace's host name; None for its
             DefaultAzureCredential.
+        archive: where messages are kept before they are removed, so that ``undo`` can send them back: True for the
+            user's own, unless SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
 
     Raises:
         ConfigurationError: the target cannot be used.
@@ -35,7 +38,7 @@ def connect(target: str | None = None, *, credential: Any = None) -> Namespace:
         >>> namespace = connect("emulator")  # doctest: +SKIP
         >>> namespace.entity("orders/$dlq").peek(10)  # doctest: +SKIP
     """
-    return Namespace(resolve(target, credential))
+    return Namespace(resolve(target, credential), archive=archive)
 
 
 class Namespace:
@@ -44,11 +47,14 @@ class Namespace:
     Args:
         target: where it is, and how that was found.
         journal: where resubmits are written down, None for the user's own.
+        archive: as for :func:`connect`; True for the one beside the journal.
     """
 
-    def __init__(self, target: Target, *, journal: Journal | None = None) -> None:
+    def __init__(
+        self, target: Target, *, journal: Journal | None = None, archive: Archive | bool | None = True
+    ) -> None:
         self.found_by = target.found_by
-        self._namespace = AsyncNamespace(target.connection, journal=journal)
+        self._namespace = AsyncNamespace(target.connection, journal=journal, archive=archive)
 
     def __enter__(self) -> Self:
         return self
@@ -72,6 +78,11 @@ class Namespace:
     def connection_string(self) -> str | None:
         """The connection string, a secret; None where a credential is used."""
         return self._namespace.connection.connection_string
+
+    @property
+    def archive(self) -> Archive | None:
+        """Where messages are kept before they are removed; None for nowhere."""
+        return self._namespace.archive
 
     def entity(self, address: str | EntityAddress) -> Entity:
         """A queue, topic, subscription or sub-queue, such as ``orders/$dlq``.

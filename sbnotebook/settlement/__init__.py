@@ -4,6 +4,7 @@ The only part of sbnotebook that imports ``azure``. Whatever is settled or sent,
 Spark, is settled or sent here.
 """
 
+from sbnotebook.settlement.archive import Archive
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.journal import Journal
@@ -14,6 +15,7 @@ from sbnotebook.settlement.process import Policy, RejectMessage
 from sbnotebook.settlement.watch import Watch, reporting
 
 __all__ = [
+    "Archive",
     "AsyncEntity",
     "AsyncNamespace",
     "Connection",

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from sbnotebook.client import Namespace
+from sbnotebook.client import Namespace, connect
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, OutcomeStatus, ReceivedMessage
-from sbnotebook.settlement import RejectMessage
+from sbnotebook.settlement import Archive, Connection, Journal, RejectMessage
 
 
 def reject_odd(message: ReceivedMessage) -> None:
@@ -76,3 +79,17 @@ def test_a_report_says_what_happened_to_each(namespace: Namespace) -> None:
     report = namespace.entity("reported").send([Message(body=b"x" * 2_000_000), Message(body=b"y")])
     assert report.counts == {OutcomeStatus.SETTLED: 1, OutcomeStatus.FAILED: 1}
     assert str(report) == "send: 1 settled, 1 failed"
+
+
+def test_an_archive_is_kept_beside_the_journal_unless_it_is_turned_off(
+    shared_emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    target = Target(Connection(shared_emulator.connection_string), "a test")
+    with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
+        assert namespace.archive is not None
+        assert namespace.archive.path == tmp_path / "archive.sqlite"
+    with connect(shared_emulator.connection_string, archive=False) as namespace:
+        assert namespace.archive is None
+    own = Archive(tmp_path / "own.sqlite")
+    with connect(shared_emulator.connection_string, archive=own) as namespace:
+        assert namespace.archive is own
