@@ -20,6 +20,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.settlement.deferred import Deferrals, compared, plan_of_deferred
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
@@ -159,6 +160,23 @@ class AsyncEntity:
             return await Resubmitter.on(self, decision).run(plan, limits, progress)
 
         return Plan(self.address, decision, chosen, carry_out, edit)
+
+    async def deferred(self) -> Deferrals:
+        """What is deferred here, by the journal and by peeking at all messages: see :class:`Deferrals`."""
+        ledger, pages = self.namespace.deferral_ledger, self.pages(state=MessageState.DEFERRED)
+        return await compared(ledger, self.address, pages)
+
+    def plan_deferred(self, messages: Iterable[ReceivedMessage], decision: Decision) -> Plan:
+        """A plan to settle deferred messages, which are locked by their numbers.
+
+        Args:
+            messages: which ones, as they were peeked.
+            decision: complete, dead-letter or abandon; resubmit them with :meth:`plan_resubmit`.
+
+        Raises:
+            DecisionError: the decision is not possible for deferred messages, or one of them is not deferred here.
+        """
+        return plan_of_deferred(self.address, tuple(messages), decision, self.batch)
 
     async def send(
         self,

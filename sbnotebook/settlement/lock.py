@@ -13,7 +13,7 @@ from uuid import UUID
 import anyio
 
 from sbnotebook.errors import AmqpDecodeError, BatchClosedError, SbNotebookError
-from sbnotebook.model import Decision, EntityAddress, LockedMessage, Release, Report
+from sbnotebook.model import Decision, EntityAddress, LockedMessage, MessageState, Release, Report
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.conversion import locked_from_payload, peeked_from_payload
@@ -305,7 +305,8 @@ class LockedBatch:
     # ---------------------------------------------------------------- the end
 
     async def _release_and_close(self) -> None:
-        left = [hold.message for hold in self._held]
+        # Deferred messages stay deferred, whatever becomes of their locks.
+        left = [hold.message for hold in self._held if hold.message.state is not MessageState.DEFERRED]
         settling = Settling(self._open_receiver(), Release(), self._held)
         try:
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):

@@ -12,6 +12,7 @@ from sbnotebook.model import Complete, EntityAddress
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.archive import Archive, archive_of
 from sbnotebook.settlement.connection import Connection
+from sbnotebook.settlement.deferral_ledger import DeferralLedger, DeferralRecord
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.peek import Peeker
@@ -106,9 +107,15 @@ class AsyncNamespace:
             verb: what the settlements are part of.
             archived: False where messages are removed for good.
         """
+        ledger = DeferralRecord(self.deferral_ledger)
         if self.archive is None or not archived:
-            return ()
-        return (Removals(self.archive, self.host, self.peeker, verb),)
+            return (ledger,)
+        return (ledger, Removals(self.archive, self.host, self.peeker, verb))
+
+    @property
+    def deferral_ledger(self) -> DeferralLedger:
+        """The journal's table of what is deferred in this namespace."""
+        return DeferralLedger(self.journal.database, self.host)
 
     async def close(self) -> None:
         """Close all connections; batches that are still open must be closed before."""
