@@ -13,6 +13,7 @@ from uuid import UUID
 from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.amqp import AmqpValue, encode
 from sbnotebook.model.body import BodyType, body_text, decode_body
+from sbnotebook.model.extras import UNREADABLE
 
 __all__ = ["LockedMessage", "Message", "MessageState", "PeekedMessage", "ReceivedMessage"]
 
@@ -22,6 +23,7 @@ RESUBMIT_COUNT: Final = "ResubmitCount"
 
 _MAX_COUNT: Final = 2**31 - 1
 _REPR_TEXT: Final = 60
+_NOTHING: Final[Mapping[str, AmqpValue]] = MappingProxyType({})
 
 
 class MessageState(StrEnum):
@@ -52,6 +54,9 @@ class Message:
         time_to_live: how long the message lives after it was enqueued, None for the entity's default.
         scheduled_enqueue_time: when the message becomes active, None for at once.
         application_properties: values by name; their AMQP types are those of :mod:`sbnotebook.model.amqp`.
+        extras: what has no field of its own, by the names in :mod:`sbnotebook.model.extras`: what a peeked message
+            carries of it is sent again. Under the name of a field stands its value with its AMQP type, as long as
+            the field says the same.
 
     Example:
         >>> message = Message(body=b"{}", subject="UA", application_properties={"attempt": 1})
@@ -74,11 +79,14 @@ class Message:
     time_to_live: timedelta | None = None
     scheduled_enqueue_time: datetime | None = None
     application_properties: Mapping[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
+    extras: Mapping[str, AmqpValue] = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
         if not isinstance(self.application_properties, MappingProxyType):
             frozen = MappingProxyType(dict(self.application_properties))
             object.__setattr__(self, "application_properties", frozen)
+        if not isinstance(self.extras, MappingProxyType):
+            object.__setattr__(self, "extras", MappingProxyType(dict(self.extras)))
 
     @classmethod
     def of_value(cls, value: AmqpValue, **fields: Any) -> Self:
@@ -107,6 +115,11 @@ class Message:
         # Anybody can send the property: a number that no column holds must not fail the message beside it.
         return min(max(int(count), 0), _MAX_COUNT) if isinstance(count, int) else 0
 
+    @property
+    def unreadable(self) -> str | None:
+        """Why the bytes of a received message could not be read: then they are the body, and it cannot be sent."""
+        return _text_or_none(self.extras.get(UNREADABLE))
+
     def with_changes(self, **changes: Any) -> Self:
         """The same message with other field values."""
         return replace(self, **changes)
@@ -114,11 +127,11 @@ class Message:
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, a dict can; Spark and subprocesses need it.
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        fields["application_properties"] = dict(self.application_properties)
+        fields |= {"application_properties": dict(self.application_properties), "extras": dict(self.extras)}
         return (_rebuild, (type(self), fields))
 
     def __repr__(self) -> str:
-        hidden = ("body", "application_properties")
+        hidden = ("body", "application_properties", "extras")
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in hidden}
         shown = [f"{name}={_shown(value)}" for name, value in fields.items() if value is not None]
         body = f"body={self.body[:_REPR_TEXT]!r}, {len(self.body)} bytes"

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
+from types import NoneType
 from typing import Any, Final, TypeVar
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.amqp import AmqpValue, encode, type_name
 from sbnotebook.model.body import BodyType
+from sbnotebook.model.extras import extras_from_bytes, extras_to_bytes
 from sbnotebook.model.message import Message, MessageState, PeekedMessage
 from sbnotebook.model.property_text import from_text, to_text
 
@@ -72,6 +74,10 @@ def _property_types(message: Message) -> dict[str, str]:
     return {name: kind for name, kind in named if kind != "string"}
 
 
+def _extras(message: Message) -> bytes | None:
+    return extras_to_bytes(message.extras)
+
+
 COLUMNS: Final = (
     Column("entity", ColumnType.STRING, _text("entity")),
     Column("sequence_number", ColumnType.LONG, _attribute("sequence_number")),
@@ -102,6 +108,7 @@ COLUMNS: Final = (
     Column("body_text", ColumnType.STRING, _attribute("body_text")),
     Column("application_properties", ColumnType.STRING_MAP, _properties),
     Column("application_property_types", ColumnType.STRING_MAP, _property_types),
+    Column("extras", ColumnType.BINARY, _extras),
 )
 
 _SENT_TEXTS: Final = (
@@ -162,6 +169,7 @@ def _sent_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     fields["scheduled_enqueue_time"] = _time(row, "scheduled_enqueue_time")
     fields["body"], fields["body_type"] = _body(row)
     fields["application_properties"] = _properties_from(row)
+    fields["extras"] = _extras_from(row)
     return fields
 
 
@@ -180,6 +188,13 @@ def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyType]:
 def _properties_from(row: Mapping[str, Any]) -> dict[str, AmqpValue]:
     values, kinds = _map(row, "application_properties"), _map(row, "application_property_types")
     return {name: from_text(value, kinds.get(name)) for name, value in values.items()}
+
+
+def _extras_from(row: Mapping[str, Any]) -> dict[str, AmqpValue]:
+    value = _value(row, "extras")
+    if not isinstance(value, (bytes, bytearray, NoneType)):
+        raise _misfit("extras", "bytes", value)
+    return extras_from_bytes(value)
 
 
 # ------------------------------------------------------------ one value of a row

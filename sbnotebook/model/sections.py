@@ -9,6 +9,7 @@ Source: AMQP 1.0 part 3, messaging, section 3.2.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
@@ -26,6 +27,8 @@ __all__ = [
     "SEQUENCE",
     "VALUE",
     "Section",
+    "readable_items",
+    "readable_start",
     "section_value",
     "split",
 ]
@@ -40,6 +43,8 @@ SEQUENCE: Final = 0x76
 VALUE: Final = 0x77
 FOOTER: Final = 0x78
 
+_MAP_HEADS: Final = {0xC1: 3, 0xD1: 9}
+"""Bytes before the first item of a map: its constructor, size and count (section 1.6.23)."""
 _REPEATABLE: Final = frozenset((DATA, SEQUENCE))
 _SMALL_DESCRIPTORS: Final = {bytes((0x00, 0x53, code)): code for code in range(HEADER, FOOTER + 1)}
 """Everybody writes the descriptor as a small ulong; the eight-byte form is legal, too."""
@@ -99,6 +104,38 @@ def split(payload: bytes) -> list[Section]:
         sections.append(_make_section(Section, (code, start, value_start, end)))
         start = end
     return sections
+
+
+def readable_start(payload: bytes) -> list[Section]:
+    """The sections of bytes that are no whole message, up to the first that cannot be skipped."""
+    sections: list[Section] = []
+    start = 0
+    try:
+        while start < len(payload):
+            code, value_start = _descriptor(payload, start)
+            sections.append(Section(code, start, value_start, skip(payload, value_start)))
+            start = sections[-1].end
+    except AmqpDecodeError:
+        pass
+    return sections
+
+
+def readable_items(payload: bytes, section: Section) -> dict[str, AmqpValue]:
+    """The items of a section that is a map, without those that cannot be decoded; keys are texts."""
+    found: dict[str, AmqpValue] = {}
+    head = _MAP_HEADS.get(payload[section.value_start])
+    at = section.value_start + head if head else section.end
+    try:
+        while at < section.end:
+            value_start = skip(payload, at)
+            end = skip(payload, value_start)
+            with contextlib.suppress(AmqpDecodeError):
+                key, value = decode(payload, at)[0], decode(payload, value_start)[0]
+                found |= {key: value} if isinstance(key, str) else {}
+            at = end
+    except AmqpDecodeError:
+        pass
+    return found
 
 
 def section_value(payload: bytes, section: Section) -> AmqpValue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -38,10 +38,11 @@ class Peeker:
     async def page(self, from_sequence_number: int, count: int = PAGE) -> list[PeekedMessage]:
         """The next messages from a sequence number on, in its order; none when there are no more.
 
-        A page may be shorter than asked for although more messages follow.
+        A page may be shorter than asked for although more messages follow. A message that cannot be read is in it and
+        says so.
         """
         payloads = await self.payloads(from_sequence_number, count)
-        return [peeked_from_payload(payload, self._address) for payload in payloads]
+        return _numbered([peeked_from_payload(each, self._address) for each in payloads], from_sequence_number)
 
     async def payloads(self, from_sequence_number: int, count: int = PAGE) -> list[bytes]:
         """The same page as AMQP bytes."""
@@ -49,6 +50,19 @@ class Peeker:
             if self._receiver is None:
                 self._receiver = self._connection.receiver(self._address)
             return await sdk_internals.peek_payloads(self._receiver, from_sequence_number, count)
+
+    async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
+        """The AMQP bytes of messages by their numbers; those that are not there are left out."""
+        found: dict[int, bytes] = {}
+        wanted = sorted(set(sequence_numbers))
+        while wanted:
+            near = [number for number in wanted if number < wanted[0] + PAGE]
+            page = await self.payloads(wanted[0], near[-1] - wanted[0] + 1)
+            read = {peeked_from_payload(payload, self._address).sequence_number: payload for payload in page}
+            found |= {number: payload for number, payload in read.items() if number in near}
+            past = max(wanted[0], max(read, default=near[-1]))
+            wanted = [number for number in wanted if number > past]
+        return found
 
     async def pages(
         self,
@@ -90,3 +104,20 @@ class Peeker:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             await receiver.close()
+
+
+def _numbered(page: list[PeekedMessage], first: int) -> list[PeekedMessage]:
+    """A page in which each message has a number, so that the next page begins behind it.
+
+    One that does not even show the service's annotations gets the least number that it can have.
+    """
+    if all(message.sequence_number for message in page):
+        return page
+    numbered: list[PeekedMessage] = []
+    for message in page:
+        if not message.sequence_number:
+            numbered.append(message.with_changes(sequence_number=first))
+        else:
+            numbered.append(message)
+        first = numbered[-1].sequence_number + 1
+    return numbered

@@ -22,6 +22,7 @@ _Pair = tuple[str, Any, Any]
 _SHOWN_NAME: Final = 80
 _SHOWN_VALUE: Final = 2_000
 _ABSENT: Final = "(absent)"
+_MAPS_AND_BODY: Final = frozenset({"body", "application_properties", "extras"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Plan:
         messages: with which messages.
         edit: changes what a resubmit sends, None for nothing.
         describe: gives the preview, told how many rows; None where the decision says all.
+        total: how many messages its progress counts, None where it counts those that are decided on.
     """
 
     entity: EntityAddress
@@ -100,6 +102,7 @@ class Plan:
     carry_out: CarryOut = field(repr=False)
     edit: Edit | None = field(default=None, repr=False)
     describe: Callable[[int], Preview] | None = field(default=None, repr=False)
+    total: int | None = None
 
     def preview(self, rows: int = 5) -> Preview:
         """What applying would do, without doing it.
@@ -183,10 +186,11 @@ def _changes(message: ReceivedMessage, edit: Edit) -> list[Change]:
         edited = edited_by(edit, message)
     except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; a preview shows it)
         return [Change(message.sequence_number, "the edit", "", f"fails: {type(error).__name__}: {error}")]
-    names = [name for name in Message.__dataclass_fields__ if name not in ("body", "application_properties")]
+    names = [name for name in Message.__dataclass_fields__ if name not in _MAPS_AND_BODY]
     pairs = [(name, getattr(message, name), getattr(edited, name)) for name in names]
     pairs += _body_pairs(message, edited)
     pairs += _entries("property ", message.application_properties, edited.application_properties)
+    pairs += _entries("extra ", message.extras, edited.extras)
     return [
         Change(message.sequence_number, _shown(name), str(before)[:_SHOWN_VALUE], str(after)[:_SHOWN_VALUE])
         for name, before, after in pairs

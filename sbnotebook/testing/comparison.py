@@ -38,19 +38,22 @@ def same_value(left: AmqpValue, right: AmqpValue) -> bool:
 def differences(left: Message, right: Message) -> dict[str, tuple[Any, Any]]:
     """The fields of a message as a sender writes it in which two messages differ, with both values.
 
-    Application properties are compared one by one, with their types. What only the service sets is left alone.
+    Application properties and extras are compared one by one, with their types. What only the service sets is left
+    alone.
 
     Example:
         >>> differences(Message(subject="UA"), Message(subject="AA"))
         {'subject': ('UA', 'AA')}
     """
-    names = [name for name in Message.__dataclass_fields__ if name != "application_properties"]
+    maps = {"property": "application_properties", "extra": "extras"}
+    names = [name for name in Message.__dataclass_fields__ if name not in maps.values()]
     pairs = {name: (getattr(left, name), getattr(right, name)) for name in names}
     found = {name: pair for name, pair in pairs.items() if pair[0] != pair[1] or type(pair[0]) is not type(pair[1])}
-    one, other = left.application_properties, right.application_properties
-    for name in dict.fromkeys((*one, *other)):
-        if name not in one or name not in other or not same_value(one[name], other[name]):
-            found[f"property {name}"] = (one.get(name), other.get(name))
+    for word, attribute in maps.items():
+        one, other = getattr(left, attribute), getattr(right, attribute)
+        for name in dict.fromkeys((*one, *other)):
+            if name not in one or name not in other or not same_value(one[name], other[name]):
+                found[f"{word} {name}"] = (one.get(name), other.get(name))
     return found
 
 

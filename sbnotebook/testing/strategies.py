@@ -119,8 +119,28 @@ _TEXT_FIELDS: Final = (
 )  # fmt: skip
 
 
+def _extras() -> st.SearchStrategy[dict[str, Any]]:
+    """What a sender may write beside the fields; an expiry is not over, and there is no creation that it has to fit."""
+    symbols = PRIMITIVES["symbol"].filter(lambda name: not name.startswith("x-opt-"))
+    annotations = st.dictionaries(symbols | PRIMITIVES["ulong"], amqp_values(), min_size=1, max_size=3)
+    later = st.integers(4_102_444_800_000, 253_402_300_799_999).map(Timestamp)
+    one_of_two = st.sampled_from(("creation_time", "absolute_expiry_time"))
+    optional = {
+        "durable": PRIMITIVES["boolean"],
+        "priority": PRIMITIVES["ubyte"],
+        "first_acquirer": PRIMITIVES["boolean"],
+        "user_id": PRIMITIVES["binary"],
+        "group_sequence": PRIMITIVES["uint"],
+        "message_annotations": annotations,
+        "delivery_annotations": annotations,
+        "footer": annotations,
+    }
+    moments = st.dictionaries(one_of_two, later, max_size=1)
+    return st.builds(dict[str, Any].__or__, st.fixed_dictionaries({}, optional=optional), moments)
+
+
 def messages() -> st.SearchStrategy[Message]:
-    """Messages as a sender writes them: any fields, properties of every AMQP type, and every kind of body."""
+    """Messages as a sender writes them: any fields, properties of every AMQP type, extras, and every kind of body."""
     return _built(Message, _sent_fields())
 
 
@@ -160,4 +180,5 @@ def _sent_fields() -> dict[str, st.SearchStrategy[Any]]:
     fields["time_to_live"] = st.none() | _TIMES_TO_LIVE
     fields["scheduled_enqueue_time"] = st.none() | _MOMENTS
     fields["application_properties"] = st.dictionaries(_NAMES, amqp_values(), max_size=5)
+    fields["extras"] = st.builds(dict[str, Any]) | _extras()
     return fields

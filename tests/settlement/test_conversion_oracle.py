@@ -199,7 +199,11 @@ def test_fields_that_we_write_are_read_by_the_sdk(
     message: Message, properties: dict[str, Any], scheduled: datetime | None
 ) -> None:
     message = message.with_changes(
-        body=b"a", body_type=BodyType.DATA, application_properties=properties, scheduled_enqueue_time=scheduled
+        body=b"a",
+        body_type=BodyType.DATA,
+        application_properties=properties,
+        scheduled_enqueue_time=scheduled,
+        extras={},  # the SDK cannot read all that may stand in a footer
     )
     found = ServiceBusReceivedMessage.from_bytes(payload_of(message))
     for name in (*FIELDS, "session_id", "partition_key"):

@@ -1,0 +1,102 @@
+"""Where the parts of a message stand in its AMQP bytes, and how its values are read as ours.
+
+Sources: AMQP 1.0 part 3, section 3.2 (message format); Service Bus documentation, "AMQP 1.0 in Azure Service Bus
+protocol guide" (message annotations).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sbnotebook.model.amqp import Symbol, Timestamp
+from sbnotebook.model.sections import DELIVERY_ANNOTATIONS, FOOTER, MESSAGE_ANNOTATIONS
+
+__all__ = [
+    "DEAD_LETTER_SOURCE",
+    "DELIVERY_COUNT",
+    "ENQUEUED_SEQUENCE_NUMBER",
+    "ENQUEUED_TIME",
+    "FIRST_MOMENT",
+    "HEADER_FIELDS",
+    "LAST_MOMENT",
+    "LOCKED_UNTIL",
+    "MAPS",
+    "MAX_TTL",
+    "MILLISECOND",
+    "PARTITION_KEY",
+    "PROPERTY_FIELDS",
+    "SCHEDULED_TIME",
+    "SEQUENCE_NUMBER",
+    "SERVICES_OWN",
+    "STATE",
+    "TTL",
+    "as_text",
+    "as_time",
+    "usual",
+]
+
+SEQUENCE_NUMBER: Final = Symbol("x-opt-sequence-number")
+ENQUEUED_SEQUENCE_NUMBER: Final = Symbol("x-opt-enqueue-sequence-number")
+ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")
+LOCKED_UNTIL: Final = Symbol("x-opt-locked-until")
+SCHEDULED_TIME: Final = Symbol("x-opt-scheduled-enqueue-time")
+PARTITION_KEY: Final = Symbol("x-opt-partition-key")
+STATE: Final = Symbol("x-opt-message-state")
+DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
+SERVICES_OWN: Final = frozenset({
+    SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, STATE, DEAD_LETTER_SOURCE,
+    "x-opt-lock-token", "x-opt-partition-id",
+})  # fmt: skip
+"""Annotations that only the service sets: what a sender says there means nothing."""
+MAPS: Final = {
+    "delivery_annotations": DELIVERY_ANNOTATIONS,
+    "message_annotations": MESSAGE_ANNOTATIONS,
+    "footer": FOOTER,
+}
+"""Sections of a message's extras."""
+
+HEADER_FIELDS: Final = ("durable", "priority", "time_to_live", "first_acquirer", "delivery_count")
+"""The list of the header section, in our names (section 3.2.1)."""
+TTL, DELIVERY_COUNT = 2, 4
+PROPERTY_FIELDS: Final = (
+    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
+    "absolute_expiry_time", "creation_time", "session_id", "group_sequence", "reply_to_session_id",
+)  # fmt: skip
+"""The list of the properties section, in our names (section 3.2.4)."""
+_SYMBOLS: Final = frozenset({"content_type", "content_encoding"})
+
+MILLISECOND: Final = timedelta(milliseconds=1)
+MAX_TTL: Final = 2**32 - 1
+"""Milliseconds that the header can hold."""
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+FIRST_MOMENT, LAST_MOMENT = Timestamp.from_datetime(_FIRST), Timestamp.from_datetime(_LAST)
+
+
+def usual(name: str, text: str) -> str:
+    """The text of a field of the properties in the class of the AMQP type that it is usually of."""
+    # The specification has a symbol here; a text that is not ASCII can only be carried as a string.
+    return Symbol(text) if name in _SYMBOLS and text.isascii() else text
+
+
+# Where a value of an unexpected type stands, the field is as if it were not there: one odd message must not hide the
+# others from who looks into a queue.
+
+
+def as_text(value: Any) -> str | None:
+    """A value of any type as a text; None for none."""
+    if value is None or type(value) is str:
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value) if not isinstance(value, str) else "".join(value)
+
+
+def as_time(stamp: Any) -> datetime | None:
+    """A timestamp as a moment, the calendar's first or last where it is beyond; None for any other value."""
+    if not isinstance(stamp, Timestamp):
+        return None
+    try:
+        return stamp.to_datetime()
+    except OverflowError:
+        return _LAST if stamp > 0 else _FIRST
