@@ -1,10 +1,18 @@
-"""A limit on messages a second, kept over a whole piece of work."""
+"""How fast messages are sent: as the caller allows, and as the service bears."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Final
+
 import anyio
 
-__all__ = ["Pace"]
+__all__ = ["Pace", "Throttle"]
+
+_FIRST_GAP, _LONGEST_GAP, _NO_GAP = 0.05, 5.0, 0.001
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 16.0
+_RECOVERY: Final = 0.9
+"""What is left of gap and pause after each transfer that was accepted."""
 
 
 class Pace:
@@ -29,3 +37,58 @@ class Pace:
         now = anyio.current_time()
         await anyio.sleep(max(0.0, self._next_at - now))
         self._next_at = max(now, self._next_at) + count * self._seconds_each
+
+
+class Throttle:
+    """Holds transfers back while the service is busy: all that share it, not only the one that was refused.
+
+    A refusal stops everybody for a while, longer each time, and afterwards transfers go one by one with a gap between
+    them, wider each time. Each transfer that is accepted narrows both by a tenth, until there is no gap any more.
+
+    Source: Service Bus documentation, "Throttling operations in Azure Service Bus": a busy namespace refuses
+    everybody's requests until its next second, so that trying again at once makes it worse.
+
+    Args:
+        now: the time in seconds, from any begin.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float] = anyio.current_time,
+        sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+    ) -> None:
+        self._now = now
+        self._sleep = sleep
+        self._gap = 0.0
+        self._pause = 0.0
+        self._next_at = 0.0
+        self._stopped_until = 0.0
+
+    async def wait(self) -> None:
+        """Wait for one's turn; at once where the service was not busy lately."""
+        if self._gap == 0.0:
+            return
+        turn = max(self._now(), self._next_at)
+        self._next_at = turn + self._gap
+        # It may have become busy once more meanwhile.
+        while (until := max(turn, self._stopped_until)) > self._now():
+            await self._sleep(until - self._now())
+
+    def refused(self) -> None:
+        """The service said that it is busy."""
+        now = self._now()
+        if now < self._stopped_until:  # asked before the stop: the same wave
+            return
+        self._gap = min(max(2 * self._gap, _FIRST_GAP), _LONGEST_GAP)
+        self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+        self._stopped_until = self._next_at = now + self._pause
+
+    def accepted(self) -> None:
+        """The service accepted a transfer."""
+        if self._gap == 0.0 or self._now() < self._stopped_until:  # asked before the stop
+            return
+        self._gap *= _RECOVERY
+        self._pause *= _RECOVERY
+        if self._gap < _NO_GAP:
+            self._gap = self._pause = 0.0

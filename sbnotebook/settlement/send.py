@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError, ServiceBusServerBusyError
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusServerBusyError
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report
-from sbnotebook.settlement import sdk_internals
-from sbnotebook.settlement.connection import Connection
-from sbnotebook.settlement.conversion import payload_of
+from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
+from sbnotebook.settlement import sdk_internals, sdk_senders
 from sbnotebook.settlement.failures import outcome_of_error
 from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.packing import Item, Pack, Packer
+from sbnotebook.settlement.sender_pool import SenderPool
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-    from azure.servicebus import ServiceBusMessageBatch
     from azure.servicebus.aio import ServiceBusSender
 
-__all__ = ["SenderPool", "send_many"]
+__all__ = ["Carry", "SenderPool", "deliver_many", "send_many"]
 
-_MAX_IDLE: Final = 240.0
-"""Seconds after which an idle sender is replaced: the service drops idle connections, and the SDK does not notice."""
-_ENVELOPE_BYTES: Final = 1024
-_ITEM_BYTES: Final = 8
+Carry = Callable[["ServiceBusSender", Pack], Awaitable[Sequence[int | None]]]
+"""Brings a pack to the service and waits for the confirmation; gives the sequence numbers where they are told."""
+
 _MAX_BATCH_COUNT: Final = 1000
-_MAX_BUFFERED: Final = 5000
-_BUSY_ATTEMPTS: Final = 6
-_ANSWER_WITHIN: Final = 60.0
-"""Seconds to wait for a confirmation; then nobody knows whether the messages arrived."""
-_CLOSE_WITHIN: Final = 5.0
+_MAX_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
+"""What is in flight at once, in bytes; a message that is larger goes alone."""
+_ATTEMPTS: Final = 8
+"""How often a pack is tried that the service refused because it is busy: for about 50 seconds."""
+_ATTEMPTS_TO_CONNECT: Final = 3
+_RECONNECT_AFTER: Final = 0.5
+"""Seconds, twice as many after each attempt."""
+_SLOWEST: Final = 50_000
+"""Bytes a second, at which a large transfer is still waited for."""
+_FINISH_WITHIN: Final = 10.0
+"""Seconds to wait for what is in flight when the caller is cancelled."""
+_PULL_WITHIN: Final = 1.0
+"""Seconds to wait for the input's next message when the caller is cancelled."""
+_CUT_OFF: Final = {
+    True: (OutcomeStatus.UNCONFIRMED, "It was interrupted before the answer came: the message may have arrived."),
+    False: (OutcomeStatus.SKIPPED, "It was interrupted before the message was sent."),
+}
 _CONTENT_CONDITIONS: Final = frozenset(
     {
         "amqp:decode-error",
@@ -52,106 +62,6 @@ _CONTENT_CONDITIONS: Final = frozenset(
 """What a transfer is rejected with for its content (AMQP 1.0 section 2.8.15, and Service Bus's own)."""
 
 
-class SenderPool:
-    """Senders to one entity that are kept warm: one for each transfer in flight, because none is safe to share.
-
-    Args:
-        connection: the namespace.
-        address: a queue or a topic.
-    """
-
-    def __init__(self, connection: Connection, address: EntityAddress) -> None:
-        self.address = address
-        self._connection = connection
-        self._idle: list[tuple[ServiceBusSender, float]] = []
-        self.max_batch_bytes: int | None = None
-        """The entity's limit for one batch in bytes, known once a sender was open."""
-
-    async def warm(self, count: int) -> None:
-        """Open senders at once, so that the first sends do not wait for connections.
-
-        Raises:
-            azure.servicebus.exceptions.ServiceBusError: the entity cannot be sent to.
-        """
-        try:
-            async with anyio.create_task_group() as tasks:
-                for _ in range(count - len(self._idle)):
-                    tasks.start_soon(self._open_one)
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None  # they all failed for the same reason
-
-    @asynccontextmanager
-    async def slot(self) -> AsyncGenerator[ServiceBusSender]:
-        """A sender of one's own for a while."""
-        sender = await self._take()
-        try:
-            yield sender
-        except ServiceBusError:
-            self._keep(sender)  # the SDK has closed and reopens the link by itself where that is needed
-            raise
-        except BaseException:
-            # Cut off in the middle: what it waits for may still come, and must not be taken for something else.
-            with anyio.move_on_after(_CLOSE_WITHIN, shield=True):
-                await sender.close()
-            raise
-        self._keep(sender)
-
-    async def close(self) -> None:
-        """Close all idle senders."""
-        idle, self._idle = self._idle, []
-        async with anyio.create_task_group() as tasks:
-            for sender, _ in idle:
-                tasks.start_soon(sender.close)
-
-    async def _take(self) -> ServiceBusSender:
-        while self._idle:
-            sender, since = self._idle.pop()
-            if time.monotonic() - since < _MAX_IDLE:
-                return sender
-            await sender.close()
-        return await self._open()
-
-    async def _open(self) -> ServiceBusSender:
-        sender = self._connection.sender(self.address)
-        # The public call that opens the link; it learns the entity's limits, too.
-        await sender.create_message_batch()
-        self.max_batch_bytes = sdk_internals.max_batch_bytes(sender)
-        return sender
-
-    async def _open_one(self) -> None:
-        self._keep(await self._open())
-
-    def _keep(self, sender: ServiceBusSender) -> None:
-        self._idle.append((sender, time.monotonic()))
-
-
-@dataclass(slots=True)
-class _Item:
-    index: int
-    message: Message
-    payload: bytes
-
-
-@dataclass(slots=True)
-class _Pack:
-    """Messages that travel in one transfer: of one session or partition key, or of none."""
-
-    key: str | None
-    items: list[_Item] = field(default_factory=list[_Item])
-    size: int = _ENVELOPE_BYTES
-
-    def fits(self, payload: bytes, max_bytes: int, max_count: int) -> bool:
-        return len(self.items) < max_count and self.size + len(payload) + _ITEM_BYTES <= max_bytes
-
-    def add(self, item: _Item) -> None:
-        self.items.append(item)
-        self.size += len(item.payload) + _ITEM_BYTES
-
-    def halves(self) -> tuple[_Pack, _Pack]:
-        middle = len(self.items) // 2
-        return _Pack(self.key, self.items[:middle]), _Pack(self.key, self.items[middle:])
-
-
 async def send_many(
     pool: SenderPool,
     messages: Iterable[Message],
@@ -160,13 +70,16 @@ async def send_many(
     batch_size: int | None = None,
     pace: Pace | None = None,
     progress: Progress | None = None,
-) -> list[Outcome]:
+) -> Report:
     """Send messages and wait for the confirmation of each.
+
+    Messages of one session or partition key are sent in their order, one transfer of them at a time. A message that
+    is larger than a batch may be is sent alone, as long as the entity takes it.
 
     Args:
         pool: senders to the entity.
         messages: pulled in a thread, one by one as there is room, not read ahead.
-        max_in_flight: transfers that wait for their confirmation at once.
+        max_in_flight: transfers that wait for their confirmation at once; fewer while they have more than 32 MiB.
         batch_size: messages in one transfer at most; None packs as many as the entity's size limit allows, 1
             sends each on its own.
         pace: how many a second at most, None for no limit.
@@ -174,176 +87,275 @@ async def send_many(
 
     Returns:
         An outcome for each message, in the same order. A transfer without an answer is UNCONFIRMED and is not
-        repeated, because its messages may have arrived.
+        repeated, because its messages may have arrived. One that the service refused because it is busy, or that
+        found no connection, is tried again, and everybody goes slower for a while.
+
+        When the caller is cancelled, no more is pulled, what is in flight is waited for, for ten seconds at most, and
+        the report stays with who watches (:class:`sbnotebook.settlement.watch.Watch`): what had been pulled and was
+        never sent is SKIPPED.
 
     Raises:
         ConfigurationError: a limit that cannot be.
+        azure.servicebus.exceptions.ServiceBusError: the entity cannot be sent to; nothing was pulled.
         Exception: what the iterable itself raises; what was pulled before is sent first, and a note on the exception
             says how that ended.
     """
+    return await deliver_many(
+        pool,
+        messages,
+        _send,
+        verb="send",
+        max_in_flight=max_in_flight,
+        batch_size=batch_size,
+        pace=pace,
+        progress=progress,
+    )
+
+
+async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
+    await sdk_senders.send_payload(sender, pack.transfer(), batch=pack.is_batch)
+    return [None] * len(pack.items)
+
+
+async def deliver_many(
+    pool: SenderPool,
+    messages: Iterable[Message],
+    carry: Carry,
+    *,
+    verb: str,
+    max_in_flight: int,
+    batch_size: int | None,
+    pace: Pace | None,
+    progress: Progress | None,
+) -> Report:
+    """What :func:`send_many` does, for any way to bring packs to the service.
+
+    Args:
+        pool: senders to the entity.
+        messages: what is delivered.
+        carry: brings one pack to the service.
+        verb: the verb of the outcomes.
+        max_in_flight: as for sending.
+        batch_size: as for sending.
+        pace: as for sending.
+        progress: as for sending.
+    """
     if max_in_flight < 1 or (batch_size is not None and batch_size < 1):
         raise ConfigurationError("max_in_flight and batch_size are 1 or more.")
-    run = _Run(pool, batch_size or _MAX_BATCH_COUNT, pace or Pace(None), progress)
-    async with pool.slot():
-        pass  # opens the first sender: the packer has to know the entity's limit
-    failure: Exception | None = None
-    to_workers, from_packer = anyio.create_memory_object_stream[_Pack](0)
-    async with anyio.create_task_group() as tasks:
-        for _ in range(max_in_flight):
-            tasks.start_soon(run.work, from_packer.clone())
-        from_packer.close()
-        async with to_workers:
-            failure = await run.feed(messages, to_workers)
-    outcomes = [run.outcomes[index] for index in range(len(run.outcomes))]
-    if failure is not None:
-        failure.add_note(f"The messages before it: {Report(outcomes)}.")
-        raise failure
-    return outcomes
+    pace = pace or Pace(None)
+    # With a rate no transfer holds more than a second's messages, so that a short send is spread, too.
+    max_count = min(batch_size or _MAX_BATCH_COUNT, pace.at_once or _MAX_BATCH_COUNT)
+    packer = Packer(messages, verb, pool.address, await pool.sizes(), max_count)
+    run = _Run(pool, packer, carry, verb, pace, progress)
+    with reporting(run.tally.report):
+        try:
+            await run.carry_out(max_in_flight)
+        finally:
+            run.close()
+    report = run.tally.report()
+    if packer.failure is not None:
+        packer.failure.add_note(f"The messages before it: {report}.")
+        raise packer.failure
+    return report
 
 
 class _Run:
-    """The state of one call of :func:`send_many`."""
+    """The state of one call of :func:`deliver_many`."""
 
-    def __init__(self, pool: SenderPool, batch_size: int, pace: Pace, progress: Progress | None) -> None:
-        self.outcomes: dict[int, Outcome] = {}
+    def __init__(
+        self, pool: SenderPool, packer: Packer, carry: Carry, verb: str, pace: Pace, progress: Progress | None
+    ) -> None:
+        self.tally = Tally()
         self._pool = pool
+        self._packer = packer
+        self._carry = carry
+        self._verb = verb
         self._pace = pace
-        # With a rate no transfer holds more than a second's messages, so that a short send is spread, too.
-        self._batch_size = min(batch_size, pace.at_once or batch_size)
         self._progress = progress
         self._order: dict[str, anyio.Lock] = {}
+        self._unfinished: set[Pack] = set()
+        self._bytes = 0
+        self._freed = anyio.Event()
+        self._graces: dict[anyio.CancelScope, float] = {}
+        self._cancelled = False
 
-    async def feed(self, messages: Iterable[Message], to_workers: MemoryObjectSendStream[_Pack]) -> Exception | None:
-        """Pull the messages, pack them and hand them over; the exception with which the iterable ended, if any."""
-        packs = self._packs(messages)
-        while True:
+    async def carry_out(self, max_in_flight: int) -> None:
+        to_workers, from_packer = anyio.create_memory_object_stream[Pack](0)
+        async with anyio.create_task_group() as guard:
+            guard.start_soon(self._notice_cancellation)
+            async with anyio.create_task_group() as workers:
+                for _ in range(max_in_flight):
+                    workers.start_soon(self._work, from_packer.clone())
+                from_packer.close()
+                async with to_workers:
+                    await self._feed(to_workers)
+            guard.cancel_scope.cancel()
+
+    def close(self) -> None:
+        """Give an outcome to everything that was pulled and has none, because the caller was cancelled."""
+        packs, refused = self._packer.leftovers()
+        for index, outcome in refused:
+            self._finish(index, outcome)
+        for pack in (*self._unfinished, *packs):
+            status, said = _CUT_OFF[pack.asked]
+            self._finish_pack(pack, Outcome(status, self._verb, self._pool.address, description=said))
+
+    # ------------------------------------------------------------------ cancellation
+
+    async def _notice_cancellation(self) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self._packer.stop()
+            self._cancelled = True
+            for scope, seconds in self._graces.items():
+                scope.deadline = anyio.current_time() + seconds
+
+    @contextmanager
+    def _grace(self, seconds: float) -> Generator[None]:
+        """A block that is not cut off as soon as the caller is cancelled, but some seconds later."""
+        with anyio.CancelScope(shield=True) as scope:
+            if self._cancelled:
+                scope.deadline = anyio.current_time() + seconds
+            self._graces[scope] = seconds
             try:
-                # In a thread: the user's code behind the iterable must not hold up what keeps locks alive.
-                pack = await anyio.to_thread.run_sync(next, packs, None, abandon_on_cancel=True)
-            except Exception as error:  # noqa: BLE001 (the user's own; it is raised when everything is settled)
-                return error
-            if pack is None:
-                return None
-            await self._pace.wait(len(pack.items))
-            await to_workers.send(pack)
+                yield
+            finally:
+                del self._graces[scope]
 
-    async def work(self, packs: MemoryObjectReceiveStream[_Pack]) -> None:
+    # ------------------------------------------------------------------ from the input to the workers
+
+    async def _feed(self, to_workers: MemoryObjectSendStream[Pack]) -> None:
+        """Pull the messages, packed, and hand them over as there is room."""
+        while not self._packer.is_done:
+            with self._grace(_PULL_WITHIN):
+                # In a thread: the user's code behind the iterable must not hold up what keeps locks alive.
+                await anyio.to_thread.run_sync(self._packer.pull, abandon_on_cancel=True)
+            haul = self._packer.take()
+            if haul.pack is not None:
+                self._unfinished.add(haul.pack)
+            for index, outcome in haul.refused:
+                self._finish(index, outcome)
+            if haul.pack is not None:
+                await self._hand_over(haul.pack, to_workers)
+
+    async def _hand_over(self, pack: Pack, to_workers: MemoryObjectSendStream[Pack]) -> None:
+        await self._pace.wait(len(pack.items))
+        while self._bytes and self._bytes + pack.size > _MAX_BYTES_IN_FLIGHT:
+            self._freed = anyio.Event()
+            await self._freed.wait()
+        self._bytes += pack.size
+        await to_workers.send(pack)
+
+    async def _work(self, packs: MemoryObjectReceiveStream[Pack]) -> None:
         async with packs:
             async for pack in packs:
                 # Messages of one session keep their order: one transfer of a key at a time, first come first.
                 async with self._turn(pack.key):
                     await self._deliver(pack)
                 self._forget_turn(pack.key)
+                self._bytes -= pack.size
+                self._freed.set()
+
+    def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())
 
     def _forget_turn(self, key: str | None) -> None:
         turn = self._order.get(key) if key is not None else None
         if key is not None and turn is not None and not turn.locked():
             del self._order[key]
 
-    def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
-        return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())
+    # ------------------------------------------------------------------ one pack
 
-    def _packs(self, messages: Iterable[Message]) -> Iterator[_Pack]:
-        failure: Exception | None = None
-        open_packs: dict[str | None, _Pack] = {}
-        try:
-            yield from self._full_packs(messages, open_packs)
-        except Exception as error:  # noqa: BLE001 (the user's iterable; what it gave before is sent first)
-            failure = error
-        yield from open_packs.values()
-        if failure is not None:
-            raise failure
+    async def _deliver(self, pack: Pack) -> None:
+        error = await self._try_often(pack)
+        if error is None:
+            return
+        if pack.is_batch and not pack.asked and _can_split(error):
+            halves = pack.halves()
+            self._unfinished.remove(pack)
+            self._unfinished.update(halves)
+            for half in halves:
+                await self._deliver(half)
+            return
+        outcome = outcome_of_error(
+            error, verb=self._verb, entity=self._pool.address, sequence_number=None, message_id=None
+        )
+        if not pack.asked and outcome.status is OutcomeStatus.UNCONFIRMED:
+            # The connection could not be opened: it is certain that nothing was sent.
+            outcome = replace(outcome, status=OutcomeStatus.FAILED, retryable=True)
+        self._finish_pack(pack, outcome)
 
-    def _full_packs(self, messages: Iterable[Message], open_packs: dict[str | None, _Pack]) -> Iterator[_Pack]:
-        limit = self._pool.max_batch_bytes or 0
-        buffered = 0
-        for index, message in enumerate(messages):
-            item = self._encode(index, message, limit)
-            if item is None:
-                continue
-            key = message.session_id or message.partition_key
-            pack = open_packs.get(key)
-            if pack is not None and not pack.fits(item.payload, limit, self._batch_size):
-                buffered -= len(pack.items)
-                yield open_packs.pop(key)
-            open_packs.setdefault(key, _Pack(key)).add(item)
-            buffered += 1
-            if len(open_packs[key].items) >= self._batch_size:
-                buffered -= len(open_packs[key].items)
-                yield open_packs.pop(key)
-            elif buffered > _MAX_BUFFERED:  # many sessions with a few messages each
-                yield from [open_packs.pop(each) for each in list(open_packs)]
-                buffered = 0
+    async def _try_often(self, pack: Pack) -> Exception | None:
+        """Deliver a pack, again and again while that can do no harm; the error that it ended with, if any."""
+        error: Exception | None = None
+        for attempt in range(_ATTEMPTS):
+            await self._pool.throttle.wait()
+            try:
+                await self._try_once(pack)
+            except ServiceBusServerBusyError as latest:
+                error = latest
+                self._pool.throttle.refused()
+            except Exception as latest:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
+                if pack.asked or not _is_unanswered(latest) or attempt >= _ATTEMPTS_TO_CONNECT - 1:
+                    return latest
+                error = latest
+                await anyio.sleep(_RECONNECT_AFTER * 2**attempt)
+            else:
+                self._pool.throttle.accepted()
+                return None
+        return error
 
-    def _encode(self, index: int, message: Message, limit: int) -> _Item | None:
-        try:
-            payload = payload_of(message)
-        except (TypeError, ValueError, OverflowError) as error:
-            self._finish_without_asking(index, message, "amqp:encode-error", str(error))
-            return None
-        if len(payload) + _ITEM_BYTES + _ENVELOPE_BYTES > limit:
-            self._finish_without_asking(
-                index,
-                message,
-                "amqp:link:message-size-exceeded",
-                f"The message is {len(payload):,} bytes, {self._pool.address} takes {limit - _ENVELOPE_BYTES:,}.",
-            )
-            return None
-        return _Item(index, message, payload)
-
-    async def _deliver(self, pack: _Pack) -> None:
-        may_have_arrived = False
+    async def _try_once(self, pack: Pack) -> None:
         try:
             async with self._pool.slot() as sender:
-                async for attempt in _while_the_service_is_busy():
-                    with attempt:
-                        batch = await _batch_of(pack, sender)
-                        may_have_arrived = True
-                        with anyio.fail_after(_ANSWER_WITHIN):
-                            await sender.send_messages(batch)
-        except Exception as error:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
-            if len(pack.items) > 1 and _can_split(error):
-                for half in pack.halves():
-                    await self._deliver(half)
-            else:
-                self._fail(pack, error, may_have_arrived)
-        else:
-            for item in pack.items:
-                self._finish(item.index, self._outcome(item.message, OutcomeStatus.SETTLED))
+                with self._grace(_FINISH_WITHIN):
+                    await self._ask(pack, sender)
+                await anyio.lowlevel.checkpoint_if_cancelled()
+        except TimeoutError:
+            raise OperationTimeoutError(message=f"No answer came within {self._patience(pack):.0f} seconds.") from None
 
-    def _fail(self, pack: _Pack, error: Exception, may_have_arrived: bool) -> None:
-        for item in pack.items:
-            outcome = outcome_of_error(
-                error,
-                verb="send",
-                entity=self._pool.address,
-                sequence_number=None,
-                message_id=item.message.message_id,
-            )
-            if not may_have_arrived and outcome.status is OutcomeStatus.UNCONFIRMED:
-                # The connection could not be opened: it is certain that nothing was sent.
-                outcome = replace(outcome, status=OutcomeStatus.FAILED, retryable=True)
-            self._finish(item.index, outcome)
+    async def _ask(self, pack: Pack, sender: ServiceBusSender) -> None:
+        pack.asked = True
+        try:
+            with anyio.fail_after(self._patience(pack)):
+                numbers = await self._carry(sender, pack)
+        except Exception as error:
+            pack.asked = _is_unanswered(error)
+            raise
+        self._finish_pack(pack, Outcome(OutcomeStatus.SETTLED, self._verb, self._pool.address), numbers)
 
-    def _outcome(self, message: Message, status: OutcomeStatus) -> Outcome:
-        return Outcome(status, "send", self._pool.address, message_id=message.message_id)
+    def _patience(self, pack: Pack) -> float:
+        return self._pool.answer_within + pack.size / _SLOWEST
 
-    def _finish_without_asking(self, index: int, message: Message, condition: str, description: str) -> None:
-        outcome = Outcome(
-            OutcomeStatus.FAILED,
-            "send",
-            self._pool.address,
-            message_id=message.message_id,
-            condition=condition,
-            description=description,
-            retryable=False,
-        )
-        self._finish(index, outcome)
+    # ------------------------------------------------------------------ outcomes
+
+    def _finish_pack(self, pack: Pack, outcome: Outcome, numbers: Sequence[int | None] | None = None) -> None:
+        self._unfinished.discard(pack)
+        for item, number in zip(pack.items, numbers or [None] * len(pack.items), strict=True):
+            self.tally.note(item.index, _of_item(outcome, item, number))
+        if self._progress is not None:
+            self._progress(len(pack.items))
 
     def _finish(self, index: int, outcome: Outcome) -> None:
-        self.outcomes[index] = outcome
+        self.tally.note(index, outcome)
         if self._progress is not None:
             self._progress(1)
+
+
+def _of_item(outcome: Outcome, item: Item, number: int | None) -> Outcome:
+    # Not replace(), which takes as long as the rest of a message together.
+    return Outcome(
+        outcome.status,
+        outcome.verb,
+        outcome.entity,
+        number,
+        item.message_id,
+        outcome.condition,
+        outcome.description,
+        outcome.tracking_id,
+        outcome.retryable,
+    )
 
 
 def _can_split(error: Exception) -> bool:
@@ -352,19 +364,7 @@ def _can_split(error: Exception) -> bool:
     return isinstance(error, MessageSizeExceededError) or condition in _CONTENT_CONDITIONS
 
 
-def _while_the_service_is_busy() -> AsyncRetrying:
-    return AsyncRetrying(
-        retry=retry_if_exception_type(ServiceBusServerBusyError),
-        wait=wait_exponential(multiplier=0.5, max=30),
-        stop=stop_after_attempt(_BUSY_ATTEMPTS),
-        sleep=anyio.sleep,
-        reraise=True,
-    )
-
-
-async def _batch_of(pack: _Pack, sender: ServiceBusSender) -> ServiceBusMessageBatch:
-    batch = await sender.create_message_batch()
-    first = pack.items[0].message
-    envelope = (first.message_id, first.session_id, first.partition_key)
-    sdk_internals.fill_batch(batch, (item.payload for item in pack.items), envelope)
-    return batch
+def _is_unanswered(error: Exception) -> bool:
+    place = EntityAddress("unknown")
+    outcome = outcome_of_error(error, verb="send", entity=place, sequence_number=None, message_id=None)
+    return outcome.status is OutcomeStatus.UNCONFIRMED
