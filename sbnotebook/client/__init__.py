@@ -5,5 +5,6 @@ from sbnotebook.client.entity import Entity
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.namespace import Namespace, connect
 from sbnotebook.client.plan import Plan
+from sbnotebook.client.processing import Processing
 
-__all__ = ["Entity", "LockedBatch", "Messages", "Namespace", "Plan", "connect"]
+__all__ = ["Entity", "LockedBatch", "Messages", "Namespace", "Plan", "Processing", "connect"]

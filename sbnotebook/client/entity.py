@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from sbnotebook.client import progress
 from sbnotebook.client.batch import LockedBatch
@@ -13,12 +13,15 @@ from sbnotebook.client.frames import messages_from
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
+from sbnotebook.client.processing import Processing
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report, Resubmit
+from sbnotebook.settlement.calls import Function
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR
-from sbnotebook.settlement.plan import Edit, Limits
-from sbnotebook.settlement.process import Policy, Processor
-from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
+from sbnotebook.settlement.process import Processing as AsyncProcessing
+from sbnotebook.settlement.process import ProcessOptions
+from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 
 __all__ = ["Entity"]
 
@@ -172,37 +175,49 @@ class Entity:
 
     def process(
         self,
-        function: Processor,
+        function: Function,
         *,
-        policy: Policy | None = None,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-        max_messages: int | None = None,
-        max_wait: float = 2.0,
+        seen: bool | str | timedelta = False,
         show_progress: bool = True,
+        **options: Unpack[ProcessOptions],
     ) -> Report:
-        """Consume messages with a function until there are no more: see :mod:`sbnotebook.settlement.process`.
+        """Consume messages with a function until there are no more, and settle each by how that ended.
 
         Args:
-            function: is called with each message; raises ``RejectMessage`` to have it dead-lettered.
-            policy: what happens to a message by how the function ended.
-            max_in_flight: settlements that wait for their answer at once.
-            max_messages: stop after so many.
-            max_wait: seconds to wait for a message until the entity counts as empty.
+            function: is called with each message. It raises ``SkipMessage``, ``RejectMessage`` or ``StopProcessing``
+                to say how it ended, and anything else when it failed.
+            seen: whether messages whose work is done are remembered, or for how long, such as ``"1d"``: when one is
+                delivered again, it is completed and not done twice.
             show_progress: False for no bar.
+            options: ``policy``, ``max_in_flight``, ``rate``, ``max_messages``, ``max_wait``, ``by_session`` and
+                ``archived``, see :class:`sbnotebook.settlement.process.Options`.
+
+        Returns:
+            An outcome for each message.
+
+        Raises:
+            Exception: the function's own, where the policy says so, as it does by default. A note on it says how the
+                messages ended.
         """
-        with progress.bar(f"process {self.address}", max_messages, shown=show_progress) as advance:
+        with progress.bar(f"process {self.address}", options.get("max_messages"), shown=show_progress) as advance:
+            return run(self._processing(function, seen, advance, options).run)
 
-            async def process() -> Report:
-                return await self._entity.process(
-                    function,
-                    policy=policy,
-                    limits=Limits(max_in_flight),
-                    max_messages=max_messages,
-                    max_wait=max_wait,
-                    progress=advance,
-                )
+    def start_processing(
+        self, function: Function, *, seen: bool | str | timedelta = False, **options: Unpack[ProcessOptions]
+    ) -> Processing:
+        """Consume messages in the background, to be watched and stopped; arguments as for :meth:`process`.
 
-            return run(process)
+        It goes on until it is stopped, unless ``max_wait`` says when the entity counts as empty.
+        """
+        options.setdefault("max_wait", None)
+        return Processing(self._processing(function, seen, None, options))
+
+    def _processing(
+        self, function: Function, seen: bool | str | timedelta, advance: Progress | None, options: ProcessOptions
+    ) -> AsyncProcessing:
+        refuse_coroutine_function(function, "The function")
+        remembered = seen if isinstance(seen, bool) else duration(seen)
+        return self._entity.processing(function, seen=remembered, progress=advance, **options)
 
     def __repr__(self) -> str:
         return f"<Entity {self.address} on {self._entity.namespace.host}>"

@@ -11,7 +11,8 @@ from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.lock import LockedBatch
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.plan import Limits, Plan, Preview
-from sbnotebook.settlement.process import Policy, RejectMessage
+from sbnotebook.settlement.policy import Policy, PolicyRow, RejectMessage, SkipMessage, StopProcessing, Then
+from sbnotebook.settlement.process import Processing
 from sbnotebook.settlement.watch import Watch, reporting
 
 __all__ = [
@@ -24,8 +25,13 @@ __all__ = [
     "LockedBatch",
     "Plan",
     "Policy",
+    "PolicyRow",
     "Preview",
+    "Processing",
     "RejectMessage",
+    "SkipMessage",
+    "StopProcessing",
+    "Then",
     "Watch",
     "reporting",
 ]

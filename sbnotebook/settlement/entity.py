@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
@@ -20,11 +20,14 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.settlement.calls import AnyFunction
 from sbnotebook.settlement.deferred import Deferrals, compared, plan_of_deferred
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
-from sbnotebook.settlement.process import Policy, Processor, process
+from sbnotebook.settlement.process import Options, Processing, ProcessOptions
+from sbnotebook.settlement.processing import processing
+from sbnotebook.settlement.records import Record
 from sbnotebook.settlement.resubmit import Resubmitter
 from sbnotebook.settlement.send import send_many
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
@@ -94,7 +97,12 @@ class AsyncEntity:
         return found
 
     def batch(
-        self, *, renew_for: timedelta = DEFAULT_RENEW_FOR, verb: str = Complete.verb, archived: bool = True
+        self,
+        *,
+        renew_for: timedelta = DEFAULT_RENEW_FOR,
+        verb: str = Complete.verb,
+        archived: bool = True,
+        records: Sequence[Record] = (),
     ) -> LockedBatch:
         """An empty batch to lock messages with; open it as an asynchronous context manager.
 
@@ -102,6 +110,7 @@ class AsyncEntity:
             renew_for: for how long locks are renewed.
             verb: what its settlements are part of, for the archive.
             archived: False where completed messages are removed for good.
+            records: what else is written down around its settlements.
         """
         namespace = self.namespace
         return LockedBatch(
@@ -109,7 +118,7 @@ class AsyncEntity:
             self.address,
             renew_for=renew_for,
             clock=namespace.clock,
-            records=namespace.records(verb, archived=archived),
+            records=(*records, *namespace.records(verb, archived=archived)),
         )
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
@@ -198,26 +207,38 @@ class AsyncEntity:
         )
         return Report(outcomes)
 
+    def processing(
+        self,
+        function: AnyFunction,
+        *,
+        seen: timedelta | bool = False,
+        progress: Progress | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> Processing:
+        """A run that consumes messages with a function, to be watched and stopped; it begins with its ``run()``.
+
+        Args:
+            function: the work; an ordinary function runs in threads, an async one on this loop.
+            seen: whether, or for how long, messages whose work is done are remembered.
+            progress: told of every message that is finished.
+            options: how, see :class:`sbnotebook.settlement.process.Options`.
+
+        Raises:
+            ConfigurationError: a number that cannot be.
+            DecisionError: the policy cannot be carried out here.
+        """
+        return processing(self, function, Options(seen=seen, progress=progress, **options))
+
     async def process(
         self,
-        function: Processor,
+        function: AnyFunction,
         *,
-        policy: Policy | None = None,
-        limits: Limits | None = None,
-        max_messages: int | None = None,
-        max_wait: float = 2.0,
+        seen: timedelta | bool = False,
         progress: Progress | None = None,
+        **options: Unpack[ProcessOptions],
     ) -> Report:
-        """Consume messages with a function: see :func:`sbnotebook.settlement.process.process`."""
-        return await process(
-            self.batch(),
-            function,
-            policy=policy or Policy(),
-            limits=limits or Limits(),
-            max_messages=max_messages,
-            max_wait=max_wait,
-            progress=progress,
-        )
+        """Consume messages with a function and settle each by how that ended: see :meth:`processing`."""
+        return await self.processing(function, seen=seen, progress=progress, **options).run()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address} on {self.namespace.host}>"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import platformdirs
 
-from sbnotebook.settlement import deferral_ledger
+from sbnotebook.settlement import deferral_ledger, seen
 from sbnotebook.settlement.local_database import LocalDatabase
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ _VERSIONS: Final = (
         WHERE state IN ('intended', 'sent')
         """,
         *deferral_ledger.VERSION,
+        *seen.VERSION,
     ),
 )
 _COLUMNS: Final = (

@@ -122,6 +122,10 @@ class LockedBatch:
         """Why the last renewal failed, None when it did not."""
         return self._renewal.error
 
+    def holds(self, message: LockedMessage) -> bool:
+        """Whether the very lock that a message came with is held still."""
+        return self._held.of(message) is not None
+
     def locked_until(self, sequence_number: int) -> datetime | None:
         """When the lock of a held message ends as it was renewed last; None when it is not held."""
         hold = self._held.get(sequence_number)

@@ -1,0 +1,103 @@
+"""Consuming in the background, for synchronous code."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from types import TracebackType
+from typing import Self
+
+from sbnotebook.client import tables
+from sbnotebook.client.portal import portal
+from sbnotebook.model import Report
+from sbnotebook.settlement.lease import ProcessStatus
+from sbnotebook.settlement.process import Processing as AsyncProcessing
+
+__all__ = ["Processing"]
+
+_COLUMNS = (
+    "worker",
+    "session_id",
+    "since",
+    "count",
+    "last_sequence_number",
+    "working_on",
+    "working_since",
+    "ended",
+)
+
+
+class Processing:
+    """A function that consumes an entity in the background. Made by ``entity.start_processing(…)``.
+
+    Shown as who consumes what, since when, and how far. As a context manager it is stopped when the block ends.
+
+    Args:
+        processing: the asynchronous run, not begun yet.
+    """
+
+    def __init__(self, processing: AsyncProcessing) -> None:
+        self._processing = processing
+        self._future: Future[Report] = portal().start_task_soon(processing.run)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._processing.stop()
+        if error is None:
+            self.stop()
+
+    @property
+    def status(self) -> ProcessStatus:
+        """Who consumes what, since when, and how far, at this moment; can be asked for from any thread."""
+        return self._processing.status
+
+    @property
+    def report(self) -> Report:
+        """The outcomes that are known now."""
+        return self._processing.report
+
+    def stop(self) -> Report:
+        """Begin no more messages, wait for the functions that run, settle their messages, and release the rest.
+
+        Returns:
+            An outcome for each message.
+
+        Raises:
+            Exception: what ended the run before.
+        """
+        self._processing.stop()
+        return self._future.result()
+
+    def wait(self, seconds: float | None = None) -> Report | None:
+        """Wait until it has ended.
+
+        Args:
+            seconds: how long at most, None for as long as it takes.
+
+        Returns:
+            An outcome for each message; None when it goes on.
+
+        Raises:
+            Exception: what ended the run.
+        """
+        try:
+            return self._future.result(seconds)
+        except NotYet:
+            if self._future.done():  # it is the function's own
+                raise
+            return None
+
+    def __repr__(self) -> str:
+        return tables.text_table(*_table(self.status), one_line=True)
+
+    def _repr_html_(self) -> str:
+        return tables.html_table(*_table(self.status))
+
+
+def _table(status: ProcessStatus) -> tuple[list[str], list[list[object]], str]:
+    rows = [[getattr(lease, name) for name in _COLUMNS] for lease in status.leases]
+    return list(_COLUMNS), rows, str(status)

@@ -1,0 +1,249 @@
+"""Workers that share the messages of an entity: each message goes to the first who is free."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+import anyio
+from azure.servicebus.exceptions import (
+    OperationTimeoutError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusServerBusyError,
+)
+
+from sbnotebook.model import Abandon, LockedMessage, Outcome, OutcomeStatus, Release
+from sbnotebook.settlement.calls import Ended
+from sbnotebook.settlement.lock import LockedBatch
+from sbnotebook.settlement.process import Run
+
+__all__ = ["PASSING_TROUBLE", "SharedWorkers"]
+
+PASSING_TROUBLE: Final = (
+    OSError,
+    OperationTimeoutError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusServerBusyError,
+)
+"""What a consumer that goes on until it is stopped outlives."""
+_MAX_WAITING: Final = 500
+"""Messages that are locked ahead of the workers at most."""
+_AHEAD: Final = 1.0
+"""Seconds of work that are locked ahead, so that others who receive here have their share of slow work."""
+_SLICE: Final = 0.5
+"""Seconds that one receive waits for a message: nothing can be settled meanwhile."""
+_MAX_UNSETTLED: Final = 1_000
+"""Messages that have ended and are not settled yet, before the next are begun."""
+_GROUP: Final = 200
+"""Messages that are settled together."""
+
+
+class SharedWorkers:
+    """Locks ahead, has the function called by several workers at once, and settles meanwhile.
+
+    Args:
+        run: what they share.
+        batch: on the entity, not open yet.
+    """
+
+    def __init__(self, run: Run, batch: LockedBatch) -> None:
+        self._run = run
+        self._batch = batch
+        self._queue: deque[LockedMessage] = deque()
+        self._active: set[str] = set()
+        """Keys of messages that are worked on, or not settled yet."""
+        self._parked: dict[str, list[LockedMessage]] = {}
+        """Messages whose like is worked on just now."""
+        self._ends: deque[Ended] = deque()
+        self._held_back: list[Ended] = []
+        self._lost: dict[int, tuple[Ended, int]] = {}
+        """Messages that ended and whose settlement did not get through: they come again, and are only settled."""
+        self._indexes: dict[UUID, int] = {}
+        """Places in the report of messages that are in it already."""
+        self._settling = 0
+        self._working = 0
+        self._count = 0
+        self._is_fed = False
+        self._is_over = False
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are locked and wait for a worker."""
+        return len(self._queue) + sum(map(len, self._parked.copy().values()))
+
+    @property
+    def unsettled(self) -> int:
+        """Messages whose function has ended and that are not settled yet."""
+        return len(self._ends) + self._settling + len(self._held_back)
+
+    async def work(self) -> None:
+        """Work until there is no more to do, or the run is stopped; then settle what has ended."""
+        async with self._batch:
+            self._run.opened()
+            async with anyio.create_task_group() as settling:
+                settling.start_soon(self._or_fail, self._settle_ends)
+                async with anyio.create_task_group() as working:
+                    working.start_soon(self._or_fail, self._feed)
+                    for worker in range(self._run.options.max_in_flight):
+                        working.start_soon(self._or_fail, self._work, worker)
+                self._is_over = True
+                self._run.bell.ring()
+
+    async def _or_fail(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
+        try:
+            await task(*args)
+        except Exception as error:  # noqa: BLE001 (the others settle what has ended; then it is raised)
+            self._run.fail(error)
+        self._run.bell.ring()
+
+    # ---------------------------------------------------------------- locking ahead
+
+    async def _feed(self) -> None:
+        silent, since, counted = 0.0, time.monotonic(), 0
+        per_second = 0.0
+        max_wait = self._run.options.max_wait
+        while not self._run.is_stopping and self._run.left != 0 and (max_wait is None or silent < max_wait):
+            wanted = self._wanted(per_second)
+            if not wanted:
+                await self._run.bell.wait()
+                continue
+            now = time.monotonic()
+            per_second = max((self._count - counted) / max(now - since, 1e-3), per_second / 2)
+            since, counted = now, self._count
+            wait = _SLICE if max_wait is None else min(_SLICE, max_wait - silent)
+            locked = await self._receive(wanted, wait)
+            self._take_in(locked)
+            silent = 0.0 if locked else silent + wait
+        self._is_fed = True
+
+    def _wanted(self, per_second: float) -> int:
+        """How many messages to lock now; none as long as there are enough."""
+        workers = self._run.options.max_in_flight
+        enough = min(_MAX_WAITING, math.ceil(per_second * _AHEAD)) + workers
+        here = self.waiting + self._working
+        # In large parts: to receive a few takes as long.
+        if here >= enough or (self.waiting and here > enough // 2) or self.unsettled > _MAX_UNSETTLED:
+            return 0
+        return min(enough - here, enough if self._run.left is None else self._run.left)
+
+    async def _receive(self, count: int, wait: float) -> Sequence[LockedMessage]:
+        locked: Sequence[LockedMessage] = ()
+        with self._run.until_stopped():
+            try:
+                locked = await self._batch.receive(count, max_wait=wait)
+            except PASSING_TROUBLE as error:
+                if self._run.options.max_wait is not None:
+                    raise
+                await self._run.wait_out(error)
+            else:
+                self._run.all_well(self._batch.renewal_error)
+        return locked
+
+    def _take_in(self, locked: Sequence[LockedMessage]) -> None:
+        for message in locked:
+            lost = self._lost.pop(message.sequence_number, None)
+            if lost is not None and lost[0].message.enqueued_time == message.enqueued_time:
+                # Its work is done, only its settlement did not get through. It keeps its place in the report.
+                self._indexes[message.lock_token] = lost[1]
+                self._ends.append(replace(lost[0], message=message))
+            else:
+                self._run.taken += 1
+                self._queue.append(message)
+        self._run.bell.ring()
+
+    # ---------------------------------------------------------------- working
+
+    async def _work(self, worker: int) -> None:
+        run = self._run
+        run.leases.begin(worker, run.clock.now())
+        while messages := await self._take():
+            run.leases.work_on(worker, messages[0].sequence_number, run.clock.now())
+            self._working += len(messages)
+            try:
+                ends = await run.calls.run(messages)
+            finally:
+                self._working -= len(messages)
+            self._give_back(messages[len(ends) :])
+            for ended in ends:
+                run.ended(worker, ended)
+                self._keep(ended)
+            self._run.bell.ring()
+        run.leases.end(worker, run.clock.now())
+
+    async def _take(self) -> list[LockedMessage]:
+        """Messages for one worker; none when there will be no more."""
+        while not self._run.is_stopping:
+            messages = self._next() if len(self._ends) < _MAX_UNSETTLED else []
+            if messages and await self._run.wait_for_pace(len(messages)):
+                return messages
+            self._give_back(messages)
+            if self._is_fed and not self.waiting:
+                break
+            await self._run.bell.wait()
+        return []
+
+    def _next(self) -> list[LockedMessage]:
+        messages: list[LockedMessage] = []
+        while self._queue and len(messages) < self._run.at_once:
+            message = self._queue.popleft()
+            key = self._run.key_of(message)
+            if not self._batch.holds(message):
+                self._run.taken -= 1  # it comes again
+            elif key in self._active:
+                self._parked.setdefault(key, []).append(message)
+            else:
+                self._active.add(key)
+                messages.append(message)
+        return messages
+
+    def _give_back(self, messages: Sequence[LockedMessage]) -> None:
+        self._queue.extendleft(reversed(messages))
+        for message in messages:
+            self._free(self._run.key_of(message))
+
+    def _free(self, key: str) -> None:
+        self._active.discard(key)
+        self._queue.extendleft(reversed(self._parked.pop(key, ())))
+
+    def _keep(self, ended: Ended) -> None:
+        self._count += 1
+        decision = self._run.finish.decision(ended)
+        if isinstance(decision, (Abandon, Release)) and not self._run.options.comes_again:
+            self._held_back.append(ended)
+            self._free(self._run.key_of(ended.message))
+        else:
+            self._ends.append(ended)
+
+    # ---------------------------------------------------------------- settling
+
+    async def _settle_ends(self) -> None:
+        while True:
+            if not self._ends and self._is_over:
+                self._ends.extend(self._held_back)
+                self._held_back.clear()
+                if not self._ends:
+                    return
+            if not self._ends:
+                await self._run.bell.wait()
+                continue
+            group = [self._ends.popleft() for _ in range(min(_GROUP, len(self._ends)))]
+            self._settling = len(group)
+            outcomes = await self._run.finish.settle(self._batch, group)
+            self._settling = 0
+            for ended, outcome in zip(group, outcomes, strict=True):
+                self._note(ended, outcome)
+            self._run.bell.ring()
+
+    def _note(self, ended: Ended, outcome: Outcome) -> None:
+        index = self._run.note(outcome, self._indexes.pop(ended.message.lock_token, None))
+        is_removed = not isinstance(self._run.finish.decision(ended), (Abandon, Release))
+        if is_removed and outcome.status in (OutcomeStatus.LOCK_LOST, OutcomeStatus.UNCONFIRMED):
+            self._lost[ended.message.sequence_number] = (ended, index)
+        self._free(self._run.key_of(ended.message))
