@@ -9,7 +9,7 @@ from typing import ClassVar
 from sbnotebook.errors import DecisionError
 from sbnotebook.model.address import EntityAddress
 
-__all__ = ["Abandon", "Complete", "DeadLetter", "Decision", "Defer", "Release", "Resubmit"]
+__all__ = ["Abandon", "Complete", "DeadLetter", "Decision", "Defer", "Purge", "Release", "Resubmit", "Undo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,21 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """The message is given back to be delivered again; this raises its delivery count by one."""
+    """The message is given back to be delivered again; this raises its delivery count by one.
+
+    Args:
+        delay: how long it is held before, with its lock renewed; None for not at all.
+
+    Raises:
+        DecisionError: the delay is less than nothing.
+    """
 
     verb: ClassVar[str] = "abandon"
+    delay: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.delay is not None and self.delay < timedelta(0):
+            raise DecisionError("A message cannot be abandoned in the past: delay is nothing or more.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +54,26 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """The message is set aside and can be received by its sequence number only."""
+    """The message is set aside and can be received by its sequence number only.
+
+    Args:
+        wake_after: when a wake-up message that carries the number becomes active, counted from now; None for no such
+            message. See :mod:`sbnotebook.settlement.wake_up`.
+        wake_to: the queue or topic that the wake-up message is sent to; None for the queue that the message stands in.
+
+    Raises:
+        DecisionError: the wake-up cannot be sent then, or there.
+    """
 
     verb: ClassVar[str] = "defer"
+    wake_after: timedelta | None = None
+    wake_to: EntityAddress | None = None
+
+    def __post_init__(self) -> None:
+        if self.wake_after is not None and self.wake_after < timedelta(0):
+            raise DecisionError("A wake-up message cannot come in the past: wake_after is nothing or more.")
+        if self.wake_to is not None and (self.wake_after is None or self.wake_to != self.wake_to.sends_to):
+            raise DecisionError("wake_to is the queue or topic for a wake-up message, and goes with wake_after.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +101,38 @@ class Resubmit:
     resend_unknown: bool = False
 
     def __post_init__(self) -> None:
-        if self.to is not None and (self.to.sub_queue is not None or self.to.subscription is not None):
-            raise DecisionError(f"A message cannot be sent to {self.to}: name a queue or a topic.")
+        _check_destination(self.to)
         if self.delay is not None and self.delay < timedelta(0):
             raise DecisionError("A resubmit cannot be delayed by less than nothing.")
         if self.max_resubmits is not None and self.max_resubmits < 1:
             raise DecisionError("max_resubmits is 1 or more.")
 
 
-Decision = Complete | Abandon | DeadLetter | Defer | Release | Resubmit
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """The message is removed unread, after it was written to the archive."""
+
+    verb: ClassVar[str] = "purge"
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The message was removed and is sent back from the archive.
+
+    Args:
+        to: where it is sent; None for the entity that it stood in.
+    """
+
+    verb: ClassVar[str] = "undo"
+    to: EntityAddress | None = None
+
+    def __post_init__(self) -> None:
+        _check_destination(self.to)
+
+
+def _check_destination(to: EntityAddress | None) -> None:
+    if to is not None and (to.sub_queue is not None or to.subscription is not None):
+        raise DecisionError(f"A message cannot be sent to {to}: name a queue or a topic.")
+
+
+Decision = Complete | Abandon | DeadLetter | Defer | Purge | Release | Resubmit | Undo

@@ -64,7 +64,7 @@ async def drop_soon(emulator: RunningEmulator) -> None:
     """Cut all connections off while a settlement waits for its answer, which would come in ten minutes."""
     await anyio.sleep(1.0)
     emulator.faults.settle_delay_ms = 0
-    emulator.drop_connections("dropped")
+    emulator.drop_connections()
 
 
 KILLED = """
