@@ -30,6 +30,7 @@ from sbnotebook.emulator.amqp import Accepted, Source, Target
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import FrameWriter
 from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Disposition, Flow, Open, Transfer
+from sbnotebook.emulator.command import prepare_process
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.model.amqp import AmqpValue, Int, Long, encode
 
@@ -87,7 +88,8 @@ def emulator(data_dir: Path | None) -> Generator[Emulator]:
 
 
 def serve(pipe: Any, data_dir: Path | None) -> None:
-    """What the emulator's process does."""
+    """What the emulator's process does: the same as the command's."""
+    prepare_process()
 
     async def run() -> None:
         async with EmulatorServer(queues=[QUEUE], data_dir=data_dir) as server:

@@ -20,7 +20,7 @@ from sbnotebook.emulator.process import State, default_data_dir
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "prepare_process"]
 
 _NEW_OBJECTS: Final = 50_000
 """Objects made since the last collection that are worth another one."""
@@ -65,7 +65,7 @@ def emulator(  # noqa: PLR0913 - one for each option
     if not _is_loopback(host):
         text = f"everyone who reaches {host} can use the emulator: its key is known to all, and nothing is encrypted."
         print(f"sbnotebook emulator: warning: {text}", file=sys.stderr)  # noqa: T201
-    _prepare_process()
+    prepare_process()
     asyncio.run(_serve(server, entities, directory, end_after_unused))
 
 
@@ -82,7 +82,8 @@ async def _serve(
         await server.serve(end_after_unused=end_after_unused)
 
 
-def _prepare_process() -> None:
+def prepare_process() -> None:
+    """Let this process hold many messages and connections; for one that does nothing but run an emulator."""
     # Messages make no cycles and there may be many: looking for cycles among them again and again is most of the
     # time that a collection takes.
     gc.freeze()

@@ -21,6 +21,10 @@ from typer.testing import CliRunner
 from sbnotebook.emulator.command import app
 
 COMMAND = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0"]
+pytestmark = [
+    pytest.mark.usefixtures("broken_connections"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to end a process with")
 
 

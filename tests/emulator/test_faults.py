@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,17 +22,12 @@ from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.emulator.faults import Drop, EntityFaults, Faults
 from sbnotebook.errors import ConfigurationError
 
-# The SDK leaves the socket of a connection that broke to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+pytestmark = [
+    pytest.mark.usefixtures("broken_connections"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 X = ServiceBusMessage("x")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _collect() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """Collect such sockets here, where they are expected."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture

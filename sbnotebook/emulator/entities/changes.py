@@ -3,6 +3,8 @@
 A message stands in a box: each queue, subscription and sub-queue is one, and so is the schedule of a
 topic. Boxes have numbers; those of one entity follow each other (``BOXES_PER_ENTITY``). A message
 that goes from one box to another is removed from the one and added to the other, in one turn.
+
+The two changes that come with every message are not frozen, because that costs twice as much.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class EntityDeleted:
     entity_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MessageAdded:
     """A box has a new message; its entity's last sequence number is this one's."""
 
@@ -80,7 +82,7 @@ class MessageUpdated:
     has_new_payload: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MessageRemoved:
     """A message is gone from a box."""
 

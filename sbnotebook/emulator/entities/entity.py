@@ -170,7 +170,7 @@ class ReceivingEntity(Recorded, Receivable):
     @property
     def total_size(self) -> int:
         """Bytes of all messages, also of those in the sub-queues."""
-        return sum(box.size_bytes for box in self.boxes)
+        return self.size_bytes + self._dead_letter_queue.size_bytes + self.transfer_dead_letter.size_bytes
 
     @property
     def scheduled_count(self) -> int:

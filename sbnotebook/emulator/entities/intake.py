@@ -183,9 +183,11 @@ class Intake:
                 raise RefusedError(Refusal.BAD_ARGUMENT, text)
 
     def _time_to_live(self, sent: SentMessage) -> int | None:
-        options, tier = self._destination.options, self._registry.tier
-        lives = (sent.time_to_live, options.default_time_to_live, tier.quotas.max_time_to_live)
-        return min((life for life in lives if life is not None), default=None)
+        life = sent.time_to_live
+        for limit in (self._destination.options.default_time_to_live, self._registry.tier.quotas.max_time_to_live):
+            if limit is not None and (life is None or limit < life):
+                life = limit
+        return life
 
     def _is_duplicate(self, sent: SentMessage, now: int) -> bool:
         key = sent.message_id

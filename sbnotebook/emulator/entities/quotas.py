@@ -6,6 +6,7 @@ Source: Service Bus documentation, "Service Bus quotas" and "Service Bus Premium
 from __future__ import annotations
 
 from enum import Enum
+from functools import cached_property
 from typing import Final, NamedTuple
 
 __all__ = ["MAX_HEADER_SIZE", "MAX_HOPS", "MAX_ID_LENGTH", "Quotas", "Tier"]
@@ -56,7 +57,7 @@ class Tier(Enum):
     STANDARD = "Standard"
     PREMIUM = "Premium"
 
-    @property
+    @cached_property  # It is asked for with every message, and to find an enumeration's member in a dict is slow.
     def quotas(self) -> Quotas:
         """What it allows."""
         return _QUOTAS[self]
