@@ -6,11 +6,13 @@ import atexit
 import os
 import warnings
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final, Self
 from weakref import WeakSet
 
 from sbnotebook.client import query, tables
+from sbnotebook.client.durations import duration
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import portal, run
 from sbnotebook.model import (
@@ -19,6 +21,7 @@ from sbnotebook.model import (
     DeadLetter,
     Decision,
     Defer,
+    EntityAddress,
     LockedMessage,
     OutcomeStatus,
     Release,
@@ -27,6 +30,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lock import LockedBatch as AsyncLockedBatch
 from sbnotebook.settlement.namespace import AsyncNamespace
+from sbnotebook.settlement.wake_up import WakeUp, wake
 
 __all__ = ["LockedBatch", "close_batches"]
 
@@ -102,9 +106,23 @@ class LockedBatch:
         """Complete messages: they are done with and removed. Arguments as for :meth:`plan`."""
         return self.plan(Complete(), messages, where=where).apply()
 
-    def abandon(self, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None) -> Report:
-        """Abandon messages: they are delivered again, with a delivery count one higher."""
-        return self.plan(Abandon(), messages, where=where).apply()
+    def abandon(
+        self,
+        messages: Iterable[LockedMessage] | None = None,
+        *,
+        where: str | None = None,
+        delay: str | timedelta | None = None,
+    ) -> Report:
+        """Abandon messages: they are delivered again, with a delivery count one higher.
+
+        Args:
+            messages: which ones, all that are held by default.
+            where: of these, only those for which this SQL expression is true.
+            delay: hold them for so long first, with their locks renewed, such as ``"2m"``. An interrupt meanwhile
+                leaves them held.
+        """
+        decision = Abandon(duration(delay) if delay is not None else None)
+        return self.plan(decision, messages, where=where).apply()
 
     def dead_letter(
         self,
@@ -117,9 +135,38 @@ class LockedBatch:
         """Dead-letter messages with a reason and a description."""
         return self.plan(DeadLetter(reason, description), messages, where=where).apply()
 
-    def defer(self, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None) -> Report:
-        """Defer messages: from then on they are received by their sequence numbers only."""
-        return self.plan(Defer(), messages, where=where).apply()
+    def defer(
+        self,
+        messages: Iterable[LockedMessage] | None = None,
+        *,
+        where: str | None = None,
+        wake_after: str | timedelta | None = None,
+        wake_to: str | None = None,
+    ) -> Report:
+        """Defer messages: from then on they are received by their sequence numbers only.
+
+        Args:
+            messages: which ones, all that are held by default.
+            where: of these, only those for which this SQL expression is true.
+            wake_after: when a wake-up message for each of them becomes active, such as ``"1h"``; None for none.
+            wake_to: the queue or topic for the wake-up messages, the queue itself by default.
+        """
+        after = duration(wake_after) if wake_after is not None else None
+        to = EntityAddress.parse(wake_to) if wake_to is not None else None
+        return self.plan(Defer(after, to), messages, where=where).apply()
+
+    def wake(self, message: LockedMessage) -> LockedMessage | None:
+        """Lock the deferred message that a wake-up message is for: settle it, and then complete the wake-up.
+
+        Returns:
+            The message; None when it is not deferred any more, or when ``message`` is no wake-up message.
+        """
+        wake_up = WakeUp.of(message)
+        return run(wake, self._batch, wake_up) if wake_up else None
+
+    def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
+        """Let go of messages without a word: see :meth:`sbnotebook.settlement.lock.LockedBatch.let_lapse`."""
+        return portal().call(self._batch.let_lapse, messages)
 
     def release(self, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None) -> Report:
         """Release messages: they are given back as if they had not been delivered."""

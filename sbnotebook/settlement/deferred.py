@@ -97,18 +97,26 @@ class Deferrals:
 
 
 async def compared(
-    ledger: DeferralLedger, entity: EntityAddress, pages: AsyncIterable[list[PeekedMessage]]
+    ledger: DeferralLedger,
+    entity: EntityAddress,
+    pages: AsyncIterable[list[PeekedMessage]],
+    progress: Progress | None = None,
 ) -> Deferrals:
     """Compare the journal with the entity.
 
     Args:
         ledger: the journal's table.
         entity: which one.
-        pages: the deferred messages that are there, as they were peeked.
+        pages: the messages that are there, as they were peeked.
+        progress: told of every message that was looked at.
     """
     # What is deferred or settled meanwhile must not look as if it were gone.
     before = await anyio.to_thread.run_sync(ledger.entries, entity)
-    messages = {message.sequence_number: message async for page in pages for message in page}
+    messages: dict[int, PeekedMessage] = {}
+    async for page in pages:
+        messages |= {message.sequence_number: message for message in page if message.state is MessageState.DEFERRED}
+        if progress is not None:
+            progress(len(page))
     after = await anyio.to_thread.run_sync(ledger.entries, entity)
     gone = {number: entry for number, entry in before.items() if number in after and number not in messages}
     known = {

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Message
+
+
+def filled(namespace: Namespace, name: str, count: int) -> None:
+    namespace.create_queue(name)
+    messages = [Message(body=b"x", message_id=f"m{n}", subject="even" if n % 2 == 0 else "odd") for n in range(count)]
+    namespace.entity(name).send(messages).raise_for_failures()
+
+
+def test_deferred_messages_are_listed_and_settled(namespace: Namespace) -> None:
+    filled(namespace, "deferred", 5)
+    queue = namespace.entity("deferred")
+    with queue.lock(4) as batch:
+        batch.defer(where="subject = 'even'").raise_for_failures()
+        batch.defer(where="message_id = 'm1'").raise_for_failures()
+    found = queue.deferred()
+    assert [m.message_id for m in found] == ["m0", "m1", "m2"]
+    assert len(found.orphans) == len(found.gone) == 0
+    assert "3 deferred in deferred: 3 in the journal, 0 orphans; 0 in the journal only" in repr(found)
+    plan = found.complete(where="subject = 'even'")
+    assert "2 messages" in plan.preview().sentence
+    assert plan.apply().settled == 2
+    assert found.abandon(where="message_id = 'm1'").apply().settled == 1
+    assert found.dead_letter(list(found)[1:2], reason="Late").apply().settled == 1
+    assert len(queue.deferred()) == 0
+    assert [m.message_id for m in queue.peek()] == ["m3", "m4"]
+    with pytest.raises(DecisionError, match="not deferred in deferred"):
+        found.complete(queue.peek())
+
+
+def test_a_batch_delays_in_each_way(namespace: Namespace) -> None:
+    filled(namespace, "delays", 3)
+    queue = namespace.entity("delays")
+    with queue.lock(3) as batch:
+        first, second, third = batch.messages
+        assert batch.let_lapse([first]) is not None
+        assert batch.abandon([second], delay="1ms").ok
+        assert batch.defer([third], wake_after="0s").ok
+    with queue.lock(2) as batch:
+        again, wake_up = batch.messages
+        assert (again.message_id, again.delivery_count) == ("m1", 1)
+        assert batch.wake(again) is None
+        original = batch.wake(wake_up)
+        assert original is not None
+        assert original.message_id == "m2"
+        assert batch.complete([original, wake_up]).ok
+    assert [m.message_id for m in queue.peek()] == ["m0", "m1"]
