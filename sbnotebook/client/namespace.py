@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from sbnotebook.client.batch import close_batches
 from sbnotebook.client.entity import Entity
+from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target, resolve
 from sbnotebook.model import EntityAddress
@@ -15,6 +16,7 @@ from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.archive import Archive
 from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.namespace import AsyncNamespace
+from sbnotebook.settlement.plan import Plan as AsyncPlan
 
 __all__ = ["Namespace", "connect"]
 
@@ -109,6 +111,30 @@ class Namespace:
     def delete_queue(self, name: str) -> None:
         """Remove a queue with all of its messages; they cannot be had back."""
         run(self._namespace.delete_queue, name)
+
+    def resume(
+        self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 2.0
+    ) -> list[Plan]:
+        """Plans to finish the resubmits that were cut off, by a crash or a connection that was lost.
+
+        Args:
+            entity: only originals of this one, None for all.
+            resend_unknown: send again also what may have arrived and been consumed.
+            max_wait: seconds to wait for originals that are still locked.
+
+        Returns:
+            A plan for each entity that originals stand in; none where nothing was cut off.
+
+        Example:
+            >>> for plan in connect("emulator").resume():  # doctest: +SKIP
+            ...     print(plan)
+            ...     plan.apply()
+        """
+
+        async def resume() -> list[AsyncPlan]:
+            return await self._namespace.resume(entity, resend_unknown=resend_unknown, max_wait=max_wait)
+
+        return [Plan(plan) for plan in run(resume)]
 
     def close(self) -> None:
         """Close the batches that are still open, which releases what they hold, and all connections."""

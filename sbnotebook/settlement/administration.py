@@ -15,7 +15,15 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.sdk_clients import AsyncServiceBusAdministrationClient, async_administration_client
 
-__all__ = ["DestinationDescription", "EntityCounts", "create_queue", "delete_queue", "describe", "list_entities"]
+__all__ = [
+    "DestinationDescription",
+    "EntityCounts",
+    "create_queue",
+    "delete_queue",
+    "describe",
+    "detects_duplicates",
+    "list_entities",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +75,36 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
         azure.core.exceptions.AzureError: it cannot be asked; this needs the right Manage.
     """
     async with _client(connection) as client:
-        places: list[Any]
-        try:
-            found: Any = await client.get_queue(name)
-        except ResourceNotFoundError:
-            found = await client.get_topic(name)
+        found, is_topic = await _queue_or_topic(client, name)
+        places, addresses = [found], [EntityAddress(name)]
+        if is_topic:
             places = [subscription async for subscription in client.list_subscriptions(name)]
             addresses = [EntityAddress(name, subscription.name) for subscription in places]
-            is_topic = True
-        else:
-            places, addresses, is_topic = [found], [EntityAddress(name)], False
     targets = [each for place in places for each in (place.forward_to, place.forward_dead_lettered_messages_to)]
     by_id = found.requires_duplicate_detection and not found.enable_partitioning
     window = found.duplicate_detection_history_time_window if by_id else None
     return DestinationDescription(
         is_topic, window, tuple(addresses), tuple(EntityAddress(_name_of(target)) for target in targets if target)
     )
+
+
+async def detects_duplicates(connection: Connection, name: str) -> bool:
+    """Whether a queue or topic drops messages whose ids it has seen lately.
+
+    Raises:
+        azure.core.exceptions.ResourceNotFoundError: there is no such entity.
+        azure.core.exceptions.AzureError: it cannot be asked; this needs the right Manage.
+    """
+    async with _client(connection) as client:
+        found, _ = await _queue_or_topic(client, name)
+        return bool(found.requires_duplicate_detection)
+
+
+async def _queue_or_topic(client: AsyncServiceBusAdministrationClient, name: str) -> tuple[Any, bool]:
+    try:
+        return await client.get_queue(name), False
+    except (ResourceNotFoundError, AttributeError):  # where a topic answers, the SDK misses the queue's description
+        return await client.get_topic(name), True
 
 
 def _name_of(target: str) -> str:

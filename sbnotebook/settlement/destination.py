@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING
 
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
@@ -13,7 +15,10 @@ from sbnotebook.settlement.administration import DestinationDescription
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.peek import Peeker
 
-__all__ = ["Destination"]
+if TYPE_CHECKING:
+    from sbnotebook.settlement.namespace import AsyncNamespace
+
+__all__ = ["Destination", "destinations_of"]
 
 
 class Destination:
@@ -89,3 +94,13 @@ class Destination:
         except (AzureError, OSError) as error:
             self.doubts[f"{place} could not be looked into ({type(error).__name__})"] = None
         return found
+
+
+def destinations_of(namespace: AsyncNamespace) -> Callable[[EntityAddress], Destination]:
+    """Gives the destinations in a namespace, each of which is asked once what it does with messages."""
+
+    @cache
+    def destination(address: EntityAddress) -> Destination:
+        return Destination(namespace.connection, address, namespace.peeker)
+
+    return destination

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import platformdirs
 
+from sbnotebook.model import ReceivedMessage
 from sbnotebook.settlement import deferral_ledger, seen
 from sbnotebook.settlement.local_database import LocalDatabase
 
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["Journal", "ResubmitEntry", "ResubmitState"]
+__all__ = ["Journal", "ResubmitEntry", "ResubmitState", "time_text"]
 
 _VERSIONS: Final = (
     (
@@ -116,6 +117,15 @@ class ResubmitEntry:
         """Which original it is of."""
         return (self.source.casefold(), self.sequence_number, self.enqueued_time)
 
+    def is_of(self, message: ReceivedMessage) -> bool:
+        """Whether it is the resubmit of this message, and not of another that had its number before."""
+        return (message.sequence_number, time_text(message)) == (self.sequence_number, self.enqueued_time)
+
+
+def time_text(message: ReceivedMessage) -> str:
+    """A message's enqueued time as entries hold it."""
+    return message.enqueued_time.isoformat() if message.enqueued_time else ""
+
 
 class Journal:
     """The journal of one user on one machine, an SQLite file that only the owner can read.
@@ -134,8 +144,13 @@ class Journal:
         self.database = LocalDatabase(self.path, what="a journal", table="resubmits", versions=_VERSIONS)
         self._is_pruned = False
 
-    def intend(self, entries: Sequence[ResubmitEntry]) -> list[int]:
-        """Write intentions, on disk before this returns; the ids are for :meth:`mark`."""
+    def intend(self, entries: Sequence[ResubmitEntry], *, instead_of: Iterable[int] = ()) -> list[int]:
+        """Write intentions, on disk before this returns; the ids are for :meth:`mark`.
+
+        Args:
+            entries: what is intended.
+            instead_of: ids of earlier intentions that these take the place of.
+        """
         now = datetime.now(UTC)
         ids: list[int] = []
         with self.database.transaction() as database:
@@ -144,18 +159,16 @@ class Journal:
             for e in entries:
                 cursor = database.execute(_INSERT, (*_values(e), now.isoformat()))
                 ids.append(cursor.lastrowid or 0)
+            _mark(database, instead_of, ResubmitState.GONE)
         self._is_pruned = True
         return ids
 
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
         """Write how far resubmits came, on disk before this returns; what has ended stays as it is."""
-        now = datetime.now(UTC).isoformat()
-        rows = [(state, now, entry) for entry in ids]
-        if rows:
+        found = list(ids)
+        if found:
             with self.database.transaction() as database:
-                database.executemany(
-                    "UPDATE resubmits SET state = ?, changed = ? WHERE id = ? AND state IN ('intended', 'sent')", rows
-                )
+                _mark(database, found, state)
 
     def unfinished(self, namespace: str, source: str | None = None) -> list[ResubmitEntry]:
         """Resubmits of a namespace that were begun and not ended, oldest first.
@@ -183,6 +196,14 @@ class Journal:
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         self.database.close()
+
+
+def _mark(database: sqlite3.Connection, ids: Iterable[int], state: ResubmitState) -> None:
+    now = datetime.now(UTC).isoformat()
+    database.executemany(
+        "UPDATE resubmits SET state = ?, changed = ? WHERE id = ? AND state IN ('intended', 'sent')",
+        [(state, now, entry) for entry in ids],
+    )
 
 
 def _prune(database: sqlite3.Connection, before: datetime) -> None:

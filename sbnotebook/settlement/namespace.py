@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+import anyio.to_thread
 
 from sbnotebook.model import Complete, EntityAddress
 from sbnotebook.settlement import administration
@@ -16,9 +17,11 @@ from sbnotebook.settlement.deferral_ledger import DeferralLedger, DeferralRecord
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.records import Record
 from sbnotebook.settlement.removals import Removals
 from sbnotebook.settlement.renewal import Clock
+from sbnotebook.settlement.resume import plan_resume
 from sbnotebook.settlement.send import SenderPool
 
 __all__ = ["AsyncNamespace"]
@@ -91,6 +94,27 @@ class AsyncNamespace:
     async def delete_queue(self, name: str) -> None:
         """Remove a queue with all of its messages; they cannot be had back."""
         await administration.delete_queue(self.connection, name)
+
+    async def resume(
+        self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 2.0
+    ) -> list[Plan]:
+        """Plans to finish the resubmits that were cut off, one for each entity that originals stand in.
+
+        Args:
+            entity: only originals of this one, None for all.
+            resend_unknown: send again also what may have arrived and been consumed.
+            max_wait: seconds to wait for originals that are still locked.
+
+        See :func:`sbnotebook.settlement.resume.plan_resume`.
+        """
+        only = EntityAddress.parse(entity) if entity is not None else None
+        entries = await anyio.to_thread.run_sync(self.journal.unfinished, self.host)
+        sources = dict.fromkeys(EntityAddress.parse(entry.source) for entry in entries)
+        return [
+            await plan_resume(self.entity(source), resend_unknown=resend_unknown, max_wait=max_wait)
+            for source in sources
+            if only in (None, source)
+        ]
 
     def peeker(self, address: EntityAddress) -> Peeker:
         """The warm peeker of an entity."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -29,9 +28,9 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID, clone_of
-from sbnotebook.settlement.destination import Destination
+from sbnotebook.settlement.destination import Destination, destinations_of
 from sbnotebook.settlement.failures import explained, outcome_of_error
-from sbnotebook.settlement.journal import Journal, ResubmitEntry, ResubmitState
+from sbnotebook.settlement.journal import Journal, ResubmitEntry, ResubmitState, time_text
 from sbnotebook.settlement.lock import LockedBatch
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Edit, Limits, Plan
@@ -82,7 +81,7 @@ class Resubmitter:
         decision: the plan's.
         batch: on the plan's entity, not open yet; its locks are renewed for as long as this takes.
         pool: senders to the entity that the clones go to.
-        destination: gives what is known of an entity that clones were sent to.
+        destinations: gives what is known of an entity that clones were sent to.
         only_begun: finish what an earlier run has begun, and leave the others alone.
         max_wait: seconds to wait for messages that are not to be had yet.
     """
@@ -92,7 +91,7 @@ class Resubmitter:
     decision: Resubmit
     batch: LockedBatch
     pool: SenderPool
-    destination: Callable[[EntityAddress], Destination]
+    destinations: Callable[[EntityAddress], Destination]
     only_begun: bool = False
     max_wait: float = 2.0
     _owed: set[int] = field(default_factory=set[int], init=False)
@@ -104,18 +103,13 @@ class Resubmitter:
     ) -> Resubmitter:
         """The one for a decision on messages of an entity; the decision says where to."""
         namespace, to = entity.namespace, decision.to or entity.address.sends_to
-
-        @cache
-        def destination(address: EntityAddress) -> Destination:
-            return Destination(namespace.connection, address, namespace.peeker)
-
         return cls(
             namespace.host,
             namespace.journal,
             decision,
             entity.batch(renew_for=_RENEW_FOR, verb=decision.verb),
             namespace.pool(to),
-            destination,
+            destinations_of(namespace),
             only_begun=only_begun,
             max_wait=max_wait,
         )
@@ -136,8 +130,9 @@ class Resubmitter:
                 for message in plan.messages
             )
 
-        async with self.pool.slot():
-            pass  # a destination that cannot be sent to is told before anything is locked
+        if not self.only_begun:
+            async with self.pool.slot():
+                pass  # a destination that cannot be sent to is told before anything is locked
         with reporting(report):
             async with self.batch:
                 error = await self._run(plan, limits, outcomes, progress)
@@ -190,7 +185,7 @@ class Resubmitter:
         self, steps: Sequence[_Step], *, is_edited: bool
     ) -> tuple[list[_Step], list[_Step], list[Outcome]]:
         """Tell apart what earlier runs have sent, what is to be sent, and what is neither, with its outcome."""
-        recall = Recall(self.journal, self.destination, self.pool.address, self.decision)
+        recall = Recall(self.journal, self.destinations, self.pool.address, self.decision)
         entries = [self._entry(step.original) for step in steps]
         sent: list[_Step] = []
         to_send: list[_Step] = []
@@ -233,7 +228,7 @@ class Resubmitter:
     def _make_clones(self, steps: Sequence[_Step], edit: Edit | None) -> list[Outcome]:
         """Give each step its clone; the outcomes of those whose edit fails."""
         outcomes: list[Outcome] = []
-        now = datetime.now(UTC)
+        now = self.batch.clock.now()
         for step in steps:
             try:
                 clone = clone_of(step.original, self.decision, edit, now)
@@ -295,9 +290,9 @@ class Resubmitter:
             else:
                 new.append(step)
         entries = [replace(self._entry(step.original, step.clone), edited=is_edited) for step in new]
-        for step, entry in zip(new, self.journal.intend(entries), strict=True):
+        earlier = [step.earlier.id for step in new if step.earlier is not None]
+        for step, entry in zip(new, self.journal.intend(entries, instead_of=earlier), strict=True):
             step.entry = entry
-        self.journal.mark([step.earlier.id for step in new if step.earlier is not None], ResubmitState.GONE)
 
     async def _complete(self, steps: Sequence[_Step], limits: Limits) -> list[Outcome]:
         originals = [step.original for step in steps]
@@ -319,7 +314,7 @@ class Resubmitter:
             message_id=original.message_id,
             destination=self.pool.address.path,
             clone_id=(clone.message_id if clone else None) or "",
-            enqueued_time=original.enqueued_time.isoformat() if original.enqueued_time else "",
+            enqueued_time=time_text(original),
             scheduled=clone.scheduled_enqueue_time if clone else None,
         )
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import anyio
 import pytest
@@ -13,32 +13,15 @@ from sbnotebook.model import (
     Message,
     MessageState,
     OutcomeStatus,
-    PeekedMessage,
     ReceivedMessage,
     Resubmit,
 )
-from sbnotebook.model.amqp import Long, type_name
+from sbnotebook.model.amqp import type_name
 from sbnotebook.settlement import AsyncNamespace, Limits
-from sbnotebook.settlement.journal import ResubmitEntry, ResubmitState
-from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID, clone_of
+from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID
+from tests.settlement.dead_letters import cut_off, dead_letters
 
 pytestmark = pytest.mark.anyio
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-async def dead_letters(namespace: AsyncNamespace, name: str, count: int) -> list[PeekedMessage]:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    properties = {"n": Long(7)}
-    await queue.send(
-        (Message(body=b"%d" % n, message_id=f"m{n}", application_properties=properties) for n in range(count)),
-        max_in_flight=1,
-    )
-    async with queue.batch() as batch:
-        await batch.receive(count)
-        await batch.settle(DeadLetter("Bad", "no good"))
-    return await namespace.entity(f"{name}/$dlq").peek()
 
 
 async def test_the_chosen_are_sent_again_and_completed_and_the_others_do_not_notice(namespace: AsyncNamespace) -> None:
@@ -131,31 +114,6 @@ async def test_a_delayed_clone_is_scheduled(namespace: AsyncNamespace) -> None:
     assert clone.state is MessageState.SCHEDULED
 
 
-def letter(**fields: object) -> PeekedMessage:
-    return PeekedMessage(entity=EntityAddress.parse("q/$dlq"), sequence_number=9, **fields)  # pyright: ignore[reportArgumentType]
-
-
-def test_the_clones_id_is_derived_and_stays_the_same_when_the_step_is_tried_again() -> None:
-    original = letter(message_id="order-1")
-    first = clone_of(original, Resubmit(), None, NOW)
-    assert first.message_id == clone_of(original, Resubmit(), None, NOW).message_id
-    assert (first.message_id or "").startswith("order-1~1-")
-    second = clone_of(
-        letter(message_id=first.message_id, application_properties=first.application_properties), Resubmit(), None, NOW
-    )
-    assert (second.message_id or "").startswith("order-1~2-")
-    assert second.resubmit_count == 2
-    assert (clone_of(letter(), Resubmit(), None, NOW).message_id or "").startswith("q/$deadletterqueue#9~1-")
-    long = clone_of(letter(message_id="x" * 128), Resubmit(), None, NOW).message_id or ""
-    assert len(long) <= 128
-    assert "~1-" in long
-
-
-def test_two_originals_with_the_same_message_id_have_clones_with_ids_of_their_own() -> None:
-    one, two = letter(message_id="same"), letter(message_id="same").with_changes(sequence_number=10)
-    assert clone_of(one, Resubmit(), None, NOW).message_id != clone_of(two, Resubmit(), None, NOW).message_id
-
-
 async def test_an_edit_that_fails_for_one_message_leaves_it_and_the_others_go_on(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "edited", 3)
 
@@ -198,33 +156,13 @@ async def test_messages_of_another_queue_are_refused_though_their_numbers_fit(na
         namespace.entity("yours/$dlq").plan_resubmit(letters)
 
 
-async def interrupted(namespace: AsyncNamespace, name: str, *, sent: bool, marked: bool) -> list[PeekedMessage]:
-    """A dead letter whose resubmit was cut off: its clone sent or not, and that written down or not."""
-    (original,) = letters = await dead_letters(namespace, name, 1)
-    clone = clone_of(original, Resubmit(), None, NOW)
-    entry = ResubmitEntry(
-        namespace=namespace.host,
-        source=original.entity.path,
-        sequence_number=original.sequence_number,
-        message_id=original.message_id,
-        destination=name,
-        clone_id=clone.message_id or "",
-        enqueued_time=original.enqueued_time.isoformat() if original.enqueued_time else "",
-    )
-    ids = namespace.journal.intend([entry])
-    if sent:
-        assert (await namespace.entity(name).send([clone])).ok
-    if marked:
-        namespace.journal.mark(ids, ResubmitState.SENT)
-    return letters
-
-
 @pytest.mark.parametrize("marked", [True, False])
 async def test_a_clone_that_an_earlier_run_sent_is_recognised_and_not_sent_again(
     namespace: AsyncNamespace, marked: bool
 ) -> None:
     name = f"cut-off-{marked}"
-    letters = await interrupted(namespace, name, sent=True, marked=marked)
+    letters = await dead_letters(namespace, name, 1)
+    await cut_off(namespace, letters[0], name, sent=True, marked=marked)
     if marked:  # then it need not be there any more
         async with namespace.entity(name).batch() as batch:
             await batch.receive(1)
@@ -233,13 +171,15 @@ async def test_a_clone_that_an_earlier_run_sent_is_recognised_and_not_sent_again
     report = await namespace.entity(f"{name}/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress(name))).apply()
 
     assert report.ok, report
+    assert report[0].description == f"An earlier run had sent its clone to {name}."
     assert len(await namespace.entity(name).peek()) == (0 if marked else 1)
     assert await namespace.entity(f"{name}/$dlq").peek() == []
     assert namespace.journal.unfinished(namespace.host) == []
 
 
 async def test_a_clone_of_which_nobody_knows_is_not_sent_again_unless_that_is_wanted(namespace: AsyncNamespace) -> None:
-    letters = await interrupted(namespace, "unknown", sent=False, marked=False)
+    letters = await dead_letters(namespace, "unknown", 1)
+    await cut_off(namespace, letters[0], "unknown", sent=False)
     source = namespace.entity("unknown/$dlq")
 
     report = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("unknown"))).apply()
