@@ -29,6 +29,7 @@ __all__ = [
     "Section",
     "readable_items",
     "readable_start",
+    "section_values",
     "section_value",
     "split",
 ]
@@ -46,6 +47,7 @@ FOOTER: Final = 0x78
 _MAP_HEADS: Final = {0xC1: 3, 0xD1: 9}
 """Bytes before the first item of a map: its constructor, size and count (section 1.6.23)."""
 _REPEATABLE: Final = frozenset((DATA, SEQUENCE))
+_BODIES: Final = frozenset((DATA, SEQUENCE, VALUE))
 _SMALL_DESCRIPTORS: Final = {bytes((0x00, 0x53, code)): code for code in range(HEADER, FOOTER + 1)}
 """Everybody writes the descriptor as a small ulong; the eight-byte form is legal, too."""
 
@@ -95,11 +97,8 @@ def split(payload: bytes) -> list[Section]:
         code, value_start = _SMALL_DESCRIPTORS.get(payload[start : start + 3], 0), start + 3
         if not code:
             code, value_start = _descriptor(payload, start)
-        # Delivery annotations: azure-servicebus for Python writes them last, and Service Bus takes that.
-        if code != DELIVERY_ANNOTATIONS:
-            if code <= previous and (code < previous or code not in _REPEATABLE):
-                raise AmqpDecodeError(f"The message section 0x{code:02x} at byte {start} is out of order.")
-            previous = code
+        # In order; the check for itself, because the emulator splits every message.
+        previous = code if previous < code != DELIVERY_ANNOTATIONS else _in_order(code, previous, start)
         end = skip(payload, value_start)
         sections.append(_make_section(Section, (code, start, value_start, end)))
         start = end
@@ -152,6 +151,41 @@ def section_value(payload: bytes, section: Section) -> AmqpValue:
     if end != section.end:
         raise AmqpDecodeError(f"The message section at byte {section.start} does not end where its size says.")
     return value
+
+
+def section_values(payload: bytes) -> tuple[dict[int, AmqpValue], list[Section]]:
+    """Decode a message in one pass, but for its body.
+
+    Returns:
+        The values of the sections by their codes, and where the sections of the body stand.
+
+    Raises:
+        AmqpDecodeError: the bytes are not a message.
+    """
+    values: dict[int, AmqpValue] = {}
+    bodies: list[Section] = []
+    start, size, previous = 0, len(payload), 0
+    while start < size:
+        code, value_start = _SMALL_DESCRIPTORS.get(payload[start : start + 3], 0), start + 3
+        if not code:
+            code, value_start = _descriptor(payload, start)
+        previous = code if previous < code != DELIVERY_ANNOTATIONS else _in_order(code, previous, start)
+        if code in _BODIES:
+            end = skip(payload, value_start)
+            bodies.append(_make_section(Section, (code, start, value_start, end)))
+        else:
+            values[code], end = decode(payload, value_start)
+        start = end
+    return values, bodies
+
+
+def _in_order(code: int, previous: int, start: int) -> int:
+    # Delivery annotations: azure-servicebus for Python writes them last, and Service Bus takes that.
+    if code == DELIVERY_ANNOTATIONS:
+        return previous
+    if code <= previous and (code < previous or code not in _REPEATABLE):
+        raise AmqpDecodeError(f"The message section 0x{code:02x} at byte {start} is out of order.")
+    return code
 
 
 def _descriptor(payload: bytes, start: int) -> tuple[int, int]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import contextlib
 from datetime import datetime, timedelta
-from types import NoneType
-from typing import Any, Final, TypeVar, get_origin
+from types import MappingProxyType, NoneType
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from sbnotebook.errors import AmqpDecodeError
@@ -26,13 +26,12 @@ from sbnotebook.model.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
-    SEQUENCE,
     VALUE,
     Section,
     readable_items,
     readable_start,
     section_value,
-    split,
+    section_values,
 )
 from sbnotebook.settlement.encoding import payload_of
 from sbnotebook.settlement.layout import (
@@ -62,12 +61,10 @@ from sbnotebook.settlement.layout import (
 __all__ = ["locked_from_payload", "payload_of", "peeked_from_payload"]
 
 _STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}
-_BODIES: Final = frozenset({DATA, SEQUENCE, VALUE})
+_DATA_ONLY: Final = frozenset({DATA})
 _MAX_COUNT: Final = 2**31 - 1
 _REASON: Final = 200
 """Characters of the sentence that says why a message cannot be read."""
-
-_T = TypeVar("_T")
 
 
 def peeked_from_payload(payload: bytes, entity: EntityAddress) -> PeekedMessage:
@@ -95,68 +92,79 @@ def _read_or_say_why(payload: bytes, entity: EntityAddress) -> tuple[dict[str, A
 
 
 def _read(payload: bytes, entity: EntityAddress) -> tuple[dict[str, Any], dict[Any, Any]]:
-    sections = split(payload)
-    found = {part.code: section_value(payload, part) for part in sections if part.code not in _BODIES}
-    annotations = _as(dict[Any, Any], found.get(MESSAGE_ANNOTATIONS))
-    named = _as(dict[Any, Any], found.get(APPLICATION_PROPERTIES))
-    header, properties = _as(list[Any], found.get(HEADER)), _as(list[Any], found.get(PROPERTIES))
+    values, parts = section_values(payload)
+    annotations = _as_map(values.get(MESSAGE_ANNOTATIONS))
+    header, properties = _as_list(values.get(HEADER)), _as_list(values.get(PROPERTIES))
     extras: dict[str, AmqpValue] = {}
-    fields = {"entity": entity, "extras": extras} | _body_fields(payload, sections, extras)
-    fields |= _property_fields(properties, extras)
-    fields |= _broker_fields(header, annotations)
-    named_header = zip(HEADER_FIELDS, header, strict=False)
-    extras |= {name: value for name, value in named_header if name in HEADER_EXTRAS and value is not None}
-    _long_life(fields, extras)
-    fields["application_properties"] = {str(as_text(name)): value for name, value in named.items()}
-    strange = {str(as_text(name)): name for name in named if type(name) is not str}
-    if strange:
-        extras[PROPERTY_NAMES] = strange
+    fields = _broker_fields(header, annotations)
+    fields["entity"] = entity
+    fields["extras"] = extras
+    _read_properties(properties, fields, extras)
+    _read_body(payload, parts, fields, extras)
+    for name, value in zip(HEADER_FIELDS, header, strict=False):
+        if value is not None and name in HEADER_EXTRAS:
+            extras[name] = value
+    if "absolute_expiry_time" in extras:
+        _read_long_life(fields, extras)
+    _read_application_properties(_as_map(values.get(APPLICATION_PROPERTIES)), fields, extras)
     for name, code in MAPS.items():
-        own = _senders_own(_as(dict[Any, Any], found.get(code)))
-        if own:
+        if code in values and (own := _senders_own(_as_map(values[code]))):
             extras[name] = own
     return fields, annotations
 
 
-def _body_fields(payload: bytes, sections: list[Section], extras: dict[str, AmqpValue]) -> dict[str, Any]:
-    parts = [part for part in sections if part.code in _BODIES]
+def _as_map(value: Any) -> dict[Any, Any]:
+    """A section that is a map, an empty one where there is none."""
+    if value is None:
+        return {}
+    return value if type(value) is dict else _refuse(value)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else _refuse(value)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _as_bytes(value: Any) -> bytes:
+    if value is None:
+        return b""
+    return value if isinstance(value, bytes) else _refuse(value)
+
+
+def _refuse(value: Any) -> NoReturn:
+    raise AmqpDecodeError(f"A message section holds a {type_name(value)} where it cannot.")
+
+
+def _read_body(payload: bytes, parts: list[Section], fields: dict[str, Any], extras: dict[str, AmqpValue]) -> None:
     codes = {part.code for part in parts}
     if len(codes) > 1:
         raise AmqpDecodeError("The body consists of sections of different kinds.")
-    if codes and codes != {DATA}:
-        body = b"".join(payload[part.value_start : part.end] for part in parts)
-        return {"body": body, "body_type": BodyType.VALUE if codes == {VALUE} else BodyType.SEQUENCE}
-    bodies = [_as(bytes, section_value(payload, part)) for part in parts]
-    if len(bodies) != 1:
+    if codes and codes != _DATA_ONLY:
+        fields["body"] = b"".join(payload[part.value_start : part.end] for part in parts)
+        fields["body_type"] = BodyType.VALUE if VALUE in codes else BodyType.SEQUENCE
+        return
+    bodies = [_as_bytes(section_value(payload, part)) for part in parts]
+    if len(bodies) == 1:
+        fields["body"] = bodies[0]
+    else:
+        fields["body"] = b"".join(bodies)
         extras[DATA_SECTIONS] = [ULong(len(body)) for body in bodies]
-    return {"body": b"".join(bodies), "body_type": BodyType.DATA}
 
 
-def _as(kind: type[_T], value: Any) -> _T:
-    """The section's value, an empty one where there is none."""
-    if value is None:
-        return kind()
-    if not isinstance(value, get_origin(kind) or kind):
-        raise AmqpDecodeError(f"A message section holds a {type_name(value)} where it cannot.")
-    return value
-
-
-def _property_fields(properties: list[Any], extras: dict[str, AmqpValue]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def _read_properties(properties: list[Any], fields: dict[str, Any], extras: dict[str, AmqpValue]) -> None:
     for name, value in zip(PROPERTY_FIELDS, properties, strict=False):
         if value is None:
             continue
         if name in PROPERTY_EXTRAS:
             extras[name] = value
             continue
-        text = str(as_text(value))
-        fields[name] = text
+        fields[name] = text = str(as_text(value))
         if type(value) is not type(usual(name, text)):
             extras[name] = value
-    return fields
 
 
-def _long_life(fields: dict[str, Any], extras: dict[str, AmqpValue]) -> None:
+def _read_long_life(fields: dict[str, Any], extras: dict[str, AmqpValue]) -> None:
     """Take a time to live that does not fit into the header out of the properties, as the emulator and .NET do."""
     start, end = extras.get("creation_time"), extras.get("absolute_expiry_time")
     at_most = fields["time_to_live"] == MAX_TTL * MILLISECOND
@@ -165,9 +173,19 @@ def _long_life(fields: dict[str, Any], extras: dict[str, AmqpValue]) -> None:
         fields["expires_at"] = _expiry(fields["enqueued_time"], fields["time_to_live"])
 
 
+def _read_application_properties(named: dict[Any, Any], fields: dict[str, Any], extras: dict[str, AmqpValue]) -> None:
+    strange = {str(as_text(name)): name for name in named if type(name) is not str}
+    if strange:
+        extras[PROPERTY_NAMES] = strange
+        named = {str(as_text(name)): value for name, value in named.items()}
+    fields["application_properties"] = MappingProxyType(named)
+
+
 def _senders_own(annotations: dict[Any, Any]) -> dict[Any, Any]:
     """Annotations without the service's, and without those that a field says the same of."""
-    own = {key: value for key, value in annotations.items() if key not in SERVICES_OWN}
+    own = {key: annotations[key] for key in annotations if key not in SERVICES_OWN}
+    if not own:
+        return own
     if type(own.get(PARTITION_KEY)) in (str, NoneType):
         own.pop(PARTITION_KEY, None)
     when = own.get(SCHEDULED_TIME)
@@ -185,28 +203,29 @@ def _unreadable(payload: bytes, entity: EntityAddress, reason: str) -> tuple[dic
             annotations = readable_items(payload, part)
         elif part.code == HEADER:
             with contextlib.suppress(AmqpDecodeError):
-                header = _as(list[Any], section_value(payload, part))
+                header = _as_list(section_value(payload, part))
     fields = _broker_fields(header, annotations)
     fields |= {"entity": entity, "body": payload, "extras": {UNREADABLE: reason[:_REASON]}}
     return fields, annotations
 
 
 def _broker_fields(header: list[Any], annotations: dict[Any, Any]) -> dict[str, Any]:
-    padded = header + [None] * (DELIVERY_COUNT + 1 - len(header))
-    milliseconds = _whole(padded[TTL])
+    get = annotations.get
+    count = len(header)
+    milliseconds = _whole(header[TTL]) if count > TTL else None
     ttl = None if milliseconds is None else min(milliseconds, MAX_TTL) * MILLISECOND
-    enqueued = as_time(annotations.get(ENQUEUED_TIME))
+    enqueued = as_time(get(ENQUEUED_TIME))
     return {
-        "sequence_number": _whole(annotations.get(SEQUENCE_NUMBER)) or 0,
-        "enqueued_sequence_number": _whole(annotations.get(ENQUEUED_SEQUENCE_NUMBER)),
+        "sequence_number": _whole(get(SEQUENCE_NUMBER)) or 0,
+        "enqueued_sequence_number": _whole(get(ENQUEUED_SEQUENCE_NUMBER)),
         "enqueued_time": enqueued,
         "expires_at": _expiry(enqueued, ttl),
         "time_to_live": ttl,
-        "delivery_count": min(_whole(padded[DELIVERY_COUNT]) or 0, _MAX_COUNT),
-        "state": _STATES.get(_whole(annotations.get(STATE)) or 0, MessageState.ACTIVE),
-        "scheduled_enqueue_time": as_time(annotations.get(SCHEDULED_TIME)),
-        "partition_key": as_text(annotations.get(PARTITION_KEY)),
-        "dead_letter_source": as_text(annotations.get(DEAD_LETTER_SOURCE)),
+        "delivery_count": min(_whole(header[DELIVERY_COUNT]) or 0, _MAX_COUNT) if count > DELIVERY_COUNT else 0,
+        "state": _STATES.get(_whole(get(STATE)) or 0, MessageState.ACTIVE),
+        "scheduled_enqueue_time": as_time(get(SCHEDULED_TIME)),
+        "partition_key": as_text(get(PARTITION_KEY)),
+        "dead_letter_source": as_text(get(DEAD_LETTER_SOURCE)),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
@@ -32,6 +32,8 @@ from sbnotebook.model.amqp.types import (
 __all__ = ["decode", "decode_exactly", "skip"]
 
 _MAX_DEPTH: Final = 64
+_MOST_SYMBOLS, _LONGEST_SYMBOL = 1000, 64
+"""What is kept of symbols that were read: how many, and up to which size in bytes."""
 _MAX_EMPTY_ELEMENTS: Final = 64
 """Elements of no width (an array of nulls) that one array may claim, so that a few bytes cannot ask for gigabytes."""
 
@@ -100,15 +102,18 @@ _UINT32: Final = struct.Struct(">I")
 _PAIR32: Final = struct.Struct(">II")
 
 _Decoder = Callable[[bytes, int, int], tuple[Any, int]]
-_DECODERS: Final[dict[int, _Decoder]] = {}
+
+
+def _unknown(data: bytes, offset: int, _depth: int) -> tuple[Any, int]:
+    raise AmqpDecodeError(f"There is no AMQP type 0x{data[offset - 1]:02x}.")
+
+
+_DECODERS: Final[list[_Decoder]] = [_unknown] * 256
+"""By constructor: takes the bytes, the offset behind the constructor, and how deep the value stands."""
 
 
 def _decode(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
-    code = data[offset]
-    decoder = _DECODERS.get(code)
-    if decoder is None:
-        raise AmqpDecodeError(f"There is no AMQP type 0x{code:02x}.")
-    return decoder(data, offset + 1, depth)
+    return _DECODERS[data[offset]](data, offset + 1, depth)
 
 
 def _fixed(code: int, layout: str, make: Callable[[Any], Any]) -> None:
@@ -129,18 +134,32 @@ def _constant(code: int, value: Any) -> None:
 def _sized(codes: tuple[int, int], make: Callable[[bytes], Any]) -> None:
     def short(data: bytes, offset: int, _depth: int) -> tuple[Any, int]:
         start = offset + 1
-        return _cut(data, start, start + data[offset])
+        end = start + data[offset]
+        if end > len(data):
+            raise AmqpDecodeError("An AMQP value is cut short.")
+        return make(data[start:end]), end
 
     def long(data: bytes, offset: int, _depth: int) -> tuple[Any, int]:
         start = offset + 4
-        return _cut(data, start, start + _UINT32.unpack_from(data, offset)[0])
-
-    def _cut(data: bytes, start: int, end: int) -> tuple[Any, int]:
+        end = start + _UINT32.unpack_from(data, offset)[0]
         if end > len(data):
             raise AmqpDecodeError("An AMQP value is cut short.")
         return make(data[start:end]), end
 
     _DECODERS[codes[0]], _DECODERS[codes[1]] = short, long
+
+
+_symbols: Final[dict[bytes, Symbol]] = {}
+
+
+def _symbol(raw: bytes) -> Symbol:
+    # The same few names stand in every message.
+    known = _symbols.get(raw)
+    if known is None:
+        known = Symbol(raw.decode())
+        if len(_symbols) < _MOST_SYMBOLS and len(raw) < _LONGEST_SYMBOL:
+            _symbols[raw] = known
+    return known
 
 
 def _compound_head(data: bytes, offset: int, depth: int, wide: bool) -> tuple[int, int, int]:
@@ -162,8 +181,9 @@ def _items(data: bytes, start: int, end: int, count: int, depth: int) -> list[An
     if count > end - start:
         raise AmqpDecodeError("An AMQP compound value claims more elements than it has bytes.")
     values: list[Any] = []
+    deeper = depth + 1
     for _ in range(count):
-        value, start = _decode(data, start, depth + 1)
+        value, start = _DECODERS[data[start]](data, start + 1, deeper)
         values.append(value)
     if start != end:
         raise AmqpDecodeError("The size of an AMQP compound value does not fit its elements.")
@@ -184,10 +204,10 @@ def _map(wide: bool) -> _Decoder:
         if count % 2:
             raise AmqpDecodeError("An AMQP map has a key without a value.")
         flat = _items(data, start, end, count, depth)
-        keys = flat[0::2]
-        if not all(isinstance(key, Hashable) for key in keys):
-            raise AmqpDecodeError("An AMQP map has a list or a map as a key, which cannot be read.")
-        return dict(zip(keys, flat[1::2], strict=True)), end
+        try:
+            return dict(zip(flat[0::2], flat[1::2], strict=True)), end
+        except TypeError:
+            raise AmqpDecodeError("An AMQP map has a list or a map as a key, which cannot be read.") from None
 
     return read
 
@@ -198,8 +218,8 @@ def _array(wide: bool) -> _Decoder:
         if count == 0 and start == end:
             return Array(), end  # azure-servicebus leaves out the constructor of an empty array
         code, start, descriptor = _array_constructor(data, start, depth)
-        decoder = _DECODERS.get(code)
-        if decoder is None or code == 0x00:
+        decoder = _DECODERS[code]
+        if decoder is _unknown or code == 0x00:
             raise AmqpDecodeError(f"There is no AMQP type 0x{code:02x}.")
         if count > max(end - start, _MAX_EMPTY_ELEMENTS):
             raise AmqpDecodeError("An AMQP array claims more elements than it has bytes.")
@@ -268,10 +288,10 @@ _FIXED: Final[tuple[tuple[int, str, Callable[[Any], Any]], ...]] = (
 )
 for _code, _layout, _make in _FIXED:
     _fixed(_code, _layout, _make)
-_sized((0xA0, 0xB0), lambda raw: raw)
-_sized((0xA1, 0xB1), lambda raw: raw.decode())
-_sized((0xA3, 0xB3), lambda raw: Symbol(raw.decode()))
-_DECODERS.update({
+_sized((0xA0, 0xB0), bytes)
+_sized((0xA1, 0xB1), bytes.decode)
+_sized((0xA3, 0xB3), _symbol)
+_compound: Final[dict[int, _Decoder]] = {
     0x00: _described,
     0x45: lambda _data, offset, _depth: ([], offset),
     0x56: _boolean,
@@ -281,7 +301,9 @@ _DECODERS.update({
     0xD1: _map(True),
     0xE0: _array(False),
     0xF0: _array(True),
-})  # fmt: skip
+}  # fmt: skip
+for _code, _read in _compound.items():
+    _DECODERS[_code] = _read
 _ELEMENT_TYPES: Final[dict[int, type]] = {
     0x40: type(None), 0x41: bool, 0x42: bool, 0x56: bool, 0x50: UByte, 0x51: Byte, 0x60: UShort, 0x61: Short,
     0x43: UInt, 0x52: UInt, 0x70: UInt, 0x44: ULong, 0x53: ULong, 0x80: ULong, 0x54: Int, 0x71: Int,
