@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import InitVar, dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["HeldMessages", "Hold"]
 
 _STILL_HELD: Final = frozenset({OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED})
+_LEFT: Final = "Its lock was left to end by itself."
 _MAY_BE_DONE: Final = "An earlier settlement had no answer: it may have been done."
+_SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
+"""Locks that Service Bus grants (documentation, "Message transfers, locks, and settlement")."""
+_RENEW_AT: Final = 0.5
+"""Renew when this part of the lock is left. The promise is a third; half leaves time for a slow answer."""
+_RENEW_WITHIN: Final = timedelta(seconds=20)
+"""Renew after this time at the latest: a third of the usual lock of a minute, so that a clock that is slow by less
+than the other two thirds does no harm. The service tells when a lock ends by its own clock, and not how long it is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,18 +36,49 @@ class Hold:
     Args:
         message: the value that users see.
         received: the SDK's object that stands for the lock.
-        locked_from: when the lock was asked for, or renewed last.
-        locked_until: when it ends.
+        asked: when the lock was asked for.
+        locked_until: when it ends, as the service said it.
         is_read: False as long as ``message`` has nothing but its number and its lock token.
         in_doubt: a settlement was begun and its answer is not known.
+        is_adopted: another receiver locked it: it is not ours to give back.
     """
 
     message: LockedMessage
     received: ServiceBusReceivedMessage
-    locked_from: datetime
+    asked: InitVar[datetime]
     locked_until: datetime
     is_read: bool = True
     in_doubt: bool = False
+    is_adopted: bool = False
+    ends: datetime = field(init=False)
+    """When the lock ends by the clock of this machine."""
+    lasts: timedelta = field(init=False)
+    """How long it lasts from when it was asked for."""
+    renew_at: datetime = field(init=False)
+    """When it is to be renewed."""
+
+    def __post_init__(self, asked: datetime) -> None:
+        self.extend(asked, self.locked_until)
+
+    def extend(self, asked: datetime, locked_until: datetime) -> None:
+        """The lock was renewed.
+
+        Args:
+            asked: when that was asked for.
+            locked_until: when it ends, as the service said it.
+        """
+        self.locked_until = locked_until
+        left = locked_until - asked
+        # A lock that ended before it was asked for says that the two clocks differ: the service is asked at once.
+        is_plausible = left > timedelta()
+        self.lasts = min(left, _LONGEST) if is_plausible else _SHORTEST
+        self.ends = asked + self.lasts
+        self.renew_at = asked + min(self.lasts * _RENEW_AT, _RENEW_WITHIN) if is_plausible else asked
+
+    def shift(self, by: timedelta) -> None:
+        """The clock of this machine was set."""
+        self.ends += by
+        self.renew_at += by
 
 
 class HeldMessages:
@@ -52,7 +91,8 @@ class HeldMessages:
     def __init__(self, address: EntityAddress) -> None:
         self._address = address
         self._holds: dict[int, Hold] = {}
-        self._ended: dict[UUID, tuple[int, OutcomeStatus]] = {}
+        self._ended: dict[UUID, tuple[int, OutcomeStatus, str | None]] = {}
+        self._newly_lost: list[int] = []
 
     def __iter__(self) -> Iterator[Hold]:
         return iter(tuple(self._holds.values()))
@@ -73,14 +113,19 @@ class HeldMessages:
         """Hold one more; an earlier lock of the same message has ended, or it would not have come again."""
         earlier = self._holds.get(hold.message.sequence_number)
         if earlier is not None:
-            self.lose(earlier)
+            self.lose(earlier, "The message came again, so its lock had ended.")
         self._holds[hold.message.sequence_number] = hold
 
     @property
     def lost(self) -> tuple[int, ...]:
         """Numbers of messages whose last lock ended before they were settled."""
-        last = dict(self._ended.values())
+        last = {number: status for number, status, _ in tuple(self._ended.values())}
         return tuple(n for n, status in last.items() if status is OutcomeStatus.LOCK_LOST and n not in self._holds)
+
+    def take_newly_lost(self) -> tuple[int, ...]:
+        """Numbers of messages whose lock was lost since this was asked last."""
+        lost, self._newly_lost = self._newly_lost, []
+        return tuple(lost)
 
     def check_ours(self, messages: Iterable[LockedMessage]) -> None:
         """Refuse messages that were not locked here.
@@ -99,7 +144,7 @@ class HeldMessages:
         # A number alone is no proof: each entity counts from 1, and a message may be locked again elsewhere.
         if not isinstance(message, LockedMessage) or message.entity != self._address:
             return False
-        number, _ = self._ended.get(message.lock_token, (None, None))
+        number, *_ = self._ended.get(message.lock_token, (None,))
         return self.of(message) is not None or number == message.sequence_number
 
     def note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> Outcome:
@@ -121,13 +166,22 @@ class HeldMessages:
         hold.in_doubt = known.status is OutcomeStatus.UNCONFIRMED
         # What failed or has no answer is still held, and is released at the end or tried again.
         if outcome.status not in _STILL_HELD:
-            self._end(hold, known.status)
+            self._end(hold, known.status, known.description)
         return known
 
-    def lose(self, hold: Hold) -> None:
-        """The lock ended, if it is held still."""
+    def lose(self, hold: Hold, why: str = "The lock ended before.") -> None:
+        """The lock ended, if it is held still.
+
+        Args:
+            hold: the lock.
+            why: in a sentence, for the report.
+        """
         if self._holds.get(hold.message.sequence_number) is hold:
-            self._end(hold, OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.LOCK_LOST)
+            self._end(hold, OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.LOCK_LOST, why)
+
+    def leave(self, hold: Hold) -> None:
+        """The lock is left to end by itself."""
+        self._end(hold, OutcomeStatus.SKIPPED, _LEFT)
 
     def outcome_of(self, message: LockedMessage, decision: Decision) -> Outcome:
         """The outcome of a message of this batch for which nothing was attempted now."""
@@ -135,16 +189,18 @@ class HeldMessages:
         if hold is not None:
             status = OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.SKIPPED
             return outcome_for(message, decision, status, _MAY_BE_DONE if hold.in_doubt else "It was not attempted.")
-        _, status = self._ended[message.lock_token]
-        if status is OutcomeStatus.LOCK_LOST:
-            return outcome_for(message, decision, status, "The lock ended before.")
+        _, status, why = self._ended[message.lock_token]
+        if status in (OutcomeStatus.LOCK_LOST, OutcomeStatus.SKIPPED):
+            return outcome_for(message, decision, status, why)
         if status is OutcomeStatus.UNCONFIRMED:
             return outcome_for(message, decision, status, f"{_MAY_BE_DONE} Its lock has ended.")
         return outcome_for(message, decision, OutcomeStatus.ALREADY_SETTLED, "It was settled before in this batch.")
 
-    def _end(self, hold: Hold, status: OutcomeStatus) -> None:
+    def _end(self, hold: Hold, status: OutcomeStatus, why: str | None) -> None:
         number, token = hold.message.sequence_number, hold.message.lock_token
         if self._holds.get(number) is hold:
             del self._holds[number]
         self._ended.pop(token, None)
-        self._ended[token] = (number, status)
+        self._ended[token] = (number, status, why)
+        if status is OutcomeStatus.LOCK_LOST:
+            self._newly_lost.append(number)

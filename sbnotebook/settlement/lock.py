@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -12,16 +12,17 @@ from uuid import UUID
 
 import anyio
 
-from sbnotebook.errors import AmqpDecodeError, BatchClosedError, SbNotebookError
-from sbnotebook.model import Decision, EntityAddress, LockedMessage, MessageState, Release, Report
+from sbnotebook.errors import BatchClosedError, DecisionError, SbNotebookError
+from sbnotebook.model import Abandon, Decision, EntityAddress, LockedMessage, MessageState, Release, Report
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connection import Connection
-from sbnotebook.settlement.conversion import locked_from_payload, peeked_from_payload
+from sbnotebook.settlement.conversion import locked_from_payload
 from sbnotebook.settlement.deferred import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.held import HeldMessages, Hold
+from sbnotebook.settlement.lock_events import LockEvent, LockEvents, LockWatcher
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.records import Record
-from sbnotebook.settlement.renewal import Clock, Renewal, SystemClock
+from sbnotebook.settlement.renewal import Clock, Links, Renewal, SystemClock
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress, Settling, check_decision
 
 if TYPE_CHECKING:
@@ -76,8 +77,12 @@ class LockedBatch:
         self._receiver: ServiceBusReceiver | None = None
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
-        until = self.clock.now() + renew_for
-        self._renewal = Renewal(self._held, self._open_receiver, self._busy, clock=self.clock, until=until)
+        now = self.clock.now()
+        self._events = LockEvents(now)
+        links = Links(lambda: self._receiver, lambda: connection.receiver(address), self._busy)
+        self._renew_until = now + renew_for
+        self._renewal = Renewal(self._held, links, self._events, clock=self.clock, until=self._renew_until)
+        self._peeker = Peeker(connection, address)
 
     async def __aenter__(self) -> Self:
         """Open the link, so that what is wrong with the entity is told here.
@@ -118,9 +123,31 @@ class LockedBatch:
         return self._held.lost
 
     @property
+    def status(self) -> LockEvent:
+        """How renewing goes: that all is well, that it is late or fails and for which messages, or that it ended."""
+        return self._events.state if self._receiver is None else self._renewal.state
+
+    @property
+    def events(self) -> tuple[LockEvent, ...]:
+        """What has happened to the locks until now, lost ones among it; the last thousand events."""
+        return self._events.kept
+
+    def watch(self, watcher: LockWatcher) -> Callable[[], None]:
+        """Have each event told at once, such as a lock that was lost or a renewal that fails.
+
+        Args:
+            watcher: is called on the event loop of the batch: it must be quick, and must not wait for the batch.
+
+        Returns:
+            A function that ends it.
+        """
+        return self._events.watch(watcher)
+
+    @property
     def renewal_error(self) -> str | None:
-        """Why the last renewal failed, None when it did not."""
-        return self._renewal.error
+        """What is wrong with renewing, in a sentence; None when all is well."""
+        status = self.status
+        return status.description if status.is_trouble else None
 
     def holds(self, message: LockedMessage) -> bool:
         """Whether the very lock that a message came with is held still."""
@@ -145,7 +172,6 @@ class LockedBatch:
 
         Raises:
             BatchClosedError: the batch is closed.
-            AmqpDecodeError: the bytes of a message cannot be read. It is given back; the others are held.
         """
         taken: list[Hold] = []
         wait = max_wait
@@ -162,9 +188,7 @@ class LockedBatch:
         return tuple(hold.message for hold in taken if hold.is_read)
 
     async def receive_deferred(self, sequence_numbers: Iterable[int]) -> tuple[LockedMessage, ...]:
-        """Lock deferred messages; no other way leads to them.
-
-        They are not released when the batch closes: they stay deferred, and their locks end by themselves.
+        """Lock deferred messages, which stay deferred when the batch closes: their locks end by themselves.
 
         Args:
             sequence_numbers: which ones. Those that cannot be had are left out: they are not deferred, are locked by
@@ -172,9 +196,6 @@ class LockedBatch:
 
         Returns:
             The messages that were locked, in the order of their numbers.
-
-        Raises:
-            BatchClosedError: the batch is closed.
         """
         taken: list[Hold] = []
         for chunk in same_partition_chunks(sequence_numbers, _DEFERRED_CHUNK):
@@ -183,8 +204,40 @@ class LockedBatch:
                 await sdk_internals.reopen(receiver)
                 holds = [self._hold(message, asked) for message in await receive_those_there(receiver, chunk)]
             taken += holds
-            await self._read(holds)
+            self._read(holds)
         return tuple(hold.message for hold in taken if hold.is_read)
+
+    async def adopt(self, messages: Iterable[LockedMessage]) -> tuple[LockedMessage, ...]:
+        """Hold messages that another receiver locked, in this process or another: their tokens settle them, too.
+
+        Their locks are renewed like all others. They are not released when the batch closes, which takes the link that
+        they came on.
+
+        Args:
+            messages: with their numbers and lock tokens; all else is looked up.
+
+        Returns:
+            The messages as they are in the entity; as they were given where they are not there.
+
+        Raises:
+            BatchClosedError: the batch is closed.
+        """
+        self._open_receiver()
+        asked, given = self.clock.now(), {message.lock_token: message for message in messages}
+        payloads = await self._peeker.payloads_of(message.sequence_number for message in given.values())
+        adopted: list[Hold] = []
+        for token, message in given.items():
+            ours = self._held.of(message)
+            if ours is not None:
+                adopted.append(ours)
+                continue
+            payload = payloads.get(message.sequence_number)
+            found = message if payload is None else locked_from_payload(payload, self.address, token)
+            # Nobody says when the lock ends: it is renewed at once.
+            hold = Hold(found, sdk_internals.lock_by_token(token, payload), asked, asked, is_adopted=True)
+            self._held.add(hold)
+            adopted.append(hold)
+        return tuple(hold.message for hold in adopted)
 
     async def _receive_some(self, count: int, wait: float) -> list[Hold]:
         async with self._busy:
@@ -193,7 +246,7 @@ class LockedBatch:
             received = await receiver.receive_messages(count, max_wait_time=wait)
             # All are held before any of them is read: reading may fail, or be cancelled while it peeks.
             holds = [self._hold(message, asked) for message in received]
-        await self._read(holds)
+        self._read(holds)
         return holds
 
     async def _withdraw_credit(self) -> None:
@@ -214,33 +267,14 @@ class LockedBatch:
         self._held.add(hold)
         return hold
 
-    async def _read(self, holds: Sequence[Hold]) -> None:
-        """Give each hold its message, and give back those that have none."""
-        failure: AmqpDecodeError | None = None
+    def _read(self, holds: Sequence[Hold]) -> None:
+        """Give each hold its message; one that cannot be read says so, and is held like the others."""
         for hold in holds:
-            try:
-                payload = sdk_internals.payload_of_received(hold.received)
-                if payload is None:  # it came in several frames: look at it again to have its bytes
-                    payload = await self._peek_payload(hold.message.sequence_number)
-                if payload is not None:
-                    hold.message = locked_from_payload(payload, self.address, hold.message.lock_token)
-                    hold.is_read = True
-            except AmqpDecodeError as error:
-                failure = failure or error
-            if not hold.is_read:
-                await self._carry_out(Settling(self._open_receiver(), Release(), self._held), [hold.message], 1)
-        if failure is not None:
-            raise failure
-
-    async def _peek_payload(self, sequence_number: int) -> bytes | None:
-        peeker = Peeker(self._connection, self.address)
-        try:
-            payloads = await peeker.payloads(sequence_number, 1)
-        finally:
-            await peeker.close()
-        # Peeking gives the next message where this one is gone.
-        ours = bool(payloads) and peeked_from_payload(payloads[0], self.address).sequence_number == sequence_number
-        return payloads[0] if ours else None
+            payload = sdk_internals.payload_of_received(hold.received) or b""
+            message = locked_from_payload(payload, self.address, hold.message.lock_token)
+            # What cannot be read may have lost its number, but the SDK has found it.
+            hold.message = message.with_changes(sequence_number=hold.message.sequence_number)
+            hold.is_read = True
 
     # ---------------------------------------------------------------- settling
 
@@ -269,9 +303,38 @@ class LockedBatch:
         check_decision(decision, self.address)
         chosen = list(self.messages if messages is None else messages)
         self._held.check_ours(chosen)
+        if isinstance(decision, Abandon) and decision.delay:
+            await self._keep_for(decision.delay)
         settling = Settling(self._open_receiver(), decision, self._held, max_in_flight=max_in_flight, progress=progress)
         await self._carry_out(settling, chosen, max_in_flight * _CHUNKS)
         return self._report(settling, chosen)
+
+    async def _keep_for(self, delay: timedelta) -> None:
+        self._open_receiver()
+        if self.clock.now() + delay > self._renew_until:
+            raise DecisionError(
+                f"Locks are renewed until {self._renew_until:%Y-%m-%d %H:%M:%S} UTC only, which is before the delay of "
+                f"{delay} ends: lock with a longer renew_for, or resubmit with a delay."
+            )
+        await self.clock.sleep(delay.total_seconds())
+
+    def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
+        """Let go of messages of this batch without a word to the service: their locks end by themselves.
+
+        Then the messages are delivered again, with a delivery count one higher; until then nobody can settle them.
+
+        Returns:
+            When the last of the locks ends; None when none of the messages is held.
+
+        Raises:
+            DecisionError: a message is not of this batch; nothing was done.
+        """
+        chosen = list(messages)
+        self._held.check_ours(chosen)
+        holds = [hold for message in chosen if (hold := self._held.of(message)) is not None]
+        for hold in holds:
+            self._held.leave(hold)
+        return max((hold.locked_until for hold in holds), default=None)
 
     async def _carry_out(self, settling: Settling, chosen: Sequence[LockedMessage], size: int) -> None:
         once = list({message.lock_token: message for message in chosen}.values())
@@ -281,6 +344,7 @@ class LockedBatch:
                 holds = [hold for hold in map(self._held.of, once[start : start + size]) if hold is not None]
                 if holds and self._receiver is not None:
                     await self._settle_recorded(settling, holds)
+            self._renewal.tell_lost()
 
     async def _settle_recorded(self, settling: Settling, holds: Sequence[Hold]) -> None:
         try:
@@ -309,8 +373,8 @@ class LockedBatch:
     # ---------------------------------------------------------------- the end
 
     async def _release_and_close(self) -> None:
-        # Deferred messages stay deferred, whatever becomes of their locks.
-        left = [hold.message for hold in self._held if hold.message.state is not MessageState.DEFERRED]
+        # Deferred messages stay deferred, whatever becomes of their locks; what was adopted is not ours.
+        left = [h.message for h in self._held if not (h.is_adopted or h.message.state is MessageState.DEFERRED)]
         settling = Settling(self._open_receiver(), Release(), self._held)
         try:
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
@@ -322,6 +386,8 @@ class LockedBatch:
                 # What cannot be closed is lost already, and is no reason to hide the error that ended the body.
                 with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
                     await receiver.close()
+                with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
+                    await self._peeker.close()
 
     def _open_receiver(self) -> ServiceBusReceiver:
         if self._receiver is None:

@@ -16,7 +16,8 @@ import contextlib
 import logging
 from collections.abc import Generator, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import UUID
 
 import anyio
 from azure.servicebus._common import mgmt_handlers
@@ -26,7 +27,6 @@ from azure.servicebus._common.constants import (
     MGMT_REQUEST_DEAD_LETTER_ERROR_DESCRIPTION,
     MGMT_REQUEST_DEAD_LETTER_REASON,
 )
-from azure.servicebus._pyamqp._decode import decode_payload
 from azure.servicebus._pyamqp.constants import LinkState
 from azure.servicebus._pyamqp.error import AMQPException
 from azure.servicebus.exceptions import ServiceBusError
@@ -39,7 +39,9 @@ __all__ = [
     "condition_of",
     "fill_batch",
     "is_on_link",
+    "is_open",
     "keep_payloads",
+    "lock_by_token",
     "max_batch_bytes",
     "payload_of_received",
     "peek_payloads",
@@ -56,8 +58,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 _OK, _ACCEPTED, _NO_CONTENT = 200, 202, 204
 _PEEK: Final = b"com.microsoft:peek-message"
 _RECEIVE_BY_NUMBER: Final = b"com.microsoft:receive-by-sequence-number"
+_RENEW: Final = b"com.microsoft:renew-lock"
 _PEEK_LOCK: Final = 1
 _PAYLOAD: Final = "_sbnotebook_payload"
+_WHOLE: Final = "_sbnotebook_whole"
+# Positions in a transfer frame (AMQP 1.0 section 2.7.5), and the payload at its end.
+_FRAME_MORE, _FRAME_PAYLOAD = 5, 11
 # What one more message costs in a batch beside its own bytes: the data section's head.
 _DATA_HEAD: Final = 8
 
@@ -118,32 +124,65 @@ async def receive_deferred(
 def keep_payloads(receiver: ServiceBusReceiver) -> None:
     """Make a receiver keep the AMQP bytes of each message that it builds, for :func:`payload_of_received`."""
     build: Any = receiver._build_received_message
+    open_once: Any = receiver._open
 
     def build_with_payload(received: Any) -> ServiceBusReceivedMessage:
         message = build(received)
-        setattr(message, _PAYLOAD, _whole_payload(*received))
+        setattr(message, _PAYLOAD, bytes(received[0][_FRAME_PAYLOAD]))
         return message
 
+    async def open_and_join(*options: Any) -> None:
+        await open_once(*options)
+        _join_frames(receiver._handler._link)
+
     receiver._build_received_message = build_with_payload
+    receiver._open = open_and_join
 
 
-def _whole_payload(frame: Any, message: Any) -> bytes | None:
-    # Of a message in several frames the SDK keeps the last one that bears a delivery id, which may be the first of
-    # them or the last (AMQP 1.0 section 2.7.5 leaves that to the sender). "More" (field 5) tells the first from a
-    # whole message, but nothing tells the last: so the bytes are whole when they say what the SDK has read.
-    payload = frame[11]
-    if frame[5]:
-        return None
-    try:
-        is_whole = decode_payload(memoryview(payload)) == message
-    except Exception:  # noqa: BLE001 (the SDK's decoder raises whatever comes of bytes that are no message)
-        return None
-    return bytes(payload) if is_whole else None
+def _join_frames(link: Any) -> None:
+    """Have the first frame of a message in several carry the bytes of all; the SDK keeps the bytes of only one."""
+    if hasattr(link, _WHOLE):
+        return
+    take: Any = link._incoming_transfer
+    pass_on: Any = link._on_transfer
+    setattr(link, _WHOLE, b"")
+
+    async def take_and_join(frame: Any) -> None:
+        if not frame[_FRAME_MORE]:  # this is the last frame of its message
+            setattr(link, _WHOLE, bytes(link._received_payload) + bytes(frame[_FRAME_PAYLOAD]))
+        await take(frame)
+
+    async def pass_whole(frame: Any, message: Any) -> Any:
+        whole = [*frame]
+        whole[_FRAME_PAYLOAD] = getattr(link, _WHOLE)
+        return await pass_on(whole, message)
+
+    link._incoming_transfer, link._on_transfer = take_and_join, pass_whole
 
 
 def payload_of_received(message: ServiceBusReceivedMessage) -> bytes | None:
-    """The AMQP bytes of a received message; None when it came in several frames, then it has to be peeked."""
+    """The AMQP bytes of a received message; None of what is a lock alone."""
     return getattr(message, _PAYLOAD, None)
+
+
+class _LockByToken:
+    """Stands in for the SDK's received message where there is only the lock token of one."""
+
+    def __init__(self, lock_token: UUID, payload: bytes | None) -> None:
+        self.lock_token = lock_token
+        self._delivery_tag = None
+        self._expiry: datetime | None = None
+        setattr(self, _PAYLOAD, payload)
+
+
+def lock_by_token(lock_token: UUID, payload: bytes | None) -> ServiceBusReceivedMessage:
+    """What stands for a lock that another receiver has: it can be renewed, and settled over the management node.
+
+    Args:
+        lock_token: of the lock.
+        payload: the message's AMQP bytes as they were peeked, None when it is not there.
+    """
+    return cast("ServiceBusReceivedMessage", _LockByToken(lock_token, payload))
 
 
 def is_on_link(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> bool:
@@ -224,14 +263,19 @@ async def release(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessa
         )
 
 
+def is_open(receiver: ServiceBusReceiver) -> bool:
+    """Whether a receiver's connection and link stand, as far as the SDK has noticed."""
+    handler = receiver._handler
+    return handler is not None and receiver._running and _is_attached(handler)
+
+
 async def reopen(receiver: ServiceBusReceiver) -> None:
     """Open a receiver again whose connection or link was lost; nothing when it is open.
 
     Raises:
         ServiceBusError: it could not be opened.
     """
-    handler = receiver._handler
-    if handler is not None and receiver._running and _is_attached(handler):
+    if is_open(receiver):
         return
     with contextlib.suppress(Exception):  # it is broken: what matters is the new one
         await receiver._close_handler()
@@ -268,21 +312,29 @@ def _tags(link: Any) -> set[bytes]:
     return link._received_delivery_tags
 
 
-async def renew_locks(receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage]) -> datetime:
-    """Renew the locks of several messages in one request.
+async def renew_locks(receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage]) -> list[datetime]:
+    """Renew the locks of several messages in one request, once: the SDK's own method tries again for many seconds.
+
+    Args:
+        receiver: open; not necessarily the one that they came from.
+        messages: still locked.
 
     Returns:
-        When the first of the renewed locks ends.
+        When each of the locks ends, by the service's clock.
 
     Raises:
         MessageLockLostError: at least one of the locks is lost.
+        ServiceBusError: the service refused it, or the connection was lost.
     """
-    tokens: Any = [message.lock_token for message in messages]
-    answer = await receiver._renew_locks(*tokens)
+    tokens = receiver._amqp_transport.AMQP_ARRAY_VALUE([message.lock_token for message in messages])
+    request = {"lock-tokens": tokens}
+    receiver._populate_message_properties(request)
+    with _as_service_bus_error(receiver):
+        answer: Any = await receiver._mgmt_request_response(_RENEW, request, mgmt_handlers.message_lock_renew_op)
     ends = [datetime.fromtimestamp(stamp / 1000, UTC) for stamp in answer[b"expirations"]]
     for message, end in zip(messages, ends, strict=True):
         message._expiry = end
-    return min(ends)
+    return ends
 
 
 def fill_batch(batch: ServiceBusMessageBatch, payloads: Iterable[bytes], envelope: tuple[str | None, ...]) -> None:

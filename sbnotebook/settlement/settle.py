@@ -52,6 +52,16 @@ def check_decision(decision: Decision, entity: EntityAddress) -> None:
         raise DecisionError(
             f"{entity} is a dead-letter queue already: complete, resubmit or defer its messages instead."
         )
+    if isinstance(decision, Defer) and decision.wake_after is not None and decision.wake_to is None:
+        _check_wake_up(entity)
+
+
+def _check_wake_up(entity: EntityAddress) -> None:
+    if entity != entity.sends_to:
+        raise DecisionError(
+            f"A wake-up message cannot be sent to {entity} itself, and in {entity.sends_to} others would get it: "
+            "name a queue for it, wake_to=…"
+        )
 
 
 class Settling:

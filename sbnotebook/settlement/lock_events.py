@@ -1,0 +1,113 @@
+"""What is told of the locks of a batch: that they are renewed, that renewing fails or came late, that they are lost."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+__all__ = ["LockEvent", "LockEventKind", "LockEvents", "LockWatcher"]
+
+_LOGGER: Final = logging.getLogger(__name__)
+_KEPT: Final = 1_000
+
+
+class LockEventKind(StrEnum):
+    """What happened to locks."""
+
+    RENEWING = "renewing"
+    """Locks are renewed as they should be, from the beginning or again."""
+    LATE = "late"
+    """The program or the machine stood still for so long that locks may have ended; the service is asked."""
+    FAILING = "failing"
+    """Renewing failed; it is tried again each second as long as the locks last."""
+    ENDED = "ended"
+    """``renew_for`` is over: locks end one after the other, and are not renewed any more."""
+    LOST = "lost"
+    """Locks ended before their messages were settled: the messages are delivered again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockEvent:
+    """Something that happened to the locks of a batch.
+
+    Args:
+        kind: what happened.
+        since: when it happened, or began.
+        sequence_numbers: of the messages that it concerns; none where it is all of them.
+        description: in a sentence.
+
+    Example:
+        >>> from datetime import UTC
+        >>> print(LockEvent(LockEventKind.LOST, datetime(2026, 1, 2, tzinfo=UTC), (7,), "The lock ended."))
+        2026-01-02 00:00:00 UTC lost: The lock ended. (#7)
+    """
+
+    kind: LockEventKind
+    since: datetime
+    sequence_numbers: tuple[int, ...] = ()
+    description: str = ""
+
+    @property
+    def is_trouble(self) -> bool:
+        """Whether locks are lost, or may be soon."""
+        return self.kind is not LockEventKind.RENEWING
+
+    def __str__(self) -> str:
+        numbers = f" ({numbered(self.sequence_numbers)})" if self.sequence_numbers else ""
+        return f"{self.since:%Y-%m-%d %H:%M:%S} UTC {self.kind}: {self.description}{numbers}"
+
+
+LockWatcher = Callable[[LockEvent], None]
+"""Told of each event, on the event loop of the batch: it must be quick, and must not wait for the batch."""
+
+
+class LockEvents:
+    """The events of one batch, newest last, and who is told of them.
+
+    Args:
+        beginning: when the batch was made.
+    """
+
+    def __init__(self, beginning: datetime) -> None:
+        self.state = LockEvent(LockEventKind.RENEWING, beginning)
+        """How renewing goes: the newest event that is not of lost locks."""
+        self._kept: deque[LockEvent] = deque(maxlen=_KEPT)
+        self._watchers: list[LockWatcher] = []
+
+    @property
+    def kept(self) -> tuple[LockEvent, ...]:
+        """The last thousand events."""
+        return tuple(self._kept)
+
+    def watch(self, watcher: LockWatcher) -> Callable[[], None]:
+        """Have each event told from now on; gives a function that ends that."""
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
+
+    def tell(self, event: LockEvent) -> None:
+        """Write an event down, and tell it to all who watch."""
+        if event.kind is not LockEventKind.LOST:
+            self.state = event
+        self._kept.append(event)
+        for watcher in tuple(self._watchers):
+            try:
+                watcher(event)
+            except Exception:  # what watches must not end the renewal, and the locks with it
+                _LOGGER.exception("A watcher of locks failed.")
+
+
+def numbered(sequence_numbers: Iterable[int], shown: int = 5) -> str:
+    """Sequence numbers as people read them.
+
+    Example:
+        >>> numbered(range(1, 9))
+        '#1, #2, #3, #4, #5 and 3 more'
+    """
+    numbers = tuple(sequence_numbers)
+    text = ", ".join(f"#{number}" for number in numbers[:shown])
+    return text if len(numbers) <= shown else f"{text} and {len(numbers) - shown:,} more"
