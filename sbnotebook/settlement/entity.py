@@ -20,6 +20,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.settlement.by_token import Lock, plan_by_token
 from sbnotebook.settlement.calls import AnyFunction
 from sbnotebook.settlement.deferred import Deferrals, compared, plan_of_deferred
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR, LockedBatch
@@ -139,6 +140,10 @@ class AsyncEntity:
             return await batch.settle(plan.decision, chosen, max_in_flight=limits.max_in_flight, progress=progress)
 
         return Plan(self.address, decision, chosen, carry_out)
+
+    def plan_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
+        """A plan to settle what another receiver locked: see :func:`sbnotebook.settlement.by_token.plan_by_token`."""
+        return plan_by_token(self.address, decision, locks, self.batch)
 
     def plan_resubmit(
         self, messages: Iterable[ReceivedMessage], decision: Resubmit | None = None, *, edit: Edit | None = None
