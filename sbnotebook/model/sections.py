@@ -29,8 +29,8 @@ __all__ = [
     "Section",
     "readable_items",
     "readable_start",
-    "section_values",
     "section_value",
+    "section_values",
     "split",
 ]
 

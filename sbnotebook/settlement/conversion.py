@@ -61,7 +61,6 @@ from sbnotebook.settlement.layout import (
 __all__ = ["locked_from_payload", "payload_of", "peeked_from_payload"]
 
 _STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}
-_DATA_ONLY: Final = frozenset({DATA})
 _MAX_COUNT: Final = 2**31 - 1
 _REASON: Final = 200
 """Characters of the sentence that says why a message cannot be read."""
@@ -101,9 +100,8 @@ def _read(payload: bytes, entity: EntityAddress) -> tuple[dict[str, Any], dict[A
     fields["extras"] = extras
     _read_properties(properties, fields, extras)
     _read_body(payload, parts, fields, extras)
-    for name, value in zip(HEADER_FIELDS, header, strict=False):
-        if value is not None and name in HEADER_EXTRAS:
-            extras[name] = value
+    named_header = zip(HEADER_FIELDS, header, strict=False)
+    extras.update((name, value) for name, value in named_header if value is not None and name in HEADER_EXTRAS)
     if "absolute_expiry_time" in extras:
         _read_long_life(fields, extras)
     _read_application_properties(_as_map(values.get(APPLICATION_PROPERTIES)), fields, extras)
@@ -140,7 +138,7 @@ def _read_body(payload: bytes, parts: list[Section], fields: dict[str, Any], ext
     codes = {part.code for part in parts}
     if len(codes) > 1:
         raise AmqpDecodeError("The body consists of sections of different kinds.")
-    if codes and codes != _DATA_ONLY:
+    if codes and DATA not in codes:
         fields["body"] = b"".join(payload[part.value_start : part.end] for part in parts)
         fields["body_type"] = BodyType.VALUE if VALUE in codes else BodyType.SEQUENCE
         return
