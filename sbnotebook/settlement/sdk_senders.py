@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ToSchedule",
     "cancel_scheduled",
+    "catch_up",
+    "hang_up",
     "is_open",
+    "line_of",
     "max_batch_bytes",
     "max_message_bytes",
     "reopen",
@@ -36,6 +39,11 @@ _SCHEDULE: Final = b"com.microsoft:schedule-message"
 _CANCEL: Final = b"com.microsoft:cancel-scheduled-message"
 _MESSAGE_FORMAT, _BATCH_FORMAT = 0, 0x80013700
 """Of a message as it is, and of a batch (the SDK's ``Message`` and ``BatchMessage``)."""
+
+
+_GLANCE: Final = 0.005
+"""Seconds to look for frames that have come already."""
+_MANY_FRAMES: Final = 100
 
 
 class _Encoded:
@@ -126,7 +134,7 @@ async def cancel_scheduled(sender: ServiceBusSender, sequence_number: int) -> No
 
 
 def is_open(sender: ServiceBusSender) -> bool:
-    """Whether a sender's connection and link stand, as far as it can be seen from here."""
+    """Whether a sender's connection and link stand, as far as it can be seen from here; see :func:`catch_up`."""
     handler: Any = sender._handler
     if handler is None or not sender._running or handler._link is None or handler._connection is None:
         return False
@@ -137,6 +145,14 @@ def is_open(sender: ServiceBusSender) -> bool:
     return reader is None or not (reader.at_eof() or reader.exception())
 
 
+async def catch_up(sender: ServiceBusSender) -> None:
+    """Let the SDK read what the service has said since the last send, such as that the link is closed."""
+    handler: Any = sender._handler
+    if handler is not None and handler._connection is not None:
+        with contextlib.suppress(Exception):  # what is wrong with it, is_open tells
+            await handler._connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
+
+
 async def reopen(sender: ServiceBusSender) -> None:
     """Open a sender, or open it again when its connection or link was lost; nothing when it is open.
 
@@ -145,10 +161,25 @@ async def reopen(sender: ServiceBusSender) -> None:
     """
     if is_open(sender):
         return
+    await hang_up(line_of(sender))
     with contextlib.suppress(Exception):  # it is broken: what matters is the new one
         await sender._close_handler()
     sender._handler, sender._running = None, False
     await sender._open_with_retry()
+
+
+def line_of(sender: ServiceBusSender) -> Any:
+    """The transport of a sender, for :func:`hang_up`; the SDK forgets it without closing it when it is broken."""
+    handler: Any = sender._handler
+    connection = None if handler is None else handler._connection
+    return None if connection is None else connection._transport
+
+
+async def hang_up(line: Any) -> None:
+    """Close a transport; nothing when it is closed."""
+    if line is not None:
+        with contextlib.suppress(Exception):
+            await line.close()
 
 
 def max_message_bytes(sender: ServiceBusSender) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
@@ -23,6 +23,8 @@ __all__ = ["SenderPool"]
 
 _MAX_IDLE: Final = 240.0
 """Seconds after which an idle sender is replaced: the service drops idle connections, and the SDK does not notice."""
+_FRESH: Final = 1.0
+"""Seconds after which it is looked whether an idle sender's connection still stands."""
 _OPEN_WITHIN: Final = 60.0
 _CLOSE_WITHIN: Final = 5.0
 
@@ -77,14 +79,18 @@ class SenderPool:
             azure.servicebus.exceptions.ServiceBusError: none could be opened.
         """
         sender = await self._take()
+        line = sdk_senders.line_of(sender)
         try:
             yield sender
         except ServiceBusError:
-            self._keep(sender)  # the SDK has closed and reopens the link by itself where that is needed
+            if sdk_senders.is_open(sender):  # it was refused, and no more than that
+                self._keep(sender)
+            else:
+                await _close(sender, line)
             raise
         except BaseException:
             # Cut off in the middle: what it waits for may still come, and must not be taken for something else.
-            await _close(sender)
+            await _close(sender, line)
             raise
         self._keep(sender)
 
@@ -93,13 +99,16 @@ class SenderPool:
         idle, self._idle = self._idle, []
         async with anyio.create_task_group() as tasks:
             for sender, _ in idle:
-                tasks.start_soon(sender.close)
+                tasks.start_soon(_close, sender)
 
     async def _take(self) -> ServiceBusSender:
         while self._idle:
             sender, since = self._idle.pop()
+            idle = time.monotonic() - since
             # A send over a connection that is gone would be one of which nobody knows whether it arrived.
-            if time.monotonic() - since < _MAX_IDLE and sdk_senders.is_open(sender):
+            if idle > _FRESH:
+                await sdk_senders.catch_up(sender)
+            if idle < _MAX_IDLE and sdk_senders.is_open(sender):
                 return sender
             await _close(sender)
         return await self._open()
@@ -125,6 +134,9 @@ class SenderPool:
         self._idle.append((sender, time.monotonic()))
 
 
-async def _close(sender: ServiceBusSender) -> None:
-    with anyio.move_on_after(_CLOSE_WITHIN, shield=True):
+async def _close(sender: ServiceBusSender, line: Any = None) -> None:
+    line = line or sdk_senders.line_of(sender)
+    with anyio.move_on_after(_CLOSE_WITHIN, shield=True), suppress(Exception):  # there may be nobody to say it to
         await sender.close()
+    with anyio.move_on_after(_CLOSE_WITHIN, shield=True):
+        await sdk_senders.hang_up(line)

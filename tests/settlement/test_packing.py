@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.settlement import packing
+from sbnotebook.settlement.conversion import payload_of
+from sbnotebook.settlement.packing import Pack, Packer, Sizes
+
+if TYPE_CHECKING:
+    import pytest
+
+SIZES = Sizes(message=5_000, batch=1_000)
+
+
+def packer_of(messages: Iterable[Message], max_count: int = 1000) -> Packer:
+    return Packer(messages, "send", EntityAddress("orders"), SIZES, max_count)
+
+
+def all_packs(packer: Packer) -> list[Pack]:
+    packs: list[Pack] = []
+    while not packer.is_done:
+        packer.pull()
+        haul = packer.take()
+        packs += [haul.pack] if haul.pack else []
+    return packs
+
+
+def indexes(packs: Iterable[Pack]) -> list[list[int]]:
+    return [[item.index for item in pack.items] for pack in packs]
+
+
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        body=st.sampled_from([0, 10, 300, 980, 1_500, 4_900]).map(bytes),
+        session_id=st.none() | st.sampled_from("ab"),
+        partition_key=st.none() | st.sampled_from("ab"),
+        message_id=st.none() | st.just("m"),
+    ),
+    max_size=60,
+)
+
+
+@given(MESSAGES, st.integers(1, 20))
+def test_every_message_is_in_one_pack_that_may_be_sent(messages: list[Message], max_count: int) -> None:
+    packs = all_packs(packer_of(messages, max_count))
+    assert sorted(index for pack in indexes(packs) for index in pack) == list(range(len(messages)))
+    for pack in packs:
+        assert 1 <= len(pack.items) <= max_count
+        assert len(pack.transfer()) <= (SIZES.batch if pack.is_batch else SIZES.message)
+        assert all(messages[item.index].session_id == pack.session_id for item in pack.items)
+        assert all(item.payload == payload_of(messages[item.index]) for item in pack.items)
+        if pack.session_id is None:
+            assert all(messages[item.index].partition_key == pack.partition_key for item in pack.items)
+
+
+@given(MESSAGES)
+def test_messages_of_one_key_stay_in_order(messages: list[Message]) -> None:
+    packs = all_packs(packer_of(messages))
+    for key in ("a", "b"):
+        found = [index for pack in packs if pack.key == key for index in indexes([pack])[0]]
+        of_session = [index for index in found if messages[index].session_id == key]
+        assert of_session == sorted(of_session)
+
+
+def test_a_message_alone_travels_as_it_is() -> None:
+    message = Message(body=bytes(3_000), application_properties={"a": 1})
+    (pack,) = all_packs(packer_of([message]))
+    assert pack.transfer() == payload_of(message)
+    assert not pack.is_batch
+
+
+def test_halves_hold_everything() -> None:
+    (pack,) = all_packs(packer_of([Message(body=b"%d" % number, session_id="s") for number in range(5)]))
+    first, second = pack.halves()
+    assert indexes([first, second]) == [[0, 1], [2, 3, 4]]
+    assert first.size + second.size == pack.size
+    assert {first.key, second.key} == {"s"}
+
+
+def test_what_cannot_be_sent_is_told_and_the_others_go_on() -> None:
+    messages = [
+        Message(),
+        Message(body=bytes(6_000), message_id="large"),
+        Message(application_properties={"a": object()}, message_id="odd"),  # pyright: ignore[reportArgumentType]
+        "no message",
+        Message(),
+    ]
+    packer = packer_of(messages)  # pyright: ignore[reportArgumentType]
+    packer.pull()
+    haul = packer.take()
+    assert haul.pack is not None
+    assert indexes([haul.pack]) == [[0, 4]]
+    assert [(index, outcome.message_id, outcome.condition) for index, outcome in haul.refused] == [
+        (1, "large", "amqp:link:message-size-exceeded"),
+        (2, "odd", "amqp:encode-error"),
+        (3, None, "amqp:encode-error"),
+    ]
+
+
+def test_no_message_waits_while_thousands_go_by() -> None:
+    def messages() -> Iterator[Message]:
+        yield Message(session_id="first")
+        while True:
+            yield Message()
+
+    packer = packer_of(messages(), max_count=500)
+    given = 0
+    while True:
+        packer.pull()
+        pack = packer.take().pack
+        assert pack is not None
+        if pack.session_id == "first":
+            break
+        given += len(pack.items)
+    assert given <= 11_000
+
+
+def test_many_sessions_with_large_messages_stay_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_MAX_WAITING_BYTES", 20_000)
+    pulled = taken = 0
+
+    def messages() -> Iterator[Message]:
+        nonlocal pulled
+        for number in range(300):
+            pulled += 1
+            yield Message(body=bytes(900), session_id=f"s{number}")
+
+    packer = packer_of(messages())
+    while not packer.is_done:
+        packer.pull()
+        taken += len(pack.items) if (pack := packer.take().pack) else 0
+        assert pulled == 300 or pulled - taken <= 25
+    assert taken == 300
+
+
+def test_a_slow_input_is_not_waited_for_until_a_pack_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_MAX_WAIT", 0.0)
+    assert indexes(all_packs(packer_of([Message()] * 3))) == [[0], [1], [2]]
+
+
+def test_when_it_is_stopped_nothing_more_is_pulled_and_nothing_that_was_is_forgotten() -> None:
+    def messages() -> Iterator[Message]:
+        for number in range(100):
+            if number == 7:
+                packer.stop()
+            yield Message(message_id=f"m{number}")
+
+    packer = packer_of(messages())
+    packer.pull()
+    packs, refused = packer.leftovers()
+    assert indexes(packs) == [[0, 1, 2, 3, 4, 5, 6, 7]]
+    assert refused == []
+    assert packer.is_done
+
+
+def test_an_input_that_fails_gives_what_came_before() -> None:
+    def messages() -> Iterator[Message]:
+        yield Message()
+        raise KeyError("second")
+
+    packer = packer_of(messages())
+    assert indexes(all_packs(packer)) == [[0]]
+    assert isinstance(packer.failure, KeyError)

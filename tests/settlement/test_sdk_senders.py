@@ -1,0 +1,92 @@
+"""What a later version of the SDK may break."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import MessageNotFoundError, MessageSizeExceededError
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.model import EntityAddress, Message, MessageState
+from sbnotebook.settlement import AsyncNamespace, sdk_senders
+from sbnotebook.settlement.conversion import payload_of
+from sbnotebook.settlement.packing import Item, Pack
+from sbnotebook.settlement.sdk_senders import ToSchedule
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_bytes_are_sent_as_they_are_alone_and_in_a_batch(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("bytes-sent")
+    payloads = [payload_of(Message(body=b"%d" % number, message_id="m")) for number in range(4)]
+    batch = Pack(None, None, b"", [Item(number, None, payload) for number, payload in enumerate(payloads[1:])])
+    async with namespace.connection.sender(EntityAddress("bytes-sent")) as sender:
+        await sdk_senders.reopen(sender)
+        await sdk_senders.send_payload(sender, payloads[0])
+        await sdk_senders.send_payload(sender, batch.transfer(), batch=True)
+        await sender.send_messages(ServiceBusMessage("the SDK's own"))
+        await sender.send_messages([ServiceBusMessage("the SDK's own"), ServiceBusMessage("batch")])
+    seen = await namespace.peeker(EntityAddress("bytes-sent")).payloads(1)
+    assert len(seen) == 7
+    assert [found[-len(payload) :] for found, payload in zip(seen, payloads, strict=False)] == payloads
+
+
+async def test_a_message_that_is_larger_than_a_batch_may_be(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("large-bytes", QueueOptions(max_message_size_kb=10_240))
+    payload = payload_of(Message(body=bytes(range(256)) * 4096 * 5, application_properties={"n": 1}))
+    async with namespace.connection.sender(EntityAddress("large-bytes")) as sender:
+        await sdk_senders.reopen(sender)
+        assert sdk_senders.max_message_bytes(sender) == 10_240 * 1024
+        assert 256 * 1024 <= sdk_senders.max_batch_bytes(sender) <= 1024 * 1024
+        await sdk_senders.send_payload(sender, payload)
+        with pytest.raises(MessageSizeExceededError):
+            await sdk_senders.send_payload(sender, payload_of(Message(body=bytes(11_000_000))))
+    (seen,) = await namespace.peeker(EntityAddress("large-bytes")).payloads(1)
+    assert seen.endswith(payload)
+
+
+async def test_messages_are_scheduled_with_their_bytes_and_cancelled_one_by_one(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("scheduled-bytes")
+    later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    message = Message(body=b"later", message_id="m", scheduled_enqueue_time=later)
+    async with namespace.connection.sender(EntityAddress("scheduled-bytes")) as sender:
+        entry = ToSchedule(payload_of(message), "m", None, None)
+        numbers = await sdk_senders.schedule_payloads(sender, [entry, entry._replace(message_id=None)])
+        first, second = await namespace.entity("scheduled-bytes").peek()
+        assert [first.sequence_number, second.sequence_number] == numbers
+        assert (first.state, first.scheduled_enqueue_time, first.body) == (MessageState.SCHEDULED, later, b"later")
+        await sdk_senders.cancel_scheduled(sender, numbers[0])
+        with pytest.raises(MessageNotFoundError):
+            await sdk_senders.cancel_scheduled(sender, numbers[0])
+    (left,) = await namespace.entity("scheduled-bytes").peek()
+    assert left.sequence_number == numbers[1]
+
+
+@pytest.mark.parametrize("breaks", ["drop_connections", "close_links"])
+async def test_a_lost_connection_is_noticed_and_opened_again(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, breaks: str
+) -> None:
+    name = f"noticed-{breaks.replace('_', '-')}"
+    await namespace.create_queue(name)
+    async with namespace.connection.sender(EntityAddress(name)) as sender:
+        await sdk_senders.reopen(sender)
+        line = sdk_senders.line_of(sender)
+        await sdk_senders.catch_up(sender)
+        assert sdk_senders.is_open(sender)
+        getattr(shared_emulator, breaks)(name)
+        for _ in range(200):
+            await sdk_senders.catch_up(sender)
+            if not sdk_senders.is_open(sender):
+                break
+        assert not sdk_senders.is_open(sender)
+        await sdk_senders.reopen(sender)
+        assert sdk_senders.is_open(sender)
+        assert line.writer is None  # nothing is left open
+        await sdk_senders.send_payload(sender, payload_of(Message()))
+    assert not sdk_senders.is_open(sender)
+    assert len(await namespace.entity(name).peek()) == 1
