@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from sbnotebook.client.batch import close_batches
+from sbnotebook.client.durations import duration
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target, resolve
-from sbnotebook.model import EntityAddress
+from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.archive import Archive
 from sbnotebook.settlement.journal import Journal
@@ -135,6 +137,42 @@ class Namespace:
             return await self._namespace.resume(entity, resend_unknown=resend_unknown, max_wait=max_wait)
 
         return [Plan(plan) for plan in run(resume)]
+
+    def undo(
+        self,
+        report: Iterable[Outcome] | None = None,
+        *,
+        entity: str | EntityAddress | None = None,
+        since: str | datetime | timedelta | None = None,
+        to: str | EntityAddress | None = None,
+        include_unknown: bool = False,
+        new_ids: bool | None = None,
+    ) -> Plan:
+        """A plan to send removed messages back from the archive: the same messages, with new sequence numbers.
+
+        Args:
+            report: what these outcomes removed; or else say ``entity`` or ``since`` or both.
+            entity: what was removed from this entity.
+            since: what was removed then or later; a duration such as ``"2h"`` counts back from now.
+            to: the queue or topic that they are sent to; by default the one that each stood in.
+            include_unknown: also messages of which nobody knows whether they were removed, or sent back before.
+            new_ids: whether they get new message ids; by default where the destination drops duplicates.
+
+        Raises:
+            ConfigurationError: there is no archive.
+            DecisionError: there is nothing to send back, or it has to be said where to.
+
+        Example:
+            >>> connect("emulator").undo(entity="orders/$dlq", since="2h").apply()  # doctest: +SKIP
+        """
+        begin = duration(since) if isinstance(since, str) else since
+
+        async def undo() -> AsyncPlan:
+            return await self._namespace.undo(
+                report, entity=entity, since=begin, to=to, include_unknown=include_unknown, new_ids=new_ids
+            )
+
+        return Plan(run(undo))
 
     def close(self) -> None:
         """Close the batches that are still open, which releases what they hold, and all connections."""

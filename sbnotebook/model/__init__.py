@@ -5,7 +5,7 @@ Standard library only. Everything here is immutable and free of I/O.
 
 from sbnotebook.model.address import EntityAddress, SubQueue
 from sbnotebook.model.body import BodyType
-from sbnotebook.model.decision import Abandon, Complete, DeadLetter, Decision, Defer, Release, Resubmit
+from sbnotebook.model.decision import Abandon, Complete, DeadLetter, Decision, Defer, Purge, Release, Resubmit, Undo
 from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
 from sbnotebook.model.outcome import Outcome, OutcomeStatus
 from sbnotebook.model.report import Report, Tally
@@ -24,10 +24,12 @@ __all__ = [
     "Outcome",
     "OutcomeStatus",
     "PeekedMessage",
+    "Purge",
     "ReceivedMessage",
     "Release",
     "Report",
     "Resubmit",
     "SubQueue",
     "Tally",
+    "Undo",
 ]

@@ -20,7 +20,10 @@ from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.local_database import LocalDatabase
 
-__all__ = ["Archive", "ArchiveState", "ArchivedMessage", "archive_of"]
+__all__ = ["REMOVING_VERBS", "Archive", "ArchiveState", "ArchivedMessage", "archive_of"]
+
+REMOVING_VERBS: Final = frozenset({"complete", "resubmit", "purge", "receive-and-delete"})
+"""What removes messages, in the outcomes of a report."""
 
 _VERSIONS: Final = (
     (
@@ -106,7 +109,7 @@ class ArchivedMessage:
         sequence_number: its number there.
         message_id: its identifier, where it has one.
         enqueued_time: when it was enqueued, as ISO text; tells it from one of a queue of that name before.
-        verb: what removed it: complete, resubmit, purge, receive and delete.
+        verb: what removed it, one of ``REMOVING_VERBS``.
         payload: its AMQP bytes.
         state: what is known of the original.
         row: the archive's own number, 0 before it is there.
@@ -239,19 +242,19 @@ class Archive:
         with self._transaction() as database:
             return dict(database.execute(_PAYLOADS, (json.dumps(rows),)).fetchall())
 
-    def claim(self, rows: Sequence[int], states: Sequence[ArchiveState]) -> dict[int, ArchiveState]:
+    def claim(self, expected: Mapping[int, ArchiveState]) -> set[int]:
         """Write that messages are about to be sent back, on disk before this returns.
 
         Args:
-            rows: which ones.
-            states: those in another state are left alone: somebody else was quicker.
+            expected: the rows and the states that they were found in; one in another state is left alone, because
+                somebody else was quicker.
 
         Returns:
-            Those that may be sent now, and the state that each had.
+            The rows that may be sent now.
         """
         with self._transaction() as database:
-            found = database.execute(_STATES, (json.dumps(rows),)).fetchall()
-            claimed = {row: ArchiveState(state) for row, state in found if state in states}
+            found = database.execute(_STATES, (json.dumps(list(expected)),)).fetchall()
+            claimed = {row for row, state in found if state == expected[row]}
             database.executemany(_MARK, [(ArchiveState.RETURNING, row) for row in claimed])
         return claimed
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
 import anyio
 import anyio.to_thread
 
-from sbnotebook.model import Complete, EntityAddress
+from sbnotebook.model import Complete, EntityAddress, Outcome
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.archive import Archive, archive_of
 from sbnotebook.settlement.connection import Connection
@@ -23,6 +24,7 @@ from sbnotebook.settlement.removals import Removals
 from sbnotebook.settlement.renewal import Clock
 from sbnotebook.settlement.resume import plan_resume
 from sbnotebook.settlement.send import SenderPool
+from sbnotebook.settlement.undo import Wanted, plan_undo
 
 __all__ = ["AsyncNamespace"]
 
@@ -115,6 +117,21 @@ class AsyncNamespace:
             for source in sources
             if only in (None, source)
         ]
+
+    async def undo(
+        self,
+        report: Iterable[Outcome] | None = None,
+        *,
+        entity: str | EntityAddress | None = None,
+        since: datetime | timedelta | None = None,
+        to: str | EntityAddress | None = None,
+        include_unknown: bool = False,
+        new_ids: bool | None = None,
+    ) -> Plan:
+        """A plan to send removed messages back: see :func:`sbnotebook.settlement.undo.plan_undo`."""
+        place = EntityAddress.parse(entity) if entity is not None else None
+        destination = EntityAddress.parse(to) if to is not None else None
+        return await plan_undo(self, Wanted(report, place, since, destination, include_unknown, new_ids))
 
     def peeker(self, address: EntityAddress) -> Peeker:
         """The warm peeker of an entity."""

@@ -16,7 +16,7 @@ from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, Outcome
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.conversion import payload_of, peeked_from_payload
-from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.peek import PAGE, Peeker
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.held import Hold
@@ -52,7 +52,8 @@ class Removals:
         self._rows = {}
         if not isinstance(decision, Complete):
             return
-        messages = [await self._archived(hold) for hold in holds]
+        payloads = await self._payloads(holds)
+        messages = [self._archived(hold, payloads.get(hold.message.sequence_number)) for hold in holds]
         # Not to be cut off between the writing and the knowledge of it.
         with anyio.CancelScope(shield=True):
             rows = await anyio.to_thread.run_sync(self._archive.keep, messages)
@@ -80,23 +81,41 @@ class Removals:
         with contextlib.suppress(DecisionError):
             self._archive.note_ends(removed=removed, kept=kept, untouched=untouched)
 
-    async def _archived(self, hold: Hold) -> ArchivedMessage:
+    async def _payloads(self, holds: Sequence[Hold]) -> dict[int, bytes]:
+        """The bytes by sequence number, as they came, and by looking again where they did not come whole."""
+        found: dict[int, bytes] = {}
+        missing: list[int] = []
+        for hold in holds:
+            number, payload = hold.message.sequence_number, sdk_internals.payload_of_received(hold.received)
+            if payload is None:
+                missing.append(number)
+            else:
+                found[number] = payload
+        if missing:
+            found |= await self._peek(holds[0].message.entity, sorted(missing))
+        return found
+
+    async def _peek(self, entity: EntityAddress, numbers: Sequence[int]) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        left: list[int] = list(numbers)
+        while left:
+            near = sum(number < left[0] + PAGE for number in left)
+            page = {
+                peeked_from_payload(payload, entity).sequence_number: payload
+                for payload in await self._peeker(entity).payloads(left[0], near)
+            }
+            found |= {number: page[number] for number in left if number in page}
+            # Peeking gives the next messages where one is gone.
+            left = [number for number in left if number > max(page, default=left[-1])]
+        return found
+
+    def _archived(self, hold: Hold, payload: bytes | None) -> ArchivedMessage:
         message: ReceivedMessage = hold.message
-        payload = sdk_internals.payload_of_received(hold.received)
-        if payload is None:
-            payload = await self._peek(message)
         if payload is None:
             payload = payload_of(message)  # it is gone already, most likely; this is what was read of it
         elif not hold.is_read:
             message = replace(peeked_from_payload(payload, message.entity), sequence_number=message.sequence_number)
         return archived_from(message, payload, self._namespace, self._verb)
-
-    async def _peek(self, message: ReceivedMessage) -> bytes | None:
-        for payload in await self._peeker(message.entity).payloads(message.sequence_number, 1):
-            # Peeking gives the next message where this one is gone.
-            if peeked_from_payload(payload, message.entity).sequence_number == message.sequence_number:
-                return payload
-        return None
 
 
 def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb: str) -> ArchivedMessage:

@@ -93,3 +93,19 @@ def test_an_archive_is_kept_beside_the_journal_unless_it_is_turned_off(
     own = Archive(tmp_path / "own.sqlite")
     with connect(shared_emulator.connection_string, archive=own) as namespace:
         assert namespace.archive is own
+
+
+def test_what_was_removed_is_sent_back(namespace: Namespace) -> None:
+    namespace.create_queue("undone")
+    queue = namespace.entity("undone")
+    queue.send([Message(body=b"%d" % n) for n in range(3)])
+    with queue.lock(3) as batch:
+        report = batch.complete()
+    plan = namespace.undo(report)
+    assert str(plan.preview()) == "send back 3 messages: 3 of undone to undone."
+    assert plan.apply().ok
+    assert sorted(message.body for message in queue.peek()) == [b"0", b"1", b"2"]
+    with queue.lock(1) as batch:
+        batch.complete()
+    assert len(namespace.undo(entity="undone", since="1h")) == 1
+    assert namespace.undo(since="1h", to="undone").apply().settled == 1

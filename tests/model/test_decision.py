@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Release, Resubmit
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Release, Resubmit, Undo
 
 
 def test_decisions_are_values() -> None:
@@ -17,8 +17,9 @@ def test_decisions_are_values() -> None:
 
 def test_every_decision_has_a_verb_of_its_own() -> None:
     kinds = get_args(Decision)
-    assert {kind.verb for kind in kinds} == {"complete", "abandon", "dead-letter", "defer", "release", "resubmit"}
-    assert len(kinds) == 6
+    settled = {"complete", "abandon", "dead-letter", "defer", "release"}
+    assert {kind.verb for kind in kinds} == settled | {"purge", "resubmit", "undo"}
+    assert len(kinds) == 8
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,9 @@ def test_what_can_be_resubmitted(options: dict[str, Any]) -> None:
 def test_what_cannot_be_resubmitted_is_refused_before_anything_is_done(options: dict[str, Any], why: str) -> None:
     with pytest.raises(DecisionError, match=why):
         Resubmit(**options)
+
+
+@pytest.mark.parametrize("to", ["orders/$dlq", "events/subscriptions/audit"])
+def test_nothing_is_sent_back_to_where_nothing_can_be_sent(to: str) -> None:
+    with pytest.raises(DecisionError, match="name a queue or a topic"):
+        Undo(EntityAddress.parse(to))

@@ -70,13 +70,13 @@ def payload(namespace: AsyncNamespace, message: ArchivedMessage) -> bytes:
 async def test_completed_messages_are_in_the_archive_with_where_they_stood(
     namespace: AsyncNamespace, tmp_path: Path
 ) -> None:
-    queue = await filled(namespace, "completed", 2, b"\x00exact\xff")
+    queue = await filled(namespace, "archived-completed", 2, b"\x00exact\xff")
     async with queue.batch() as batch:
         first, _ = await batch.receive(2)
         await batch.settle(Complete(), [first])
     (kept,) = archived(namespace)
     assert first.enqueued_time is not None
-    assert kept.place == ("completed", first.sequence_number, first.enqueued_time.isoformat())
+    assert kept.place == ("archived-completed", first.sequence_number, first.enqueued_time.isoformat())
     assert (kept.message_id, kept.verb, kept.state) == ("m0", "complete", REMOVED)
     found = payload(namespace, kept)
     (body,) = (part for part in split(found) if part.code == DATA)
@@ -88,7 +88,7 @@ async def test_completed_messages_are_in_the_archive_with_where_they_stood(
 async def test_what_stays_in_the_service_is_not_archived(
     namespace: AsyncNamespace, decision: Abandon | DeadLetter | Defer | Release
 ) -> None:
-    queue = await filled(namespace, f"stays-{decision.verb}", 2)
+    queue = await filled(namespace, f"archived-stays-{decision.verb}", 2)
     async with queue.batch() as batch:
         await batch.receive(2)
         assert (await batch.settle(decision)).ok
@@ -97,7 +97,7 @@ async def test_what_stays_in_the_service_is_not_archived(
 
 async def test_a_message_of_many_frames_is_archived_whole(namespace: AsyncNamespace) -> None:
     large = bytes(range(256)) * 900
-    queue = await filled(namespace, "large", 1, large)
+    queue = await filled(namespace, "archived-large", 1, large)
     async with queue.batch() as batch:
         await batch.receive(1)
         assert (await batch.settle(Complete())).ok
@@ -187,7 +187,7 @@ async def test_an_archive_that_breaks_after_the_removal_hides_no_outcome(
 
     assert namespace.archive is not None
     monkeypatch.setattr(namespace.archive, "note_ends", fail)
-    queue = await filled(namespace, "breaks", 2)
+    queue = await filled(namespace, "archived-breaks", 2)
     async with queue.batch() as batch:
         await batch.receive(2)
         assert (await batch.settle(Complete())).ok
@@ -219,7 +219,7 @@ async def test_no_secret_is_in_the_archive(own: AsyncNamespace, tmp_path: Path) 
 
 
 async def test_the_bytes_are_those_that_the_service_gave(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "same", 1)
+    queue = await filled(namespace, "archived-same", 1)
     (peeked,) = await queue.peek()
     async with queue.batch() as batch:
         await batch.receive(1)
