@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
@@ -64,12 +64,24 @@ class Calls:
         clock: the time of faults.
         at_once: how many workers there are.
         seen: knows the messages for which the function is not called again; None for no memory.
+        done: the ends after which the work counts as done, and is remembered at once.
     """
 
-    def __init__(self, function: AnyFunction, clock: Clock, *, at_once: int, seen: Seen | None = None) -> None:
+    def __init__(
+        self,
+        function: AnyFunction,
+        clock: Clock,
+        *,
+        at_once: int,
+        seen: Seen | None = None,
+        done: Collection[End] = (),
+    ) -> None:
         self._function = function
         self._clock = clock
         self._seen = seen
+        self._done = frozenset(done)
+        self.error: Exception | None = None
+        """Why what is done could not be remembered, a disk that is full."""
         self._limiter = anyio.CapacityLimiter(at_once)
         self._component = str(getattr(function, "__qualname__", None) or type(function).__qualname__)
         called: object = getattr(function, "__call__", None)  # noqa: B004 (of an object, whose method may be async)
@@ -124,6 +136,7 @@ class Calls:
             elapsed = time.perf_counter() - begun
             if self._is_stopped or elapsed > _HOP:
                 break
+        self._remember(ends)
         each = elapsed / len(ends)
         # At once when it gets slower, little by little when it gets quicker.
         self._seconds_each = max(each, (self._seconds_each + each) / 2, 1e-6)
@@ -144,8 +157,20 @@ class Calls:
         try:
             await cast("AsyncFunction", self._function)(message)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (as above)
-            return self._ended_by(message, error)
-        return Ended(message, End.COMPLETED)
+            ended = self._ended_by(message, error)
+        else:
+            ended = Ended(message, End.COMPLETED)
+        if self._seen is not None:
+            await anyio.to_thread.run_sync(self._remember, [ended])
+        return ended
+
+    def _remember(self, ends: Sequence[Ended]) -> None:
+        done = [ended.message for ended in ends if ended.end in self._done and ended.done_at is None]
+        if self._seen is not None and done:
+            try:
+                self._seen.remember(done)
+            except Exception as error:  # noqa: BLE001 (the work is done all the same, and the messages are completed)
+                self.error = error
 
     def _done_before(self, message: LockedMessage) -> Ended | None:
         done_at = self._seen.done_at(message) if self._seen is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
@@ -28,7 +28,6 @@ from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
 from sbnotebook.settlement.process import Options, Processing, ProcessOptions
 from sbnotebook.settlement.processing import processing
-from sbnotebook.settlement.records import Record
 from sbnotebook.settlement.resubmit import Resubmitter
 from sbnotebook.settlement.send import send_many
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
@@ -103,7 +102,6 @@ class AsyncEntity:
         renew_for: timedelta = DEFAULT_RENEW_FOR,
         verb: str = Complete.verb,
         archived: bool = True,
-        records: Sequence[Record] = (),
     ) -> LockedBatch:
         """An empty batch to lock messages with; open it as an asynchronous context manager.
 
@@ -111,7 +109,6 @@ class AsyncEntity:
             renew_for: for how long locks are renewed.
             verb: what its settlements are part of, for the archive.
             archived: False where completed messages are removed for good.
-            records: what else is written down around its settlements.
         """
         namespace = self.namespace
         return LockedBatch(
@@ -119,7 +116,7 @@ class AsyncEntity:
             self.address,
             renew_for=renew_for,
             clock=namespace.clock,
-            records=(*records, *namespace.records(verb, archived=archived)),
+            records=namespace.records(verb, archived=archived),
         )
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 import anyio
+import anyio.to_thread
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import DecisionError, SbNotebookError
@@ -20,6 +21,7 @@ from sbnotebook.settlement.envelope import envelope_of
 from sbnotebook.settlement.failures import outcome_of_error
 from sbnotebook.settlement.lock import LockedBatch
 from sbnotebook.settlement.policy import End, Policy, PolicyRow
+from sbnotebook.settlement.seen import Seen
 from sbnotebook.settlement.send import SenderPool, send_many
 from sbnotebook.settlement.settle import outcome_for
 
@@ -47,6 +49,7 @@ class Finish:
         pools: senders to the entities that envelopes go to.
         abandons: whether a message whose envelope is not confirmed is abandoned, to be delivered again; otherwise it
             is left as it is, to be released.
+        seen: where messages that are completed after their envelope are remembered, None for no memory.
     """
 
     def __init__(
@@ -56,11 +59,13 @@ class Finish:
         pools: Mapping[EntityAddress, SenderPool],
         *,
         abandons: bool,
+        seen: Seen | None = None,
     ) -> None:
         self._policy = policy
         self._namespace = namespace
         self._pools = pools
         self._abandons = abandons
+        self._seen = seen
         self.error: Exception | None = None
         """Why nothing could be settled, where that is no matter of one message: a disk that is full."""
 
@@ -82,6 +87,7 @@ class Finish:
             if token not in found:
                 decisions[token] = self.decision(ended)
         messages = {ended.message.lock_token: ended.message for ended in ends}
+        await self._remember(messages[token] for token in envelopes if isinstance(decisions.get(token), Complete))
         found |= await self._settle_all(batch, messages, decisions)
         if self._abandons:
             refused = {token: messages[token] for token in messages if token not in decisions}
@@ -114,6 +120,14 @@ class Finish:
             for (message, _), outcome in zip(pairs, sent, strict=True):
                 found[message.lock_token] = _of_envelope(message, destination, outcome)
         return found
+
+    async def _remember(self, done: Iterable[LockedMessage]) -> None:
+        messages = list(done)
+        if self._seen is not None and messages:
+            try:
+                await anyio.to_thread.run_sync(self._seen.remember, messages)
+            except (SbNotebookError, OSError, sqlite3.Error) as error:
+                self.error = self.error or error
 
     async def _settle_all(
         self, batch: LockedBatch, messages: Mapping[UUID, LockedMessage], decisions: Mapping[UUID, Decision]

@@ -184,6 +184,11 @@ class Policy:
         return {end: self.row(end) for end in End}
 
     @property
+    def done(self) -> set[End]:
+        """The ends after which nothing is left to do but to complete the message."""
+        return {e for e, row in self.rows.items() if isinstance(row.decision, Complete) and row.envelope_to is None}
+
+    @property
     def destinations(self) -> set[EntityAddress]:
         """Where envelopes go, of all rows."""
         return {row.destination for row in self.rows.values() if row.destination is not None}

@@ -251,8 +251,9 @@ class Run:
                 self.options.progress(1)
         self.tally.note(index, outcome)
         self.not_settled += not outcome.ok
-        if self.finish.error is not None:
-            self.fail(self.finish.error)
+        failure = self.finish.error or self.calls.error
+        if failure is not None:
+            self.fail(failure)
         return index
 
 
@@ -289,8 +290,8 @@ class Processing:
     ) -> None:
         options.policy.check(entity, comes_again=options.comes_again)
         clock = clock or SystemClock()
-        calls = Calls(function, clock, at_once=options.max_in_flight, seen=seen)
-        finish = Finish(options.policy, host, pools, abandons=options.comes_again)
+        calls = Calls(function, clock, at_once=options.max_in_flight, seen=seen, done=options.policy.done)
+        finish = Finish(options.policy, host, pools, abandons=options.comes_again, seen=seen)
         self._run = Run(entity, options, calls, finish, clock)
         self._workers = make_workers(self._run)
         self._entity = entity

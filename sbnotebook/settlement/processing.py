@@ -27,10 +27,9 @@ def processing(entity: AsyncEntity, function: AnyFunction, options: Options) -> 
     if options.seen is not False:
         retention = DEFAULT_RETENTION if options.seen is True else options.seen
         memory = Seen(namespace.journal.database, namespace.host, retention)
-    records = () if memory is None else (memory,)
 
     def make_workers(run: Run) -> Workers:
-        batch: LockedBatch = entity.batch(renew_for=_FOR_EVER, records=records, archived=options.archived)
+        batch: LockedBatch = entity.batch(renew_for=_FOR_EVER, archived=options.archived)
         return SharedWorkers(run, batch)
 
     return Processing(

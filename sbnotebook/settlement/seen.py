@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
-
-import anyio.to_thread
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Complete, Decision, Outcome, ReceivedMessage
+from sbnotebook.model import ReceivedMessage
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.held import Hold
     from sbnotebook.settlement.local_database import LocalDatabase
 
 __all__ = ["DEFAULT_RETENTION", "VERSION", "Seen", "key_of"]
@@ -35,7 +31,7 @@ VERSION: Final = (
 
 
 class Seen:
-    """Remembers each message before it is completed: see :class:`sbnotebook.settlement.records.Record`.
+    """Remembers messages, each before it is completed. Its methods are called in threads, because the file may be busy.
 
     A message is known by its entity and its message id, as by the service's duplicate detection: two messages with
     the same id count as one, and the second is completed without being done. One without an id is known by its
@@ -58,10 +54,7 @@ class Seen:
         self._retention = retention
 
     def done_at(self, message: ReceivedMessage) -> datetime | None:
-        """When a message was done; None when it was not, or that is too long ago.
-
-        Called in a thread: the file may be busy.
-        """
+        """When a message was done; None when it was not, or that is too long ago."""
         with self._database.transaction() as database:
             rows = database.execute(
                 "SELECT done FROM seen WHERE namespace = ? AND entity = ? AND key = ? AND done > ?",
@@ -69,7 +62,7 @@ class Seen:
             ).fetchall()
         return datetime.fromisoformat(rows[0][0]) if rows else None
 
-    def remember(self, messages: Sequence[ReceivedMessage]) -> None:
+    def remember(self, messages: Iterable[ReceivedMessage]) -> None:
         """Write down that the work for these messages is done, on disk before this returns."""
         now = datetime.now(UTC).isoformat()
         with self._database.transaction() as database:
@@ -83,14 +76,6 @@ class Seen:
         """Forget what is older than the retention."""
         with self._database.transaction() as database:
             database.execute("DELETE FROM seen WHERE namespace = ? AND done <= ?", (self._namespace, self._cut_off()))
-
-    async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Remember messages that are about to be completed."""
-        if isinstance(decision, Complete):
-            await anyio.to_thread.run_sync(self.remember, [hold.message for hold in holds])
-
-    async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
-        """Nothing more: what was completed is remembered, too, because its sender may send it again."""
 
     def _place(self, message: ReceivedMessage) -> tuple[str, str, str]:
         return (self._namespace, message.entity.path.casefold(), key_of(message))
