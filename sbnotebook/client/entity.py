@@ -9,12 +9,12 @@ from typing import Any, Unpack
 from sbnotebook.client import progress
 from sbnotebook.client.batch import LockedBatch
 from sbnotebook.client.durations import duration
-from sbnotebook.client.frames import messages_from
+from sbnotebook.client.frames import messages_from, table_of_pages
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.processing import Processing
-from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report, Resubmit
+from sbnotebook.model import EntityAddress, MessageState, ReceivedMessage, Report, Resubmit
 from sbnotebook.settlement.calls import Function
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR
@@ -66,17 +66,13 @@ class Entity:
         """
         kind = MessageState(state) if state is not None else None
         with progress.bar(f"peek {self.address}", max_messages, shown=show_progress) as advance:
-
-            async def peek() -> list[PeekedMessage]:
-                return await self._entity.peek(
-                    max_messages,
-                    from_sequence_number=from_sequence_number,
-                    to_sequence_number=to_sequence_number,
-                    state=kind,
-                    progress=advance,
-                )
-
-            found = run(peek)
+            pages = self._entity.pages(
+                from_sequence_number=from_sequence_number,
+                to_sequence_number=to_sequence_number,
+                max_messages=max_messages,
+                state=kind,
+            )
+            found = run(table_of_pages, pages, advance)
         return Messages(found, where_from=str(self.address)).where(where)
 
     def lock(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -14,13 +14,25 @@ import pyarrow as pa
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
 from sbnotebook.model.schema import COLUMNS, ColumnType, columns_of, message_from_row, peeked_from_row
+from sbnotebook.settlement.settle import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["arrow_schema", "messages_from", "peeked_messages", "to_arrow", "to_pandas"]
+__all__ = [
+    "arrow_schema",
+    "messages_from",
+    "peeked_messages",
+    "table_of_pages",
+    "table_to_pandas",
+    "to_arrow",
+    "to_pandas",
+]
 
 _ROWS_AT_ONCE: Final = 10_000
+_OBJECTS_AT_ONCE: Final = 1_000
+_BYTES_AT_ONCE: Final = 64 * 1024 * 1024
+"""Of bodies in one part of a table; Arrow's texts and binary values end at 2 GB in one."""
 _BODY_COLUMNS: Final = ("body", "body_text")
 
 
@@ -51,13 +63,42 @@ def to_arrow(messages: Iterable[Message]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+async def table_of_pages(pages: AsyncIterator[Sequence[Message]], progress: Progress | None = None) -> pa.Table:
+    """Messages that come page after page as a table with all message columns.
+
+    It keeps rows and no messages: of a hundred thousand Python objects Python would look through all, again and again,
+    for those that are not needed any more.
+
+    Args:
+        pages: of messages.
+        progress: told of every page, in messages.
+    """
+    parts: list[pa.Table] = []
+    waiting: list[Message] = []
+    size = 0
+    async for page in pages:
+        waiting += page
+        size += sum(len(message.body) for message in page)
+        if len(waiting) >= _OBJECTS_AT_ONCE or size >= _BYTES_AT_ONCE:
+            parts.append(to_arrow(waiting))
+            waiting, size = [], 0
+        if progress is not None:
+            progress(len(page))
+    return pa.concat_tables([*parts, to_arrow(waiting)])
+
+
 def to_pandas(messages: Iterable[Message]) -> pd.DataFrame:
     """Messages as a frame with all message columns; whole numbers stay whole where some are missing."""
+    return table_to_pandas(to_arrow(messages))
+
+
+def table_to_pandas(table: pa.Table) -> pd.DataFrame:
+    """A table that :func:`to_arrow` made, as :func:`to_pandas` would have made it."""
     import pandas as pd
 
     whole: dict[Any, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
-    table: Any = to_arrow(messages)
-    return table.to_pandas(types_mapper=whole.get, maps_as_pydicts="strict")
+    untyped: Any = table
+    return untyped.to_pandas(types_mapper=whole.get, maps_as_pydicts="strict")
 
 
 def peeked_messages(table: pa.Table) -> list[PeekedMessage]:

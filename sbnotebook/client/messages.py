@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, overload
+
+import pyarrow as pa
 
 from sbnotebook.client import frames, query, tables
 from sbnotebook.client.groups import Group, group_by_cause
@@ -11,23 +13,25 @@ from sbnotebook.model import PeekedMessage
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 __all__ = ["Messages"]
+
+_OBJECTS_AT_ONCE: Final = 1_000
 
 
 class Messages(Sequence[PeekedMessage]):
     """Peeked messages, in the order of their sequence numbers.
 
-    Shown as a table in a notebook and as text elsewhere.
+    They are kept as an Arrow table, which takes a fraction of the room and is without loss; a message is made of its
+    row each time that it is asked for. Shown as a table in a notebook and as text elsewhere.
 
     Args:
-        messages: the messages.
+        messages: the messages, or a table of them with all message columns.
         where_from: the entity, in words, for the table's caption.
     """
 
-    def __init__(self, messages: Iterable[PeekedMessage] = (), *, where_from: str = "") -> None:
-        self._messages = tuple(messages)
+    def __init__(self, messages: Iterable[PeekedMessage] | pa.Table = (), *, where_from: str = "") -> None:
+        self._table = messages if isinstance(messages, pa.Table) else frames.to_arrow(messages)
         self._where_from = where_from
 
     def where(self, expression: str | None) -> Messages:
@@ -36,19 +40,21 @@ class Messages(Sequence[PeekedMessage]):
         Raises:
             ConfigurationError: the expression is wrong.
         """
-        return Messages(query.where(self._messages, expression), where_from=self._where_from)
+        if expression is None:
+            return self
+        return Messages(query.filtered(self._table, expression), where_from=self._where_from)
 
     def groups(self) -> list[Group]:
-        """The messages grouped by dead-letter reason and description, the largest group first."""
-        return group_by_cause(self._messages)
+        """The messages grouped by what went wrong with them, the largest group first."""
+        return group_by_cause(self)
 
     def to_arrow(self) -> pa.Table:
         """An Arrow table with all message columns."""
-        return frames.to_arrow(self._messages)
+        return self._table
 
     def to_pandas(self) -> pd.DataFrame:
         """A pandas frame with all message columns."""
-        return frames.to_pandas(self._messages)
+        return frames.table_to_pandas(self._table)
 
     def to_spark(self, spark: Any) -> Any:
         """A Spark frame with all message columns, made of the messages that are here.
@@ -56,10 +62,14 @@ class Messages(Sequence[PeekedMessage]):
         Args:
             spark: a session.
         """
-        return spark.createDataFrame(self.to_arrow())
+        return spark.createDataFrame(self._table)
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[PeekedMessage]:
+        for start in range(0, len(self), _OBJECTS_AT_ONCE):
+            yield from frames.peeked_messages(self._table.slice(start, _OBJECTS_AT_ONCE))
 
     @overload
     def __getitem__(self, index: int) -> PeekedMessage: ...
@@ -67,11 +77,18 @@ class Messages(Sequence[PeekedMessage]):
     def __getitem__(self, index: slice) -> Messages: ...
     def __getitem__(self, index: int | slice) -> PeekedMessage | Messages:
         if isinstance(index, slice):
-            return Messages(self._messages[index], where_from=self._where_from)
-        return self._messages[index]
+            places = range(len(self))[index]
+            part: Any = self._table
+            if places.step == 1:
+                part = part.slice(places.start, len(places))
+            else:
+                part = part.take(pa.array(places, pa.int64()))
+            return Messages(part, where_from=self._where_from)
+        place = range(len(self))[index]
+        return frames.peeked_messages(self._table.slice(place, 1))[0]
 
     def __repr__(self) -> str:
-        return tables.messages_text(self._messages, self._where_from)
+        return tables.messages_text(self, self._where_from)
 
     def _repr_html_(self) -> str:
-        return tables.messages_html(self._messages, self._where_from)
+        return tables.messages_html(self, self._where_from)

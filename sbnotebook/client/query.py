@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from sbnotebook.client.frames import to_arrow
@@ -13,7 +14,7 @@ from sbnotebook.client.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 
-__all__ = ["matching", "where"]
+__all__ = ["filtered", "matching", "where"]
 
 M = TypeVar("M", bound=Message)
 
@@ -46,6 +47,13 @@ def where(messages: Sequence[M], expression: str | None) -> list[M]:
     if expression is None:
         return list(messages)
     return [messages[index] for index in matching(to_arrow(messages), expression)]
+
+
+def filtered(table: pa.Table, expression: str) -> pa.Table:
+    """The rows of a table for which an expression is true: see :func:`where`."""
+    chosen = np.zeros(len(table), dtype=bool)
+    chosen[matching(table, expression)] = True
+    return table.filter(pa.array(chosen))
 
 
 def matching(table: pa.Table, expression: str) -> list[int]:
