@@ -14,11 +14,13 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.processing import Processing
-from sbnotebook.model import EntityAddress, MessageState, ReceivedMessage, Report, Resubmit
+from sbnotebook.model import Decision, EntityAddress, MessageState, ReceivedMessage, Report, Resubmit
 from sbnotebook.settlement.calls import Function
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR
+from sbnotebook.settlement.pick import PickOptions
 from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
+from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.process import Processing as AsyncProcessing
 from sbnotebook.settlement.process import ProcessOptions
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
@@ -168,6 +170,32 @@ class Entity:
             resend_unknown=resend_unknown,
         )
         return Plan(self._entity.plan_resubmit(messages, decision, edit=edit))
+
+    def pick(
+        self,
+        messages: Iterable[ReceivedMessage | int],
+        decision: Decision,
+        *,
+        show_progress: bool = True,
+        **options: Unpack[PickOptions],
+    ) -> Plan:
+        """A plan to settle, defer or resubmit chosen messages in the middle of an entity, and no others.
+
+        Args:
+            messages: the messages as they were peeked, or their sequence numbers.
+            decision: such as ``Complete()``, ``DeadLetter("Bad")``, ``Defer()`` or ``Resubmit()``.
+            show_progress: False for no bar.
+            options: ``edit``, ``abandon_rest`` and ``max_held``, see :func:`sbnotebook.settlement.pick.plan_pick`.
+
+        Raises:
+            DecisionError: the decision or a message is none that can be picked here.
+        """
+        with progress.bar(f"look into {self.address}", None, shown=show_progress) as advance:
+
+            async def pick() -> AsyncPlan:
+                return await self._entity.pick(messages, decision, progress=advance, **options)
+
+            return Plan(run(pick))
 
     def process(
         self,

@@ -57,7 +57,8 @@ class Plan:
             An outcome for each of the messages.
         """
         limits = Limits(max_in_flight, rate)
-        with progress.bar(self.decision.verb, len(self.messages), shown=show_progress) as advance:
+        total = len(self.messages) if self._plan.total is None else self._plan.total
+        with progress.bar(self.decision.verb, total, shown=show_progress) as advance:
             return run(self._plan.apply, limits, advance)
 
     def __len__(self) -> int:

@@ -25,6 +25,7 @@ from sbnotebook.settlement.calls import AnyFunction
 from sbnotebook.settlement.deferred import Deferrals, compared, plan_of_deferred
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.pick import PickOptions, plan_pick
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
 from sbnotebook.settlement.process import Options, Processing, ProcessOptions
 from sbnotebook.settlement.processing import processing
@@ -188,6 +189,17 @@ class AsyncEntity:
             DecisionError: the decision is not possible for deferred messages, or one of them is not deferred here.
         """
         return plan_of_deferred(self.address, tuple(messages), decision, self.batch)
+
+    async def pick(
+        self,
+        messages: Iterable[ReceivedMessage | int],
+        decision: Decision,
+        *,
+        progress: Progress | None = None,
+        **options: Unpack[PickOptions],
+    ) -> Plan:
+        """A plan to settle, defer or resubmit messages wherever they stand: see :func:`plan_pick`."""
+        return await plan_pick(self, messages, decision, progress=progress, **options)
 
     async def send(
         self,
