@@ -145,7 +145,8 @@ class Resubmitter:
         self, plan: Plan, limits: Limits, outcomes: dict[int, Outcome], progress: Progress | None
     ) -> Exception | None:
         """Fill the outcomes in; the error that ended it too early, if any."""
-        left = {message.sequence_number for message in plan.messages}
+        wanted = {message.sequence_number: message for message in plan.messages}
+        left = set(wanted)
         last = _last(plan.messages)
         pace = Pace(limits.rate)
         group = min(_GROUP, pace.at_once or _GROUP)
@@ -157,7 +158,8 @@ class Resubmitter:
                     raise
                 return error
             # One whose lock was lost after its clone was sent comes again: it is completed, and not sent again.
-            chosen = [m for m in locked if m.sequence_number in left or m.sequence_number in self._owed]
+            todo = left | self._owed
+            chosen = [m for m in locked if m.sequence_number in todo and _is_same(m, wanted[m.sequence_number])]
             for start in range(0, len(chosen), group):
                 part = chosen[start : start + group]
                 await pace.wait(len(part))
@@ -326,6 +328,11 @@ def _note(done: list[Outcome], outcomes: dict[int, Outcome], left: set[int], pro
         if progress is not None and number in left:
             progress(1)
         left.discard(number)
+
+
+def _is_same(message: LockedMessage, wanted: ReceivedMessage) -> bool:
+    # A queue that was made anew since they were peeked gives the same numbers to others.
+    return wanted.enqueued_time in (None, message.enqueued_time)
 
 
 _Place = tuple[int, datetime]
