@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from sbnotebook.client import progress
@@ -19,7 +19,8 @@ from sbnotebook.settlement.calls import Function
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR
 from sbnotebook.settlement.pick import PickOptions
-from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
+from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.plan import Edit, Limits, refuse_coroutine_function
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.process import Processing as AsyncProcessing
 from sbnotebook.settlement.process import ProcessOptions
@@ -118,8 +119,7 @@ class Entity:
         Returns:
             An outcome for each message, in the same order.
         """
-        total = len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None
-        with progress.bar(f"send to {self.address}", total, shown=show_progress) as advance:
+        with progress.bar(f"send to {self.address}", _count_of(messages), shown=show_progress) as advance:
 
             async def send() -> Report:
                 return await self._entity.send(
@@ -131,6 +131,56 @@ class Entity:
                 )
 
             return run(send)
+
+    def schedule(
+        self,
+        messages: Any,
+        *,
+        at: datetime | None = None,
+        delay: str | timedelta | None = None,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        rate: float | None = None,
+        show_progress: bool = True,
+    ) -> Report:
+        """Send messages that become active later; their outcomes have the numbers by which they are cancelled.
+
+        Args:
+            messages: as for :meth:`send`.
+            at: when, with a time zone; None for each message's own ``scheduled_enqueue_time``.
+            delay: how much later than now instead, such as ``"5m"``.
+            max_in_flight: requests that wait for their confirmation at once.
+            rate: messages a second at most, None for no limit.
+            show_progress: False for no bar.
+        """
+        later = duration(delay) if delay is not None else None
+        pace = Pace(Limits(max_in_flight, rate).rate)
+        with progress.bar(f"schedule to {self.address}", _count_of(messages), shown=show_progress) as advance:
+
+            async def schedule() -> Report:
+                return await self._entity.schedule(
+                    messages_from(messages),
+                    at=at,
+                    delay=later,
+                    max_in_flight=max_in_flight,
+                    pace=pace,
+                    progress=advance,
+                )
+
+            return run(schedule)
+
+    def scheduled(self, max_messages: int | None = None, *, where: str | None = None) -> Messages:
+        """The messages of a queue that become active later, as :meth:`peek` gives them."""
+        return self.peek(max_messages, where=where, state=MessageState.SCHEDULED)
+
+    def cancel_scheduled(self, messages: Iterable[ReceivedMessage | int]) -> Plan:
+        """A plan to remove scheduled messages, given as they were peeked or by their sequence numbers.
+
+        See :func:`sbnotebook.settlement.schedule.plan_cancel_scheduled`.
+
+        Raises:
+            DecisionError: a message does not stand here, or is not scheduled.
+        """
+        return Plan(self._entity.plan_cancel_scheduled(messages))
 
     def warm(self, senders: int) -> None:
         """Open connections for sending ahead of time, each takes about half a second.
@@ -245,3 +295,7 @@ class Entity:
 
     def __repr__(self) -> str:
         return f"<Entity {self.address} on {self._entity.namespace.host}>"
+
+
+def _count_of(messages: Any) -> int | None:
+    return len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None

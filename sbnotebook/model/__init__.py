@@ -5,7 +5,18 @@ Standard library only. Everything here is immutable and free of I/O.
 
 from sbnotebook.model.address import EntityAddress, SubQueue
 from sbnotebook.model.body import BodyType
-from sbnotebook.model.decision import Abandon, Complete, DeadLetter, Decision, Defer, Purge, Release, Resubmit, Undo
+from sbnotebook.model.decision import (
+    Abandon,
+    CancelScheduled,
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    Purge,
+    Release,
+    Resubmit,
+    Undo,
+)
 from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
 from sbnotebook.model.outcome import Outcome, OutcomeStatus
 from sbnotebook.model.report import Report, Tally
@@ -13,6 +24,7 @@ from sbnotebook.model.report import Report, Tally
 __all__ = [
     "Abandon",
     "BodyType",
+    "CancelScheduled",
     "Complete",
     "DeadLetter",
     "Decision",

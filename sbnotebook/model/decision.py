@@ -9,7 +9,18 @@ from typing import ClassVar
 from sbnotebook.errors import DecisionError
 from sbnotebook.model.address import EntityAddress
 
-__all__ = ["Abandon", "Complete", "DeadLetter", "Decision", "Defer", "Purge", "Release", "Resubmit", "Undo"]
+__all__ = [
+    "Abandon",
+    "CancelScheduled",
+    "Complete",
+    "DeadLetter",
+    "Decision",
+    "Defer",
+    "Purge",
+    "Release",
+    "Resubmit",
+    "Undo",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +127,13 @@ class Purge:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelScheduled:
+    """The message was to become active later: it is removed, after it was written to the archive."""
+
+    verb: ClassVar[str] = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
 class Undo:
     """The message was removed and is sent back from the archive.
 
@@ -135,4 +153,4 @@ def _check_destination(to: EntityAddress | None) -> None:
         raise DecisionError(f"A message cannot be sent to {to}: name a queue or a topic.")
 
 
-Decision = Complete | Abandon | DeadLetter | Defer | Purge | Release | Resubmit | Undo
+Decision = Abandon | CancelScheduled | Complete | DeadLetter | Defer | Purge | Release | Resubmit | Undo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from sbnotebook.errors import DecisionError
@@ -30,7 +30,8 @@ from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_func
 from sbnotebook.settlement.process import Options, Processing, ProcessOptions
 from sbnotebook.settlement.processing import processing
 from sbnotebook.settlement.resubmit import Resubmitter
-from sbnotebook.settlement.send import send_many
+from sbnotebook.settlement.schedule import plan_cancel_scheduled, schedule_many
+from sbnotebook.settlement.send import SendOptions, send_many
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class AsyncEntity:
         progress: Progress | None = None,
     ) -> Report:
         """Send messages here and wait for every confirmation: see :func:`sbnotebook.settlement.send.send_many`."""
-        outcomes = await send_many(
+        return await send_many(
             self.namespace.pool(self.address),
             messages,
             max_in_flight=max_in_flight,
@@ -219,7 +220,25 @@ class AsyncEntity:
             pace=Pace(Limits(max_in_flight, rate).rate),
             progress=progress,
         )
-        return Report(outcomes)
+
+    async def schedule(
+        self,
+        messages: Iterable[Message],
+        *,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        **options: Unpack[SendOptions],
+    ) -> Report:
+        """Send messages that become active later: see :func:`sbnotebook.settlement.schedule.schedule_many`."""
+        return await schedule_many(self.namespace.pool(self.address), messages, at=at, delay=delay, **options)
+
+    async def scheduled(self, max_messages: int | None = None) -> list[PeekedMessage]:
+        """The messages of a queue that become active later, by looking at all of it; a topic does not show them."""
+        return await self.peek(max_messages, state=MessageState.SCHEDULED)
+
+    def plan_cancel_scheduled(self, messages: Iterable[ReceivedMessage | int]) -> Plan:
+        """A plan to remove scheduled messages: see :func:`sbnotebook.settlement.schedule.plan_cancel_scheduled`."""
+        return plan_cancel_scheduled(self, messages)
 
     def processing(
         self,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import anyio
 import anyio.lowlevel
@@ -26,10 +26,35 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from azure.servicebus.aio import ServiceBusSender
 
-__all__ = ["Carry", "SenderPool", "deliver_many", "send_many"]
+__all__ = ["SendOptions", "SenderPool", "Way", "deliver_many", "send_many"]
 
-Carry = Callable[["ServiceBusSender", Pack], Awaitable[Sequence[int | None]]]
-"""Brings a pack to the service and waits for the confirmation; gives the sequence numbers where they are told."""
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How packs get to the service.
+
+    Args:
+        verb: the verb of the outcomes.
+        carry: brings a pack there with an open sender and waits for the confirmation; gives the sequence numbers where
+            they are told.
+        max_count: messages in one pack at most.
+        share: how much of the size of a batch messages may take, because something else travels with them.
+    """
+
+    verb: str
+    carry: Callable[[ServiceBusSender, Pack], Awaitable[Sequence[int | None]]]
+    max_count: int
+    share: float = 1.0
+
+
+class SendOptions(TypedDict, total=False):
+    """How fast messages are sent; see :func:`send_many`."""
+
+    max_in_flight: int
+    batch_size: int | None
+    pace: Pace | None
+    progress: Progress | None
+
 
 _MAX_BATCH_COUNT: Final = 1000
 _MAX_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
@@ -100,16 +125,8 @@ async def send_many(
         Exception: what the iterable itself raises; what was pulled before is sent first, and a note on the exception
             says how that ended.
     """
-    return await deliver_many(
-        pool,
-        messages,
-        _send,
-        verb="send",
-        max_in_flight=max_in_flight,
-        batch_size=batch_size,
-        pace=pace,
-        progress=progress,
-    )
+    options = SendOptions(max_in_flight=max_in_flight, batch_size=batch_size, pace=pace, progress=progress)
+    return await deliver_many(pool, messages, _SEND, **options)
 
 
 async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
@@ -117,36 +134,28 @@ async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
     return [None] * len(pack.items)
 
 
+_SEND: Final = Way("send", _send, _MAX_BATCH_COUNT)
+
+
 async def deliver_many(
     pool: SenderPool,
     messages: Iterable[Message],
-    carry: Carry,
+    way: Way,
     *,
-    verb: str,
-    max_in_flight: int,
-    batch_size: int | None,
-    pace: Pace | None,
-    progress: Progress | None,
+    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+    batch_size: int | None = None,
+    pace: Pace | None = None,
+    progress: Progress | None = None,
 ) -> Report:
-    """What :func:`send_many` does, for any way to bring packs to the service.
-
-    Args:
-        pool: senders to the entity.
-        messages: what is delivered.
-        carry: brings one pack to the service.
-        verb: the verb of the outcomes.
-        max_in_flight: as for sending.
-        batch_size: as for sending.
-        pace: as for sending.
-        progress: as for sending.
-    """
+    """What :func:`send_many` does, for any way to bring packs to the service."""
     if max_in_flight < 1 or (batch_size is not None and batch_size < 1):
         raise ConfigurationError("max_in_flight and batch_size are 1 or more.")
     pace = pace or Pace(None)
     # With a rate no transfer holds more than a second's messages, so that a short send is spread, too.
-    max_count = min(batch_size or _MAX_BATCH_COUNT, pace.at_once or _MAX_BATCH_COUNT)
-    packer = Packer(messages, verb, pool.address, await pool.sizes(), max_count)
-    run = _Run(pool, packer, carry, verb, pace, progress)
+    max_count = min(way.max_count, batch_size or way.max_count, pace.at_once or way.max_count)
+    sizes = await pool.sizes()
+    packer = Packer(messages, way.verb, pool.address, sizes._replace(batch=int(sizes.batch * way.share)), max_count)
+    run = _Run(pool, packer, way, pace, progress)
     with reporting(run.tally.report):
         try:
             await run.carry_out(max_in_flight)
@@ -162,14 +171,11 @@ async def deliver_many(
 class _Run:
     """The state of one call of :func:`deliver_many`."""
 
-    def __init__(
-        self, pool: SenderPool, packer: Packer, carry: Carry, verb: str, pace: Pace, progress: Progress | None
-    ) -> None:
+    def __init__(self, pool: SenderPool, packer: Packer, way: Way, pace: Pace, progress: Progress | None) -> None:
         self.tally = Tally()
         self._pool = pool
         self._packer = packer
-        self._carry = carry
-        self._verb = verb
+        self._way = way
         self._pace = pace
         self._progress = progress
         self._order: dict[str, anyio.Lock] = {}
@@ -198,7 +204,7 @@ class _Run:
             self._finish(index, outcome)
         for pack in (*self._unfinished, *packs):
             status, said = _CUT_OFF[pack.asked]
-            self._finish_pack(pack, Outcome(status, self._verb, self._pool.address, description=said))
+            self._finish_pack(pack, Outcome(status, self._way.verb, self._pool.address, description=said))
 
     # ------------------------------------------------------------------ cancellation
 
@@ -279,7 +285,7 @@ class _Run:
                 await self._deliver(half)
             return
         outcome = outcome_of_error(
-            error, verb=self._verb, entity=self._pool.address, sequence_number=None, message_id=None
+            error, verb=self._way.verb, entity=self._pool.address, sequence_number=None, message_id=None
         )
         if not pack.asked and outcome.status is OutcomeStatus.UNCONFIRMED:
             # The connection could not be opened: it is certain that nothing was sent.
@@ -319,11 +325,11 @@ class _Run:
         pack.asked = True
         try:
             with anyio.fail_after(self._patience(pack)):
-                numbers = await self._carry(sender, pack)
+                numbers = await self._way.carry(sender, pack)
         except Exception as error:
             pack.asked = _is_unanswered(error)
             raise
-        self._finish_pack(pack, Outcome(OutcomeStatus.SETTLED, self._verb, self._pool.address), numbers)
+        self._finish_pack(pack, Outcome(OutcomeStatus.SETTLED, self._way.verb, self._pool.address), numbers)
 
     def _patience(self, pack: Pack) -> float:
         return self._pool.answer_within + pack.size / _SLOWEST
