@@ -15,10 +15,12 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, SubQueue
-from sbnotebook.settlement import sdk_internals, sdk_locks
+from sbnotebook.settlement import connection_strings, sdk_internals, sdk_locks
+from sbnotebook.settlement.refusals import refusal
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
+    from azure.servicebus.exceptions import ServiceBusError
 
 __all__ = ["Connection", "scrub"]
 
@@ -30,7 +32,6 @@ _SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 _TOKEN: Final = re.compile(r"(bearer\s+)[\w.~+/=-]{16,}|\beyJ[\w-]+\.[\w-]+\.[\w-]*", re.IGNORECASE)
-_HOST: Final = re.compile(r"(?:\w+://)?([\w.-]+(?::\d+)?|\[[\da-f:]+\](?::\d+)?)[\s/]*", re.IGNORECASE)
 _SUB_QUEUES: Final = {
     SubQueue.DEAD_LETTER: ServiceBusSubQueue.DEAD_LETTER,
     SubQueue.TRANSFER_DEAD_LETTER: ServiceBusSubQueue.TRANSFER_DEAD_LETTER,
@@ -66,12 +67,17 @@ class Connection:
     connection_string: str | None = field(default=None, repr=False)
     host: str | None = None
     credential: AsyncTokenCredential | None = field(default=None, repr=False)
+    _entity_path: str | None = field(default=None, init=False, repr=False)
     _clients: dict[int, ServiceBusClient] = field(default_factory=dict[int, ServiceBusClient], init=False, repr=False)
 
     def __post_init__(self) -> None:
         if (self.connection_string is None) == (self.host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
-        self.host = _host_of(self.connection_string) if self.connection_string is not None else _host(self.host or "")
+        if self.connection_string is not None:
+            parts = connection_strings.read(self.connection_string)
+            self.host, self._entity_path = parts.host, parts.entity_path
+        else:
+            self.host = connection_strings.host_of(self.host or "")
         if self.connection_string is None and self.credential is None:
             raise ConfigurationError(f"To reach {self.host} without a connection string a credential is needed.")
 
@@ -104,7 +110,11 @@ class Connection:
         Args:
             address: a queue, a subscription, or a sub-queue of one.
             options: passed on to the SDK, such as ``receive_mode``.
+
+        Raises:
+            ConfigurationError: the connection string is for another entity.
         """
+        self._check_entity(address)
         sub_queue = _SUB_QUEUES[address.sub_queue] if address.sub_queue else None
         options.setdefault("receive_mode", ServiceBusReceiveMode.PEEK_LOCK)
         client = self._client(retries=3)
@@ -116,18 +126,22 @@ class Connection:
             )
         sdk_internals.keep_payloads(receiver)
         sdk_locks.keep_locks_alone(receiver)
+        self._explain_refusals(receiver, address)
         return receiver
 
     def sender(self, address: EntityAddress) -> ServiceBusSender:
         """A sender, not yet open, that sends once: a send without an answer must not be repeated blindly.
 
         Raises:
-            ConfigurationError: the address is not one that takes messages.
+            ConfigurationError: the address is not one that takes messages, or the connection string is for another.
         """
         if address.sub_queue is not None or address.subscription is not None:
             raise ConfigurationError(f"Messages cannot be sent to {address}: name a queue or a topic.")
+        self._check_entity(address)
         # The SDK has one sender class; a topic's differs from a queue's in name only.
-        return self._client(retries=0).get_queue_sender(address.name)
+        sender = self._client(retries=0).get_queue_sender(address.name)
+        self._explain_refusals(sender, address)
+        return sender
 
     def host_and_credential(self) -> tuple[str, AsyncTokenCredential]:
         """What the SDK's clients take where there is no connection string."""
@@ -140,6 +154,20 @@ class Connection:
         clients, self._clients = list(self._clients.values()), {}
         for client in clients:
             await client.close()
+
+    def _check_entity(self, address: EntityAddress) -> None:
+        if self._entity_path not in (None, address.name):
+            raise ConfigurationError(
+                f"The connection string is for one entity only, by its EntityPath, and that is not {address}: take the "
+                "connection string of the namespace, or leave EntityPath out where the key is the namespace's."
+            )
+
+    def _explain_refusals(self, client: ServiceBusReceiver | ServiceBusSender, address: EntityAddress) -> None:
+        def explained(error: ServiceBusError) -> str | None:
+            words = refusal(error, address, self.host or "")
+            return scrub(words) if words is not None else None
+
+        sdk_internals.explain_refusals(client, explained)
 
     def _client(self, retries: int) -> ServiceBusClient:
         if retries not in self._clients:
@@ -169,22 +197,3 @@ class _InThreads:
 
     async def __aexit__(self, *_: object) -> None:
         return None
-
-
-def _host_of(connection_string: str) -> str:
-    parts = dict(part.split("=", 1) for part in connection_string.split(";") if "=" in part)
-    endpoint = next((value for key, value in parts.items() if key.strip().lower() == "endpoint"), None)
-    keys = {key.strip().lower() for key in parts}
-    if endpoint is None or not keys & {"sharedaccesskey", "sharedaccesssignature"}:
-        raise ConfigurationError(
-            "The connection string must hold Endpoint=sb://… and SharedAccessKeyName with SharedAccessKey, "
-            "or SharedAccessSignature."
-        )
-    return _host(endpoint)
-
-
-def _host(endpoint: str) -> str:
-    match = _HOST.fullmatch(endpoint.strip())
-    if match is None:  # not shown: a connection string that lost a semicolon has its secret here
-        raise ConfigurationError("The namespace is no host name, such as NAME.servicebus.windows.net.")
-    return match[1]

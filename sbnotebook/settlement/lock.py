@@ -12,7 +12,7 @@ from uuid import UUID
 
 import anyio
 
-from sbnotebook.errors import BatchClosedError, DecisionError, SbNotebookError
+from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Decision, EntityAddress, LockedMessage, MessageState, Release, Report
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connection import Connection
@@ -173,6 +173,8 @@ class LockedBatch:
         Raises:
             BatchClosedError: the batch is closed.
         """
+        if count < 0 or max_wait < 0:
+            raise ConfigurationError("What is received is 0 messages or more, within 0 seconds or more.")
         taken: list[Hold] = []
         wait = max_wait
         try:

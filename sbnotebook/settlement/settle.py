@@ -9,7 +9,7 @@ from uuid import UUID
 import anyio
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -48,6 +48,8 @@ def check_decision(decision: Decision, entity: EntityAddress) -> None:
     Raises:
         DecisionError: says what to do instead.
     """
+    if not isinstance(decision, Decision):
+        raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
     if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:
         raise DecisionError(
             f"{entity} is a dead-letter queue already: complete, resubmit or defer its messages instead."
@@ -92,6 +94,8 @@ class Settling:
         self.decision = decision
         self.outcomes: dict[UUID, Outcome] = {}
         """What is known so far, by lock token; it is there also when :meth:`run` was cancelled."""
+        if max_in_flight < 1:
+            raise ConfigurationError("max_in_flight is 1 or more.")
         self._settle = _verb(receiver, decision)
         self._held = held
         self._max_in_flight = max_in_flight

@@ -89,7 +89,7 @@ def test_without_a_target_the_first_variable_that_is_set_is_taken(
         ("secret:scope", "written secret:SCOPE/KEY"),
         ("secret:/key", "written secret:SCOPE/KEY"),
         ("secret:scope/key", "There is no dbutils here"),
-        ("Endpoint=sb://shop/", "must hold Endpoint=sb://"),
+        ("Endpoint=sb://shop/", "neither a SharedAccessKey nor"),
     ],
 )
 def test_what_is_no_target_is_refused_with_what_to_write(

@@ -241,9 +241,8 @@ async def test_locks_are_renewed_while_a_receive_waits(namespace_by_hand: AsyncN
         tasks.cancel_scope.cancel()
 
 
-async def test_an_entity_that_is_not_there_is_told_in_the_sdks_words(namespace: AsyncNamespace) -> None:
-    # The service refuses the token for what is not there, and the SDK tries that again.
-    with pytest.raises(ServiceBusAuthenticationError):
+async def test_an_entity_that_is_not_there_is_told_clearly(namespace: AsyncNamespace) -> None:
+    with pytest.raises(ServiceBusAuthenticationError, match="There is no queue or topic 'nowhere' in"):
         async with namespace.entity("nowhere").batch():
             pytest.fail("it was opened")
 

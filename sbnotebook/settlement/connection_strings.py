@@ -1,0 +1,100 @@
+"""Reading connection strings, and saying what is wrong with one without showing any of it: it holds a secret."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from sbnotebook.errors import ConfigurationError
+
+__all__ = ["ConnectionString", "host_of", "read"]
+
+_HOST: Final = re.compile(r"(?:\w+://)?([\w.-]+(?::\d+)?|\[[\da-f:]+\](?::\d+)?)[\s/]*", re.IGNORECASE)
+_EXAMPLE: Final = (
+    "Endpoint=sb://NAMESPACE.servicebus.windows.net/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, as it is copied "
+    'from "Shared access policies" in the portal'
+)
+_NAMES: Final = {
+    name.lower(): name
+    for name in (
+        "Endpoint",
+        "SharedAccessKeyName",
+        "SharedAccessKey",
+        "SharedAccessSignature",
+        "EntityPath",
+        "UseDevelopmentEmulator",
+    )
+}
+_MAX_PORT: Final = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionString:
+    """What may be shown of a connection string.
+
+    Args:
+        host: the namespace's host name, with the port where there is one.
+        entity_path: the one entity that it is for, None for all.
+    """
+
+    host: str
+    entity_path: str | None
+
+
+def read(text: str) -> ConnectionString:
+    """Read a connection string.
+
+    Raises:
+        ConfigurationError: says which part is wrong, and shows nothing of it.
+
+    Example:
+        >>> read("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5")
+        ConnectionString(host='shop.servicebus.windows.net', entity_path=None)
+    """
+    parts = _parts(text)
+    _expect("Endpoint" in parts, "has no Endpoint=sb://…")
+    host = host_of(parts["Endpoint"])
+    key, name, token = (parts.get(n) for n in ("SharedAccessKey", "SharedAccessKeyName", "SharedAccessSignature"))
+    _expect(key or token, "has neither a SharedAccessKey nor a SharedAccessSignature")
+    _expect(not (key and token), "has a SharedAccessKey and a SharedAccessSignature, of which only one can be used")
+    _expect(not key or name, "has a SharedAccessKey without its SharedAccessKeyName")
+    return ConnectionString(host, parts.get("EntityPath"))
+
+
+def host_of(endpoint: str) -> str:
+    """The host name of an endpoint, or of what is one already.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    match = _HOST.fullmatch(endpoint.strip())
+    if match is None:  # not shown: a connection string that lost a semicolon has its secret here
+        raise ConfigurationError(
+            "The namespace is no host name: it is written NAMESPACE.servicebus.windows.net, "
+            "in a connection string Endpoint=sb://NAMESPACE.servicebus.windows.net/, with a semicolon behind it."
+        )
+    port = match[1].rpartition(":")[2]
+    if ":" in match[1] and port.isdigit() and not 0 < int(port) <= _MAX_PORT:
+        raise ConfigurationError(f"The namespace's port is a number from 1 to {_MAX_PORT:,}.")
+    return match[1]
+
+
+def _parts(text: str) -> dict[str, str]:
+    _expect(text.strip(), "is empty")
+    parts: dict[str, str] = {}
+    for number, part in enumerate(text.strip().rstrip(";").split(";"), start=1):
+        name, equals, value = part.partition("=")
+        _expect(equals, f"has no = in part {number}, which should be NAME=VALUE")
+        known = _NAMES.get(name.strip().lower())
+        if known is None:
+            continue
+        _expect(known not in parts, f"has {known} twice")
+        _expect(value.strip(), f"has nothing behind {known}=")
+        parts[known] = value.strip()
+    return parts
+
+
+def _expect(condition: object, otherwise: str) -> None:
+    if not condition:
+        raise ConfigurationError(f"The connection string {otherwise}. It looks like this: {_EXAMPLE}.")

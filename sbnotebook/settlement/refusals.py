@@ -1,0 +1,74 @@
+"""What it means that the service lets nobody near an entity, in one sentence that says what to do.
+
+The service answers ``put-token`` with the status of what is wrong, or refuses the link; azure-servicebus makes of the
+first a ServiceBusAuthenticationError that only says that there was an error, and tries all of it again for fifteen
+seconds, although no answer will be another one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from azure.servicebus.exceptions import (
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    ServiceBusAuthorizationError,
+    ServiceBusError,
+)
+
+from sbnotebook.model import EntityAddress
+
+__all__ = ["refusal"]
+
+_NOT_FOUND: Final = 404
+_REFUSED: Final = frozenset({400, 401, 403, _NOT_FOUND})
+_NOT_ALLOWED: Final = "amqp:not-allowed"
+# What Azure adds for its support, and what names the status twice.
+_NOISE: Final = re.compile(r"(?i)\s*(?:tracking-?id|reference)\s*:.*|\s*Error condition:\s*[\w:.-]+\.?\s*$", re.DOTALL)
+
+
+def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | None:
+    """Why nothing can be done at an entity, and what to do; None where the error is another one, and may pass.
+
+    Args:
+        error: of opening a sender or a receiver.
+        address: the entity.
+        host: the namespace.
+    """
+    status, words = _answer(error)
+    place = f"{_kind(address)} {str(address)!r}"
+    if status == _NOT_FOUND or isinstance(error, MessagingEntityNotFoundError):
+        return (
+            f"There is no {place} in {host}: check the name, or list what is there with entities(). "
+            f"The service says: {words}"
+        )
+    if status in _REFUSED or isinstance(error, ServiceBusAuthorizationError):
+        return (
+            f"{host} does not let this connection use the {place}: check that the key or token is right, has not "
+            f"expired and has the right to do this. The service says: {words}"
+        )
+    if isinstance(error, MessagingEntityDisabledError):
+        return f"The {place} is disabled: enable it, or wait until it is. The service says: {words}"
+    if getattr(error, "_condition", None) == _NOT_ALLOWED and "session" in words.lower():
+        return _about_sessions(words, place)
+    return None
+
+
+def _about_sessions(words: str, place: str) -> str:
+    if "requires session" in words.lower():
+        return f"The {place} requires sessions: use one of its sessions in place of all. The service says: {words}"
+    return f"The {place} has no sessions: use it without naming one. The service says: {words}"
+
+
+def _answer(error: ServiceBusError) -> tuple[int | None, str]:
+    """The status of a refused token, and the service's own words."""
+    inner: object = error.inner_exception
+    status: object = getattr(inner, "status_code", None)
+    words: object = getattr(inner, "status_description", None) if isinstance(status, int) else None
+    text = words.decode(errors="replace") if isinstance(words, bytes) else str(words or error)
+    return (status if isinstance(status, int) else None), _NOISE.sub("", " ".join(text.split())).strip() or "nothing"
+
+
+def _kind(address: EntityAddress) -> str:
+    return "subscription" if address.subscription is not None else "queue or topic"
