@@ -48,7 +48,8 @@ def check_decision(decision: Decision, entity: EntityAddress) -> None:
     Raises:
         DecisionError: says what to do instead.
     """
-    if not isinstance(decision, Decision):
+    given: object = decision  # notebooks have no type checker
+    if not isinstance(given, Decision):
         raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
     if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:
         raise DecisionError(

@@ -101,7 +101,10 @@ def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
         (TEXT, "shop.servicebus.windows.net"),
         (TEXT + ";EntityPath=orders", "shop.servicebus.windows.net"),
         (TEXT.replace("Endpoint", "endpoint").replace("Key=", "key="), "shop.servicebus.windows.net"),
-        ("Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true", "127.0.0.1:5672"),
+        (
+            "Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true",
+            "127.0.0.1:5672",
+        ),
         ("Endpoint=sb://[::1]:5672/;SharedAccessKeyName=n;SharedAccessKey=k", "[::1]:5672"),
         (f"Endpoint=sb://localhost/;SharedAccessSignature={TOKEN}", "localhost"),
     ],
