@@ -48,8 +48,7 @@ def check_decision(decision: Decision, entity: EntityAddress) -> None:
     Raises:
         DecisionError: says what to do instead.
     """
-    given: object = decision  # notebooks have no type checker
-    if not isinstance(given, Decision):
+    if not _is_decision(decision):
         raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
     if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:
         raise DecisionError(
@@ -65,6 +64,10 @@ def _check_wake_up(entity: EntityAddress) -> None:
             f"A wake-up message cannot be sent to {entity} itself, and in {entity.sends_to} others would get it: "
             "name a queue for it, wake_to=…"
         )
+
+
+def _is_decision(given: object) -> bool:
+    return isinstance(given, Decision)
 
 
 class Settling:
