@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import AsyncIterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -102,13 +103,30 @@ class Connection:
         """Whether the namespace is an emulator on a development machine."""
         return self.connection_string is not None and "UseDevelopmentEmulator=true" in self.connection_string
 
-    def receiver(self, address: EntityAddress, **options: Any) -> ServiceBusReceiver:
+    def browser(self, address: EntityAddress) -> sdk_internals.Browser:
+        """What peeks at an entity, with sessions or without; it is opened by its first use."""
+        return sdk_internals.browser(self._client(retries=3), address.path)
+
+    def session_ids(self, address: EntityAddress, **options: Any) -> AsyncIterable[str]:
+        """The sessions of an entity, page after page as they are asked for; one may come twice.
+
+        Args:
+            address: a queue or a subscription.
+            options: passed on to the SDK, such as ``state_updated_after``.
+        """
+        client = self._client(retries=3)
+        if address.subscription is None:
+            return client.list_queue_sessions(address.name, **options)
+        return client.list_subscription_sessions(address.name, address.subscription, **options)
+
+    def receiver(self, address: EntityAddress, *, retries: int = 3, **options: Any) -> ServiceBusReceiver:
         """A peek-lock receiver, not yet open, that keeps the bytes of what it receives.
 
         Opening it locks nothing: it asks for messages only when it is told to receive.
 
         Args:
             address: a queue, a subscription, or a sub-queue of one.
+            retries: how often the SDK tries again.
             options: passed on to the SDK, such as ``receive_mode``.
 
         Raises:
@@ -117,7 +135,7 @@ class Connection:
         self._check_entity(address)
         sub_queue = _SUB_QUEUES[address.sub_queue] if address.sub_queue else None
         options.setdefault("receive_mode", ServiceBusReceiveMode.PEEK_LOCK)
-        client = self._client(retries=3)
+        client = self._client(retries)
         if address.subscription is None:
             receiver = client.get_queue_receiver(address.name, sub_queue=sub_queue, **options)
         else:

@@ -79,7 +79,7 @@ class LockedBatch:
         self._busy = anyio.Lock()
         now = self.clock.now()
         self._events = LockEvents(now)
-        links = Links(lambda: self._receiver, lambda: connection.receiver(address), self._busy)
+        links = Links(lambda: self._receiver, self._new_receiver, self._busy)
         self._renew_until = now + renew_for
         self._renewal = Renewal(self._held, links, self._events, clock=self.clock, until=self._renew_until)
         self._peeker = Peeker(connection, address)
@@ -90,7 +90,7 @@ class LockedBatch:
         Raises:
             ServiceBusError: the SDK's own, such as ServiceBusAuthenticationError where the entity is not there.
         """
-        receiver = self._connection.receiver(self.address)
+        receiver = self._new_receiver()
         await receiver.__aenter__()  # an open that fails has cleaned up after itself
         self._receiver = receiver
         self._tasks = await anyio.create_task_group().__aenter__()
@@ -390,6 +390,9 @@ class LockedBatch:
                     await receiver.close()
                 with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
                     await self._peeker.close()
+
+    def _new_receiver(self) -> ServiceBusReceiver:
+        return self._connection.receiver(self.address)
 
     def _open_receiver(self) -> ServiceBusReceiver:
         if self._receiver is None:

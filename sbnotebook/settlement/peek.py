@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
@@ -12,9 +12,6 @@ from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connection import Connection
 from sbnotebook.settlement.conversion import peeked_from_payload
 
-if TYPE_CHECKING:
-    from azure.servicebus.aio import ServiceBusReceiver
-
 __all__ = ["PAGE", "Peeker"]
 
 PAGE: Final = 250
@@ -22,7 +19,7 @@ PAGE: Final = 250
 
 
 class Peeker:
-    """Peeks one entity over one receiver that is kept warm.
+    """Peeks one entity over one connection that is kept warm.
 
     Args:
         connection: the namespace.
@@ -32,24 +29,28 @@ class Peeker:
     def __init__(self, connection: Connection, address: EntityAddress) -> None:
         self._connection = connection
         self._address = address
-        self._receiver: ServiceBusReceiver | None = None
+        self._browser: sdk_internals.Browser | None = None
         self._busy = anyio.Lock()
 
-    async def page(self, from_sequence_number: int, count: int = PAGE) -> list[PeekedMessage]:
+    async def page(
+        self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None
+    ) -> list[PeekedMessage]:
         """The next messages from a sequence number on, in its order; none when there are no more.
 
         A page may be shorter than asked for although more messages follow. A message that cannot be read is in it and
         says so.
         """
-        payloads = await self.payloads(from_sequence_number, count)
+        payloads = await self.payloads(from_sequence_number, count, session_id)
         return _numbered([peeked_from_payload(each, self._address) for each in payloads], from_sequence_number)
 
-    async def payloads(self, from_sequence_number: int, count: int = PAGE) -> list[bytes]:
+    async def payloads(
+        self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None
+    ) -> list[bytes]:
         """The same page as AMQP bytes."""
-        async with self._busy:  # a receiver is not safe to share between tasks
-            if self._receiver is None:
-                self._receiver = self._connection.receiver(self._address)
-            return await sdk_internals.peek_payloads(self._receiver, from_sequence_number, count)
+        async with self._busy:  # a browser is not safe to share between tasks
+            if self._browser is None:
+                self._browser = self._connection.browser(self._address)
+            return await sdk_internals.peek_payloads(self._browser, from_sequence_number, count, session_id)
 
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
         """The AMQP bytes of messages by their numbers; those that are not there are left out."""
@@ -71,6 +72,7 @@ class Peeker:
         to_sequence_number: int | None = None,
         max_messages: int | None = None,
         state: MessageState | None = None,
+        session_id: str | None = None,
     ) -> AsyncIterator[list[PeekedMessage]]:
         """Page after page to the end, or until ``max_messages`` were given.
 
@@ -79,11 +81,12 @@ class Peeker:
             to_sequence_number: where to stop, that number included; None for the end of the entity.
             max_messages: how many messages to give at most, None for all.
             state: only messages in this state; the others are passed over.
+            session_id: only messages of this session, which is not locked by that; None for all.
         """
         given, start = 0, from_sequence_number
         while max_messages is None or given < max_messages:
             wanted = PAGE if max_messages is None or state is not None else min(PAGE, max_messages - given)
-            page = await self.page(start, wanted)
+            page = await self.page(start, wanted, session_id)
             if not page:
                 return
             start = page[-1].sequence_number + 1
@@ -100,10 +103,10 @@ class Peeker:
                 return
 
     async def close(self) -> None:
-        """Close the receiver; the next page opens another."""
-        receiver, self._receiver = self._receiver, None
-        if receiver is not None:
-            await receiver.close()
+        """Close the connection; the next page opens another."""
+        browser, self._browser = self._browser, None
+        if browser is not None:
+            await browser.close()
 
 
 def _numbered(page: list[PeekedMessage], first: int) -> list[PeekedMessage]:

@@ -1,8 +1,8 @@
 """The only place that reaches below the SDK's public interface, and why each time.
 
 ``azure-servicebus`` offers no public way to release a locked message without raising its delivery count, to see a
-message's bytes with their types, to send bytes that are encoded already, to renew many locks at once, to settle
-without trying again behind one's back, or to withdraw a request for messages. Written
+message's bytes with their types, to send bytes that are encoded already, to renew many locks at once, to settle without
+trying again behind one's back, to peek where sessions are required, or to withdraw a request for messages. Written
 against 7.15; each function is covered by tests that run the SDK against the emulator and fail when a later version
 moves what is used here.
 """
@@ -29,13 +29,16 @@ from azure.servicebus._common.constants import (
 )
 from azure.servicebus._pyamqp.constants import LinkState
 from azure.servicebus._pyamqp.error import AMQPException
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.aio._session_browser_async import _SessionBrowserAsync
+from azure.servicebus.exceptions import ServiceBusError, SessionLockLostError
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
-    from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
+    from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 __all__ = [
+    "Browser",
+    "browser",
     "condition_of",
     "explain_refusals",
     "fill_batch",
@@ -54,6 +57,9 @@ __all__ = [
     "withdraw_credit",
 ]
 
+Browser = _SessionBrowserAsync
+"""Asks the management node of an entity; safe for one task at a time."""
+
 _LOGGER: Final = logging.getLogger(__name__)
 
 _OK, _ACCEPTED, _NO_CONTENT = 200, 202, 204
@@ -69,12 +75,28 @@ _FRAME_MORE, _FRAME_PAYLOAD = 5, 11
 _DATA_HEAD: Final = 8
 
 
-async def peek_payloads(receiver: ServiceBusReceiver, from_sequence_number: int, count: int) -> list[bytes]:
+def browser(client: ServiceBusClient, path: str) -> Browser:
+    """What asks the management node of an entity without a link to the entity itself; it is opened by its first use.
+
+    An entity that requires sessions refuses a receiver without a session, also for peeking.
+    """
+    return client._create_session_browser(path)
+
+
+async def peek_payloads(
+    browser: Browser, from_sequence_number: int, count: int, session_id: str | None = None
+) -> list[bytes]:
     """The AMQP bytes of up to ``count`` messages from a sequence number on; none when there are no more.
 
     ``peek_messages`` decodes them and drops the types.
+
+    Args:
+        browser: of the entity.
+        from_sequence_number: where to begin, included.
+        count: how many at most.
+        session_id: of this session only, which is not locked by that; None for all.
     """
-    transport = receiver._amqp_transport
+    transport = browser._amqp_transport
 
     def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[bytes]:
         if status_code == _OK:
@@ -89,8 +111,9 @@ async def peek_payloads(receiver: ServiceBusReceiver, from_sequence_number: int,
         "from-sequence-number": transport.AMQP_LONG_VALUE(from_sequence_number),
         "message-count": count,
     }
-    receiver._populate_message_properties(request)
-    return await receiver._mgmt_request_response_with_retry(_PEEK, request, answer)
+    if session_id is not None:
+        request["session-id"] = session_id
+    return await browser._mgmt_request_response_with_retry(_PEEK, request, answer)
 
 
 async def receive_deferred(
@@ -251,6 +274,8 @@ async def settle(
         TimeoutError: no answer came from the management node.
         ServiceBusError: the service refused it, or the connection was lost.
     """
+    if not is_open(receiver):
+        _refuse_lost_session(receiver)
     if is_on_link(receiver, message):
         with _as_service_bus_error(receiver):
             await receiver._amqp_transport.settle_message_via_receiver_link_async(
@@ -307,13 +332,21 @@ async def reopen(receiver: ServiceBusReceiver) -> None:
 
     Raises:
         ServiceBusError: it could not be opened.
+        SessionLockLostError: it is a session's, whose lock is lost with the link.
     """
     if is_open(receiver):
         return
+    _refuse_lost_session(receiver)
     with contextlib.suppress(Exception):  # it is broken: what matters is the new one
         await receiver._close_handler()
     receiver._handler, receiver._running = None, False
     await receiver._open_with_retry()
+
+
+def _refuse_lost_session(receiver: ServiceBusReceiver) -> None:
+    # The SDK would lock the session again, and the locks of what was received before are none any more.
+    if receiver.session:
+        raise SessionLockLostError(message=f"The link of session {receiver.session.session_id!r} is gone.")
 
 
 async def withdraw_credit(receiver: ServiceBusReceiver) -> None:
