@@ -27,6 +27,7 @@ __all__ = [
     "SEQUENCE",
     "VALUE",
     "Section",
+    "map_start",
     "readable_items",
     "readable_start",
     "section_value",
@@ -119,11 +120,16 @@ def readable_start(payload: bytes) -> list[Section]:
     return sections
 
 
+def map_start(payload: bytes, section: Section) -> int:
+    """Where the first item of a section that is a map stands; the section's end where it is none."""
+    head = _MAP_HEADS.get(payload[section.value_start])
+    return section.value_start + head if head else section.end
+
+
 def readable_items(payload: bytes, section: Section) -> dict[str, AmqpValue]:
     """The items of a section that is a map, without those that cannot be decoded; keys are texts."""
     found: dict[str, AmqpValue] = {}
-    head = _MAP_HEADS.get(payload[section.value_start])
-    at = section.value_start + head if head else section.end
+    at = map_start(payload, section)
     try:
         while at < section.end:
             value_start = skip(payload, at)
@@ -153,8 +159,12 @@ def section_value(payload: bytes, section: Section) -> AmqpValue:
     return value
 
 
-def section_values(payload: bytes) -> tuple[dict[int, AmqpValue], list[Section]]:
+def section_values(payload: bytes, start: int = 0) -> tuple[dict[int, AmqpValue], list[Section]]:
     """Decode a message in one pass, but for its body.
+
+    Args:
+        payload: the message.
+        start: where to begin: 0, or behind the annotations.
 
     Returns:
         The values of the sections by their codes, and where the sections of the body stand.
@@ -164,7 +174,7 @@ def section_values(payload: bytes) -> tuple[dict[int, AmqpValue], list[Section]]
     """
     values: dict[int, AmqpValue] = {}
     bodies: list[Section] = []
-    start, size, previous = 0, len(payload), 0
+    size, previous = len(payload), MESSAGE_ANNOTATIONS if start else 0
     while start < size:
         code, value_start = _SMALL_DESCRIPTORS.get(payload[start : start + 3], 0), start + 3
         if not code:

@@ -7,9 +7,11 @@ protocol guide" (message annotations).
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import NoneType
 from typing import Any, Final
 
-from sbnotebook.model.amqp import Symbol, Timestamp
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model.amqp import Symbol, Timestamp, type_name
 from sbnotebook.model.sections import DELIVERY_ANNOTATIONS, FOOTER, MESSAGE_ANNOTATIONS
 
 __all__ = [
@@ -31,8 +33,12 @@ __all__ = [
     "SERVICES_OWN",
     "STATE",
     "TTL",
+    "as_bytes",
+    "as_list",
+    "as_map",
     "as_text",
     "as_time",
+    "senders_own",
     "usual",
 ]
 
@@ -100,3 +106,40 @@ def as_time(stamp: Any) -> datetime | None:
         return stamp.to_datetime()
     except OverflowError:
         return _LAST if stamp > 0 else _FIRST
+
+
+# A section of another kind than it must be is no section of a message; one of null is as if it were not there.
+
+
+def as_list(section: Any) -> list[Any]:
+    """The value of a section that is a list."""
+    return _as(list, section)
+
+
+def as_map(section: Any) -> dict[Any, Any]:
+    """The value of a section that is a map."""
+    return _as(dict, section)
+
+
+def as_bytes(section: Any) -> bytes:
+    """The value of a section that is binary."""
+    return _as(bytes, section)
+
+
+def _as(kind: Any, section: Any) -> Any:
+    if section is None:
+        return kind()
+    if not isinstance(section, kind):
+        raise AmqpDecodeError(f"A message section holds a {type_name(section)} where it cannot.")
+    return section
+
+
+def senders_own(annotations: dict[Any, Any]) -> dict[Any, Any]:
+    """Annotations without the service's, and without those that a field says the same of."""
+    own = {key: annotations[key] for key in annotations if key not in SERVICES_OWN}
+    if type(own.get(PARTITION_KEY)) in (str, NoneType):
+        own.pop(PARTITION_KEY, None)
+    when = own.get(SCHEDULED_TIME)
+    if when is None or (isinstance(when, Timestamp) and FIRST_MOMENT <= when <= LAST_MOMENT):
+        own.pop(SCHEDULED_TIME, None)
+    return own
