@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import warnings
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final, Self
@@ -13,6 +14,7 @@ from weakref import WeakSet
 
 from sbnotebook.client import query, tables
 from sbnotebook.client.durations import duration
+from sbnotebook.client.keeper import Keeper
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import portal, run
 from sbnotebook.model import (
@@ -29,6 +31,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lock import LockedBatch as AsyncLockedBatch
+from sbnotebook.settlement.lock_events import LockEvent, LockWatcher
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.wake_up import WakeUp, wake
 
@@ -42,7 +45,8 @@ _OPEN: Final[WeakSet[LockedBatch]] = WeakSet()
 class LockedBatch:
     """Messages that are held under locks, renewed in the background until they are settled or the batch is closed.
 
-    Closing releases what was not settled, which does not raise a delivery count. Made by ``entity.lock(…)``.
+    Closing releases what was not settled, which does not raise a delivery count. Made by ``entity.lock(…)``. A batch
+    that nobody holds any more is closed by itself, with a ResourceWarning.
 
     Args:
         entity: where the messages are.
@@ -53,8 +57,9 @@ class LockedBatch:
         self.address = entity.address
         self._entity = entity
         self._batch = batch
-        self._opened = portal().wrap_async_context_manager(batch)
-        self._opened.__enter__()
+        self._keeper = Keeper(batch)
+        self._forgotten = weakref.finalize(self, self._keeper.abandon)
+        self._forgotten.atexit = False  # what is open as the interpreter ends is closed by close_batches
         self._open = True
         _OPEN.add(self)
 
@@ -78,8 +83,26 @@ class LockedBatch:
 
     @property
     def renewal_error(self) -> str | None:
-        """Why the last renewal failed, None when it did not."""
+        """What is wrong with renewing, in a sentence; None when all is well."""
         return self._batch.renewal_error
+
+    @property
+    def status(self) -> LockEvent:
+        """How renewing goes: see :attr:`sbnotebook.settlement.lock.LockedBatch.status`."""
+        return self._batch.status
+
+    @property
+    def events(self) -> tuple[LockEvent, ...]:
+        """What has happened to the locks until now, lost ones among it."""
+        return self._batch.events
+
+    def watch(self, watcher: LockWatcher) -> Callable[[], None]:
+        """Have each event told at once, in the library's own thread; gives a function that ends it.
+
+        Args:
+            watcher: called with each event; it must be quick, and must not use the batch.
+        """
+        return self._batch.watch(watcher)
 
     def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
         """Lock more messages: see :meth:`sbnotebook.settlement.lock.LockedBatch.receive`."""
@@ -100,7 +123,7 @@ class LockedBatch:
             where: of these, only those for which this SQL expression is true.
         """
         chosen = query.where(tuple(self.messages if messages is None else messages), where)
-        return Plan(self._entity.plan(self._batch, decision, chosen))
+        return Plan(self._entity.plan(self._batch, decision, chosen), keeps=self)
 
     def complete(self, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None) -> Report:
         """Complete messages: they are done with and removed. Arguments as for :meth:`plan`."""
@@ -185,7 +208,8 @@ class LockedBatch:
         if self._open:
             self._open = False
             _OPEN.discard(self)
-            self._opened.__exit__(None, None, None)
+            self._forgotten.detach()
+            self._keeper.close()
             self._warn_of_unreleased()
 
     def is_of(self, namespace: AsyncNamespace) -> bool:

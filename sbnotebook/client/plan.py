@@ -19,10 +19,12 @@ class Plan:
 
     Args:
         plan: the asynchronous plan that is carried out.
+        keeps: what must not be forgotten before the plan is, such as the batch that holds its messages.
     """
 
-    def __init__(self, plan: AsyncPlan) -> None:
+    def __init__(self, plan: AsyncPlan, *, keeps: object = None) -> None:
         self._plan = plan
+        self._keeps = keeps
 
     @property
     def entity(self) -> EntityAddress:

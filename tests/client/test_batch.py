@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.model import Message
+from sbnotebook.model import Complete, Message, OutcomeStatus
 from sbnotebook.settlement import Connection, Journal
+from sbnotebook.settlement.lock_events import LockEvent, LockEventKind
 
 
 def filled(namespace: Namespace, name: str, count: int) -> None:
@@ -84,3 +89,61 @@ def test_a_batch_that_is_open_as_the_interpreter_ends_is_released(
     assert (ended.stdout.strip(), ended.stderr) == ("2", "")
     with namespace.entity("exit").lock(2, max_wait=2) as batch:
         assert [message.delivery_count for message in batch.messages] == [0, 0]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_batch_that_is_forgotten_is_released_and_warned_of(namespace: Namespace) -> None:
+    filled(namespace, "forgotten", 2)
+    batch = namespace.entity("forgotten").lock(2)
+    inner = batch._batch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    with pytest.warns(  # noqa: PT031 (nothing else warns)
+        ResourceWarning, match=r"A batch of forgotten was forgotten .* its 2 messages are released"
+    ):
+        del batch
+        gc.collect()
+    wait_until(lambda: inner.release_report is not None)
+    with namespace.entity("forgotten").lock(2, max_wait=5) as again:
+        assert [message.delivery_count for message in again.messages] == [0, 0]
+
+
+def test_a_plan_keeps_the_batch_that_holds_its_messages(namespace: Namespace) -> None:
+    filled(namespace, "planned", 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan = namespace.entity("planned").lock(2).plan(Complete())
+        gc.collect()
+        assert plan.apply(show_progress=False).settled == 2
+    with pytest.warns(ResourceWarning, match="0 messages"):  # noqa: PT031 (as above)
+        del plan
+        gc.collect()
+    assert len(namespace.entity("planned").peek(show_progress=False)) == 0
+
+
+def test_a_batch_that_cannot_be_opened_leaves_nothing_behind(namespace: Namespace) -> None:
+    with pytest.raises(ServiceBusAuthenticationError, match="There is no queue or topic 'nowhere'"):
+        namespace.entity("nowhere").lock(1)
+
+
+def test_events_are_told_to_synchronous_code(tmp_path: Path) -> None:
+    told: list[LockEvent] = []
+    with running() as emulator:
+        namespace = open_namespace(emulator, tmp_path / "journal.sqlite")
+        filled(namespace, "told", 2)
+        with namespace.entity("told").lock(2) as batch:
+            assert batch.status.kind is LockEventKind.RENEWING
+            leave = batch.watch(told.append)
+            emulator.lose_locks("told")
+            report = batch.complete()
+            assert set(report.counts) == {OutcomeStatus.LOCK_LOST}
+            wait_until(lambda: told)
+            assert told == list(batch.events)
+            assert told[0].kind is LockEventKind.LOST
+            assert set(told[0].sequence_numbers) == set(batch.lost) == {1, 2}
+            leave()
+        namespace.close()
