@@ -38,6 +38,12 @@ _COUNT_UP: Final = f"""
 UPDATE entity SET last_sequence_number = ?1 WHERE id = ?2 AND last_sequence_number & {_COUNTER} < ?1 & {_COUNTER}
 """  # noqa: S608 - nothing but numbers
 _ADD: Final = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# As most messages are. To bind None takes longer than all the rest of a row: sqlite3 looks for an adapter each time.
+_ADD_PLAIN: Final = """
+INSERT INTO message (box, sequence_number, enqueued_sequence_number, enqueued_time, size, state, delivery_count, hops,
+    payload_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_REMOVE: Final = "DELETE FROM message WHERE box = ? AND sequence_number BETWEEN ? AND ?"
 _UPDATE: Final = """
 UPDATE message SET enqueued_sequence_number = ?, enqueued_time = ?, size = ?, state = ?, scheduled_time = ?,
     delivery_count = ?, expires_at = ?, session_id = ?, dead_letter_source = ?, hops = ?
@@ -154,7 +160,7 @@ class Writer:
         """Write what was collected; removed ones first, because a number may come back to its box."""
         execute = self._database.executemany
         if self._removed:
-            execute("DELETE FROM message WHERE box = ? AND sequence_number = ?", self._removed)
+            execute(_REMOVE, _runs(self._removed))
         if self._last:
             execute(_COUNT_UP, [(number, entity_id) for entity_id, number in self._last.items()])
         if self._added:
@@ -169,14 +175,20 @@ class Writer:
 
     def _write_added(self) -> None:
         rows: list[tuple[object, ...]] = []
+        plain_rows: list[tuple[object, ...]] = []
         payloads: list[tuple[int, bytes]] = []
         payload_id = self._payload_id
         for (box, number), message in self._added.items():
             payload_id += 1
             payloads.append((payload_id, _payload(message)))
-            rows.append((box, number, *_fields(message), payload_id))
+            if _is_plain(message):
+                numbers = message.enqueued_sequence_number, message.enqueued_time, message.size, int(message.state)
+                plain_rows.append((box, number, *numbers, message.delivery_count, message.hops, payload_id))
+            else:
+                rows.append((box, number, *_fields(message), payload_id))
         self._payload_id = payload_id
         self._database.executemany(_ADD, rows)
+        self._database.executemany(_ADD_PLAIN, plain_rows)
         self._database.executemany("INSERT INTO payload VALUES (?, ?)", payloads)
 
     def _write_updated(self) -> None:
@@ -211,18 +223,43 @@ class Writer:
             self.swept.discard(entity_id)
 
 
+def _runs(keys: Iterable[_Key]) -> list[tuple[int, int, int]]:
+    """Box, first and last of the numbers that follow each other: what is received in order is removed in one go."""
+    runs: list[tuple[int, int, int]] = []
+    box, first, last = -1, 0, 0
+    for key in sorted(keys):
+        if key == (box, last + 1):
+            last += 1
+            continue
+        if box >= 0:
+            runs.append((box, first, last))
+        box, first = key
+        last = first
+    return [*runs, (box, first, last)]
+
+
 def _fields(message: BrokeredMessage) -> tuple[object, ...]:
     return (
         message.enqueued_sequence_number,
         message.enqueued_time,
         message.size,
-        message.state,
+        int(message.state),  # A number of another type is slow to bind.
         message.scheduled_time,
         message.delivery_count,
         message.expires_at,
         message.session_id,
         message.dead_letter_source,
         message.hops,
+    )
+
+
+def _is_plain(message: BrokeredMessage) -> bool:
+    """Whether nothing but numbers is to be kept of it, beside the payload."""
+    return (
+        message.scheduled_time is None
+        and message.expires_at is None
+        and message.session_id is None
+        and message.dead_letter_source is None
     )
 
 
