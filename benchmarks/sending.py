@@ -1,78 +1,204 @@
-"""100 sends to a broker that takes 80 ms to accept each: the plain SDK's loop, ours with 10 in flight, and one batch.
+"""Sends: against the limit that round trips set, against the plain SDK, and a million of them in little memory.
 
-The limit for 10 in flight is 100 / 10 x 0.08 s = 0.8 s. All three run against the same emulator in one run; the ratios
-count, not the seconds.
+Each against an emulator that is a process of its own. The limit for n in flight is 100 / n x 80 ms.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from statistics import median
+from typing import Final
+from urllib.request import Request, urlopen
 
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from rich.console import Console
-from rich.table import Table
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 
+from benchmarks.results import Result
 from sbnotebook.client import Entity, Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection
 
-COUNT = 100
-IN_FLIGHT = 10
-DELAY = 0.08
-LIMIT = COUNT / IN_FLIGHT * DELAY
-ROUNDS = 3
+__all__ = ["measure"]
+
+COUNT: Final = 100
+DELAY: Final = 0.08
+ROUNDS: Final = 5
+BULK: Final = 20_000
+ONE_BY_ONE: Final = 2_000
+LIST: Final = 500
+BODY: Final = b"x" * 200
+MILLION: Final = 1_000_000
+MOST_GROWTH: Final = 50
+"""Megabytes."""
 
 
-def main() -> None:
-    """Measure and print."""
-    from sbnotebook.emulator import running
-
-    with running(queues=["bench"]) as emulator, Namespace(Target(Connection(emulator.connection_string), "")) as names:
-        queue = names.entity("bench")
-        queue.warm(IN_FLIGHT)
-        emulator.faults.accept_delay_ms = round(DELAY * 1000)
-        plain = plain_sdk_loop(emulator.connection_string)
-        single = median(timed(queue, 1) for _ in range(ROUNDS))
-        batch = median(timed(queue, COUNT) for _ in range(ROUNDS))
-    show(plain, single, batch)
+def measure() -> list[Result]:
+    """Measure everything about sends."""
+    with emulator() as connection_string:
+        delayed = [in_flight(connection_string, count) for count in (1, 10, 20, 50)]
+        delay(connection_string, 0)
+        return [*delayed, *throughput(connection_string), million(connection_string)]
 
 
-def plain_sdk_loop(connection_string: str) -> float:
-    """Seconds for the SDK sending one message after another, on a connection that is open."""
+@contextmanager
+def emulator() -> Generator[str]:
+    """An emulator in a process of its own that keeps its messages on disk; its connection string."""
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--queue", "bench"]
+        with subprocess.Popen([*command, "--data-dir", directory], stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield process.stdout.readline().strip() if process.stdout else ""
+            finally:
+                process.kill()
+
+
+def delay(connection_string: str, milliseconds: int) -> None:
+    """Let each confirmation of a sent message take a while."""
+    host = connection_string.split("//")[1].partition(";")[0].strip("/")
+    body = f'{{"accept_delay_ms": {milliseconds}}}'.encode()
+    request = Request(f"http://{host}/faults", body, {"Content-Type": "application/json"})
+    urlopen(request).close()  # noqa: S310 (this machine)
+
+
+@contextmanager
+def queue(connection_string: str) -> Generator[Entity]:
+    """The queue, on connections of its own."""
+    with Namespace(Target(Connection(connection_string), "")) as namespace:
+        yield namespace.entity("bench")
+
+
+def in_flight(connection_string: str, count: int) -> Result:
+    """100 sends of a message each, with so many in flight: warm, and with nothing open before."""
+    limit = COUNT / count * DELAY
+    delay(connection_string, round(DELAY * 1000))
+    rounds = 1 if count == 1 else ROUNDS
+    with queue(connection_string) as cold:
+        first = timed(lambda: send(cold, numbered(COUNT), count, 1))
+    with queue(connection_string) as warm:
+        warm.warm(count)
+        seconds = median(timed(lambda: send(warm, numbered(COUNT), count, 1)) for _ in range(rounds))
+    ratio = seconds / limit
+    return Result(
+        f"{COUNT} sends, 80 ms until each is accepted, {count} in flight",
+        f"{ratio:.2f} x the limit of {limit:g} s ({seconds:.2f} s; {first:.2f} s when nothing is open yet)",
+        "at most 1.15 x",
+        ratio <= 1.15,
+    )
+
+
+def throughput(connection_string: str) -> list[Result]:
+    """Messages a second without a delay, beside the SDK's own loops."""
+    best: list[float] = []
+    single: list[float] = []
+    ours: list[float] = []
+    ours_single: list[float] = []
     with (
         ServiceBusClient.from_connection_string(connection_string) as client,
         client.get_queue_sender("bench") as sender,
+        queue(connection_string) as entity,
     ):
-        sender.send_messages(ServiceBusMessage(b"warm"))
+        sender.send_messages(ServiceBusMessage(BODY))
+        entity.warm(10)
+        for _ in range(ROUNDS):  # in turn, so that whatever else the machine does meets all of them
+            best.append(BULK / timed(lambda: sdk_lists(sender)))
+            single.append(ONE_BY_ONE / timed(lambda: sdk_one_by_one(sender)))
+            ours.append(BULK / timed(lambda: send(entity, numbered(BULK), 10, None)))
+            ours_single.append(ONE_BY_ONE / timed(lambda: send(entity, numbered(ONE_BY_ONE), 10, 1)))
+    rate, listed, looped = median(ours), median(best), median(single)
+    return [
+        Result(
+            f"send of {BULK:,} messages of {len(BODY)} bytes",
+            f"{rate / listed:.1f} x the SDK's loop over lists of {LIST} ({rate:,.0f} against {listed:,.0f} a second)",
+            "at least 0.9 x",
+            rate >= 0.9 * listed,
+        ),
+        Result(
+            "the same against the SDK sending one by one",
+            f"{rate / looped:.1f} x ({looped:,.0f} a second; ours with batch_size=1 {median(ours_single):,.0f})",
+            "at least 2 x",
+            rate >= 2 * looped,
+        ),
+    ]
+
+
+def million(connection_string: str) -> Result:
+    """How much the memory of a process grows in which a million messages are sent from a generator."""
+    command = [sys.executable, "-m", "benchmarks.sending", connection_string]
+    grown, seconds = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    return Result(
+        f"{MILLION:,} sends from a generator, their report included",
+        f"{float(grown):.0f} MB more resident at most, in {float(seconds):.0f} s",
+        f"within {MOST_GROWTH} MB",
+        float(grown) <= MOST_GROWTH,
+    )
+
+
+def send_a_million(connection_string: str) -> tuple[float, float]:
+    """Send; the growth in megabytes, and the seconds. In a process of its own: the peak is that of the process."""
+    with queue(connection_string) as entity:
+        entity.warm(10)
+        send(entity, numbered(BULK), 10, None)  # everything is imported, and has the buffers that it needs
+        before = resident()
         started = time.perf_counter()
-        for number in range(COUNT):
-            sender.send_messages(ServiceBusMessage(str(number)))
-        return time.perf_counter() - started
+        peak = 0.0
+
+        def messages() -> Iterator[Message]:
+            nonlocal peak
+            for number, message in enumerate(numbered(MILLION)):
+                if number % 1000 == 0:
+                    peak = max(peak, resident())
+                yield message
+
+        report = entity.send(messages(), show_progress=False)
+        seconds = time.perf_counter() - started
+        peak = max(peak, resident())
+        if report.settled != MILLION:
+            sys.exit(f"{report}")
+        return peak - before, seconds
 
 
-def timed(queue: Entity, batch_size: int) -> float:
-    """Seconds for our send on a warm pool."""
-    messages = [Message(body=str(number).encode(), message_id=str(number)) for number in range(COUNT)]
-    started = time.perf_counter()
-    report = queue.send(messages, max_in_flight=IN_FLIGHT, batch_size=batch_size, show_progress=False)
-    elapsed = time.perf_counter() - started
+def resident() -> float:
+    """Megabytes that this process has in memory."""
+    with open("/proc/self/status") as status:  # noqa: PTH123 (many times)
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmRSS"))
+
+
+def numbered(count: int) -> Iterator[Message]:
+    """Messages with an identifier each that does not compress well."""
+    return (
+        Message(body=BODY, message_id=f"{hash((number, count)) & (2**64 - 1):016x}-{number}") for number in range(count)
+    )
+
+
+def send(entity: Entity, messages: Iterator[Message], max_in_flight: int, batch_size: int | None) -> None:
+    """Our send."""
+    report = entity.send(messages, max_in_flight=max_in_flight, batch_size=batch_size, show_progress=False)
     report.raise_for_failures()
-    return elapsed
 
 
-def show(plain: float, single: float, batch: float) -> None:
-    """Print the three as a table."""
-    table = Table("100 messages, 80 ms to accept each transfer", "seconds", "ratio to the limit of 0.8 s")
-    for name, seconds in (
-        ("plain SDK, one after the other", plain),
-        (f"ours, max_in_flight={IN_FLIGHT}, one message each", single),
-        ("ours, one batch", batch),
-    ):
-        table.add_row(name, f"{seconds:.2f}", f"{seconds / LIMIT:.2f}")
-    Console().print(table)
+def sdk_lists(sender: ServiceBusSender) -> None:
+    """The SDK's quickest loop: lists that are a batch each."""
+    for start in range(0, BULK, LIST):
+        sender.send_messages([ServiceBusMessage(BODY, message_id=str(start + number)) for number in range(LIST)])
+
+
+def sdk_one_by_one(sender: ServiceBusSender) -> None:
+    """The SDK's loop of most examples."""
+    for number in range(ONE_BY_ONE):
+        sender.send_messages(ServiceBusMessage(BODY, message_id=str(number)))
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that something takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 if __name__ == "__main__":
-    main()
+    print(*send_a_million(sys.argv[1]))
