@@ -104,8 +104,15 @@ class Connection:
         return self.connection_string is not None and "UseDevelopmentEmulator=true" in self.connection_string
 
     def browser(self, address: EntityAddress) -> sdk_internals.Browser:
-        """What peeks at an entity, with sessions or without; it is opened by its first use."""
-        return sdk_internals.browser(self._client(retries=3), address.path)
+        """What peeks at an entity, with sessions or without; it is opened by its first use.
+
+        Raises:
+            ConfigurationError: the connection string is for another entity.
+        """
+        self._check_entity(address)
+        browser = sdk_internals.browser(self._client(retries=3), address.path)
+        self._explain_refusals(browser, address)
+        return browser
 
     def session_ids(self, address: EntityAddress, **options: Any) -> AsyncIterable[str]:
         """The sessions of an entity, page after page as they are asked for; one may come twice.
@@ -180,7 +187,9 @@ class Connection:
                 "connection string of the namespace, or leave EntityPath out where the key is the namespace's."
             )
 
-    def _explain_refusals(self, client: ServiceBusReceiver | ServiceBusSender, address: EntityAddress) -> None:
+    def _explain_refusals(
+        self, client: ServiceBusReceiver | ServiceBusSender | sdk_internals.Browser, address: EntityAddress
+    ) -> None:
         def explained(error: ServiceBusError) -> str | None:
             words = refusal(error, address, self.host or "")
             return scrub(words) if words is not None else None

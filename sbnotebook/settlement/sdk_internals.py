@@ -164,7 +164,7 @@ def keep_payloads(receiver: ServiceBusReceiver) -> None:
 
 
 def explain_refusals(
-    client: ServiceBusReceiver | ServiceBusSender, explained: Callable[[ServiceBusError], str | None]
+    client: ServiceBusReceiver | ServiceBusSender | Browser, explained: Callable[[ServiceBusError], str | None]
 ) -> None:
     """Make a sender or receiver raise a refusal at once, in better words, in place of asking again for many seconds.
 
