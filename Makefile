@@ -40,8 +40,8 @@ format: ## Format and mend what ruff can mend by itself
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: ## Measure sends against the plain SDK, and the emulator's CPU time for a message
-	$(BIN)/python -m benchmarks.sending
+bench: ## Measure the library against the plain SDK and physical limits, and the emulator's CPU time for a message
+	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.emulator_cpu
 	$(BIN)/python -m benchmarks.emulator_size
 

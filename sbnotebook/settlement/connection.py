@@ -70,6 +70,7 @@ class Connection:
     credential: AsyncTokenCredential | None = field(default=None, repr=False)
     _entity_path: str | None = field(default=None, init=False, repr=False)
     _clients: dict[int, ServiceBusClient] = field(default_factory=dict[int, ServiceBusClient], init=False, repr=False)
+    _owns_credential: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if (self.connection_string is None) == (self.host is None):
@@ -88,12 +89,13 @@ class Connection:
 
         Args:
             host: ``NAME.servicebus.windows.net``.
-            credential: of azure.identity, synchronous or asynchronous; None for its DefaultAzureCredential.
+            credential: of azure.identity, synchronous or asynchronous; None for its DefaultAzureCredential, which is
+                closed with the connection. Your own is yours to close.
         """
         if credential is None:
-            from azure.identity.aio import DefaultAzureCredential
-
-            credential = DefaultAzureCredential()
+            connection = cls(host=host, credential=_default_credential())
+            connection._owns_credential = True
+            return connection
         if not inspect.iscoroutinefunction(credential.get_token):
             credential = _InThreads(credential)
         return cls(host=host, credential=credential)
@@ -170,15 +172,22 @@ class Connection:
 
     def host_and_credential(self) -> tuple[str, AsyncTokenCredential]:
         """What the SDK's clients take where there is no connection string."""
+        if self._owns_credential and self.credential is None:  # closed, and needed again
+            self.credential = _default_credential()
         if self.host is None or self.credential is None:
             raise ConfigurationError("This connection has no credential.")
         return self.host, self.credential
 
     async def close(self) -> None:
-        """Close every sender and receiver that was made here."""
+        """Close every sender and receiver that was made here, and the credential, unless it is the caller's."""
         clients, self._clients = list(self._clients.values()), {}
-        for client in clients:
-            await client.close()
+        try:
+            for client in clients:
+                await client.close()
+        finally:
+            if self._owns_credential and self.credential is not None:
+                credential, self.credential = self.credential, None
+                await credential.close()
 
     def _check_entity(self, address: EntityAddress) -> None:
         if self._entity_path not in (None, address.name):
@@ -205,6 +214,12 @@ class Connection:
                 client = ServiceBusClient(*self.host_and_credential(), **options)
             self._clients[retries] = client
         return self._clients[retries]
+
+
+def _default_credential() -> AsyncTokenCredential:
+    from azure.identity.aio import DefaultAzureCredential
+
+    return DefaultAzureCredential()
 
 
 class _InThreads:

@@ -200,6 +200,44 @@ def test_without_a_credential_azures_default_is_used() -> None:
     assert type(credential).__name__ == "DefaultAzureCredential"
 
 
+class Closable(Credential):
+    """Counts how often it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def test_azures_default_is_closed_with_the_connection_and_made_again_when_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Closable] = []
+
+    def make() -> Closable:
+        made.append(Closable())
+        return made[-1]
+
+    monkeypatch.setattr("azure.identity.aio.DefaultAzureCredential", make)
+    connection = Connection.with_credential("shop.servicebus.windows.net")
+    connection.sender(EntityAddress("orders"))
+    anyio.run(connection.close)
+    anyio.run(connection.close)
+    assert [each.closed for each in made] == [1]
+    assert connection.host_and_credential()[1] is made[1]
+    anyio.run(connection.close)
+    assert [each.closed for each in made] == [1, 1]
+
+
+def test_the_callers_credential_is_left_open() -> None:
+    credential = Closable()
+    connection = Connection.with_credential("shop.servicebus.windows.net", credential)
+    connection.sender(EntityAddress("orders"))
+    anyio.run(connection.close)
+    assert credential.closed == 0
+
+
 def test_a_connection_string_has_no_credential() -> None:
     with pytest.raises(ConfigurationError, match="has no credential"):
         Connection(TEXT).host_and_credential()
