@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Unpack
 
-from sbnotebook.client import progress
+from sbnotebook.client import progress, query
 from sbnotebook.client.batch import LockedBatch
 from sbnotebook.client.durations import duration
 from sbnotebook.client.frames import messages_from, table_of_pages
@@ -18,8 +19,8 @@ from sbnotebook.model import Decision, EntityAddress, MessageState, ReceivedMess
 from sbnotebook.settlement.calls import Function
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR
-from sbnotebook.settlement.pick import PickOptions
 from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.pick import PickOptions
 from sbnotebook.settlement.plan import Edit, Limits, refuse_coroutine_function
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.process import Processing as AsyncProcessing
@@ -246,6 +247,47 @@ class Entity:
                 return await self._entity.pick(messages, decision, progress=advance, **options)
 
             return Plan(run(pick))
+
+    def purge(
+        self,
+        *,
+        where: str | None = None,
+        before: str | datetime | timedelta | None = None,
+        to_sequence_number: int | None = None,
+        state: str | None = None,
+        archived: bool = True,
+        show_progress: bool = True,
+    ) -> Plan:
+        """A plan to remove messages that stand here now; those that come later stay.
+
+        Args:
+            where: only those for which this SQL expression over the message columns is true.
+            before: only those that were enqueued before then; a duration such as ``"2d"`` counts back from now.
+            to_sequence_number: only those up to this number, included.
+            state: ``active``, ``deferred`` or ``scheduled`` messages only.
+            archived: False to remove them for good; otherwise ``namespace.undo`` can send them back.
+            show_progress: False for no bar.
+
+        Raises:
+            ConfigurationError: the expression, the duration or the state is wrong.
+        """
+        begin = duration(before) if isinstance(before, str) else before
+        query.where([], where)  # a wrong expression is told before anything is looked at
+        only = partial(query.where, expression=where) if where is not None else None
+        kind = MessageState(state) if state is not None else None
+        with progress.bar(f"look into {self.address}", to_sequence_number, shown=show_progress) as advance:
+
+            async def purge() -> AsyncPlan:
+                return await self._entity.purge(
+                    only=only,
+                    before=begin,
+                    to_sequence_number=to_sequence_number,
+                    state=kind,
+                    archived=archived,
+                    progress=advance,
+                )
+
+            return Plan(run(purge))
 
     def process(
         self,

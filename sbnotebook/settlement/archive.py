@@ -20,10 +20,7 @@ from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.local_database import LocalDatabase
 
-__all__ = ["REMOVING_VERBS", "Archive", "ArchiveState", "ArchivedMessage", "archive_of"]
-
-REMOVING_VERBS: Final = frozenset({"complete", "resubmit", "purge", "receive-and-delete"})
-"""What removes messages, in the outcomes of a report."""
+__all__ = ["Archive", "ArchiveState", "ArchivedMessage", "archive_of"]
 
 _VERSIONS: Final = (
     (
@@ -109,7 +106,7 @@ class ArchivedMessage:
         sequence_number: its number there.
         message_id: its identifier, where it has one.
         enqueued_time: when it was enqueued, as ISO text; tells it from one of a queue of that name before.
-        verb: what removed it, one of ``REMOVING_VERBS``.
+        verb: what removed it, such as complete, resubmit or purge.
         payload: its AMQP bytes.
         state: what is known of the original.
         row: the archive's own number, 0 before it is there.

@@ -29,6 +29,7 @@ from sbnotebook.settlement.pick import PickOptions, plan_pick
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
 from sbnotebook.settlement.process import Options, Processing, ProcessOptions
 from sbnotebook.settlement.processing import processing
+from sbnotebook.settlement.purge import Filter, PurgeOptions, plan_purge
 from sbnotebook.settlement.resubmit import Resubmitter
 from sbnotebook.settlement.schedule import plan_cancel_scheduled, schedule_many
 from sbnotebook.settlement.send import SendOptions, send_many
@@ -201,6 +202,19 @@ class AsyncEntity:
     ) -> Plan:
         """A plan to settle, defer or resubmit messages wherever they stand: see :func:`plan_pick`."""
         return await plan_pick(self, messages, decision, progress=progress, **options)
+
+    async def purge(
+        self,
+        *,
+        only: Filter | None = None,
+        before: datetime | timedelta | None = None,
+        to_sequence_number: int | None = None,
+        state: MessageState | None = None,
+        archived: bool = True,
+        progress: Progress | None = None,
+    ) -> Plan:
+        """A plan to remove messages that stand here now: see :func:`sbnotebook.settlement.purge.plan_purge`."""
+        return await plan_purge(self, PurgeOptions(only, before, to_sequence_number, state, archived), progress)
 
     async def send(
         self,

@@ -16,7 +16,7 @@ from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, Outcome
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.conversion import payload_of, peeked_from_payload
-from sbnotebook.settlement.peek import PAGE, Peeker
+from sbnotebook.settlement.peek import Peeker
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.held import Hold
@@ -92,21 +92,7 @@ class Removals:
             else:
                 found[number] = payload
         if missing:
-            found |= await self._peek(holds[0].message.entity, sorted(missing))
-        return found
-
-    async def _peek(self, entity: EntityAddress, numbers: Sequence[int]) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
-        left: list[int] = list(numbers)
-        while left:
-            near = sum(number < left[0] + PAGE for number in left)
-            page = {
-                peeked_from_payload(payload, entity).sequence_number: payload
-                for payload in await self._peeker(entity).payloads(left[0], near)
-            }
-            found |= {number: page[number] for number in left if number in page}
-            # Peeking gives the next messages where one is gone.
-            left = [number for number in left if number > max(page, default=left[-1])]
+            found |= await self._peeker(holds[0].message.entity).payloads_of(missing)
         return found
 
     def _archived(self, hold: Hold, payload: bytes | None) -> ArchivedMessage:

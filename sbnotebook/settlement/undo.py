@@ -21,6 +21,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
+    DeadLetter,
     EntityAddress,
     Outcome,
     OutcomeStatus,
@@ -31,7 +32,7 @@ from sbnotebook.model import (
     Undo,
 )
 from sbnotebook.settlement import administration
-from sbnotebook.settlement.archive import REMOVING_VERBS, Archive, ArchivedMessage, ArchiveState
+from sbnotebook.settlement.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.conversion import peeked_from_payload
 from sbnotebook.settlement.failures import explained
@@ -49,6 +50,8 @@ __all__ = ["Wanted", "plan_undo"]
 _GROUP: Final = 100
 """Messages that are marked and sent together, and not interrupted."""
 _MAX_MESSAGE_ID: Final = 128
+_NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "send", "undo"})
+"""What a report may tell of beside removals. To dead-letter is none either, unless a copy was sent elsewhere."""
 _MAY_BE_GONE: Final = (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
 _UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
 _NOT_ATTEMPTED: Final = "Not attempted: the undo was cut off before."
@@ -172,20 +175,21 @@ def _find(archive: Archive, host: str, wanted: Wanted) -> _Found:
 def _of_report(
     archive: Archive, host: str, report: Iterable[Outcome], found: _Found
 ) -> list[Sequence[ArchivedMessage]]:
-    asked: defaultdict[EntityAddress, dict[int, str | None]] = defaultdict(dict)
+    asked: defaultdict[EntityAddress, dict[int, Outcome]] = defaultdict(dict)
     for outcome in report:
-        if outcome.sequence_number and outcome.status in _MAY_BE_GONE and outcome.verb in REMOVING_VERBS:
-            asked[outcome.entity][outcome.sequence_number] = outcome.message_id
+        if outcome.sequence_number and outcome.status in _MAY_BE_GONE and outcome.verb not in _NOT_REMOVING:
+            asked[outcome.entity][outcome.sequence_number] = outcome
     groups: list[Sequence[ArchivedMessage]] = []
-    for entity, ids in asked.items():
+    for entity, outcomes in asked.items():
         rows = [
             row
-            for row in archive.find_numbers(host, entity, list(ids))
-            if ids[row.sequence_number] in (None, row.message_id)
+            for row in archive.find_numbers(host, entity, list(outcomes))
+            if outcomes[row.sequence_number].message_id in (None, row.message_id)
         ]
         # A queue that was made anew counts from 1 again: what was removed last is meant.
         last = {row.sequence_number: group for group in _by_place(rows).values() for row in group}
-        found.missing += len(ids) - len(last)
+        removing = {number for number, outcome in outcomes.items() if outcome.verb != DeadLetter.verb}
+        found.missing += len(removing - last.keys())
         groups += last.values()
     return groups
 

@@ -109,3 +109,18 @@ def test_what_was_removed_is_sent_back(namespace: Namespace) -> None:
         batch.complete()
     assert len(namespace.undo(entity="undone", since="1h")) == 1
     assert namespace.undo(since="1h", to="undone").apply().settled == 1
+
+
+def test_an_entity_is_purged_of_what_is_meant(namespace: Namespace) -> None:
+    namespace.create_queue("purged")
+    queue = namespace.entity("purged")
+    queue.send([Message(body=b'{"n": %d}' % n) for n in range(6)], max_in_flight=1)
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        queue.purge(where="(body_json->>'$.n'")
+    plan = queue.purge(where="(body_json->>'$.n')::int < 4", state="active")
+    assert plan.preview().sentence.startswith("purge 4 messages of purged: 4 active")
+    assert plan.apply(show_progress=False).settled == 4
+    assert [message.body for message in queue.peek()] == [b'{"n": 4}', b'{"n": 5}']
+    assert len(queue.purge(before="1h")) == 0
+    assert queue.purge(archived=False).apply().settled == 2
+    assert namespace.undo(entity="purged").apply().settled == 4
