@@ -48,7 +48,7 @@ def open_database(directory: Path) -> Generator[sqlite3.Connection]:
             database.execute("PRAGMA synchronous = NORMAL")
             # 64 MB instead of 4: it waits for the disk less often.
             database.execute("PRAGMA wal_autocheckpoint = 16000")
-            # Some systems build SQLite so that it writes pages that are free now once more, to overwrite what was there.
+            # Some systems build SQLite so that it writes even free pages once more, to overwrite what was there.
             database.execute("PRAGMA secure_delete = FAST")
             # Beginning to write keeps SQLite's other tools out from now on.
             database.execute("BEGIN IMMEDIATE")
