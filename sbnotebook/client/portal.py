@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal
 
-from sbnotebook.model import Report
 from sbnotebook.settlement.watch import Watch
 
 __all__ = ["portal", "run"]
@@ -24,6 +23,10 @@ T = TypeVar("T")
 
 _CLEAN_UP: Final = 60.0
 """Seconds that interrupted work may take to give back what it holds."""
+_HOW_TO_READ: Final = (
+    "What is unconfirmed may have happened, what is skipped did not; "
+    "the exception's attribute report has an outcome for each."
+)
 
 
 class _Loop:
@@ -70,7 +73,8 @@ def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
 
     Interrupting (Ctrl-C, or the notebook's stop button) cancels it, waits until it has cleaned up, and raises
     KeyboardInterrupt. Its attribute ``report`` has the outcomes of what was sent or settled until then, and a note
-    says the same in words: see :mod:`sbnotebook.settlement.watch`.
+    says the same in words: see :mod:`sbnotebook.settlement.watch`. Other exceptions that end work have one, too, where
+    anything was sent or settled.
 
     Args:
         function: an asynchronous function.
@@ -104,14 +108,12 @@ def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
             way_in.call(stop)
             ended.wait(_CLEAN_UP)
         finally:  # also when it is interrupted once more
-            _tell(interrupt, way_in.call(lambda: watch.report))
+            report = way_in.call(lambda: watch.report)
+            interrupt.__dict__["report"] = report
+            if report:
+                interrupt.add_note(f"Until the interrupt - {report}. {_HOW_TO_READ}")
         raise
-
-
-def _tell(interrupt: KeyboardInterrupt, report: Report) -> None:
-    interrupt.__dict__["report"] = report
-    if report:
-        interrupt.add_note(
-            f"Until the interrupt - {report}. Unconfirmed ones may have happened, skipped ones did not; "
-            "the exception's attribute report has an outcome for each."
-        )
+    except Exception as error:
+        if report := way_in.call(lambda: watch.report):
+            error.__dict__.setdefault("report", report)
+        raise
