@@ -83,6 +83,21 @@ async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespa
     assert [message.sequence_number for message in await queue.scheduled()] == scheduled[4:8]
 
 
+async def test_what_is_cancelled_is_kept_and_can_be_scheduled_again(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("undone")
+    queue = namespace.entity("undone")
+    report = await queue.schedule(numbered(3), at=LATER)
+    cancelled = await queue.plan_cancel_scheduled(numbers(report)).apply()
+    assert cancelled.ok
+    assert await queue.scheduled() == []
+    undone = await (await namespace.undo(cancelled)).apply()
+    assert undone.ok
+    again = await queue.scheduled()
+    assert {(message.body, message.scheduled_enqueue_time) for message in again} == {
+        (message.body, LATER) for message in numbered(3)
+    }
+
+
 async def test_those_of_a_topic_are_cancelled_by_their_numbers(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
