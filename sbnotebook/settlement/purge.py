@@ -328,7 +328,8 @@ class _Purging:
 
     async def _cancel_scheduled(self, numbers: Sequence[int]) -> None:
         if numbers and self._stopped is None:
-            plan = plan_cancel_scheduled(self._entity, [self._messages[number] for number in numbers])
+            chosen = [self._messages[number] for number in numbers]
+            plan = plan_cancel_scheduled(self._entity, chosen, archived=self._archived)
             self._end(await plan.apply(self._limits, self._progress))
 
     async def _complete(self, settle: _Settle, messages: Sequence[LockedMessage]) -> None:

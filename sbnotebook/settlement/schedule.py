@@ -129,7 +129,9 @@ _SCHEDULE: Final = Way("schedule", _schedule, max_count=100, share=0.5)
 # ---------------------------------------------------------------- cancelling
 
 
-def plan_cancel_scheduled(entity: AsyncEntity, messages: Iterable[ReceivedMessage | int]) -> Plan:
+def plan_cancel_scheduled(
+    entity: AsyncEntity, messages: Iterable[ReceivedMessage | int], *, archived: bool = True
+) -> Plan:
     """A plan to cancel scheduled messages, which removes them.
 
     They are kept in the archive first, where there is one; those of a topic cannot be, because the service shows nobody
@@ -138,6 +140,7 @@ def plan_cancel_scheduled(entity: AsyncEntity, messages: Iterable[ReceivedMessag
     Args:
         entity: the queue or topic.
         messages: as they were peeked, or their sequence numbers.
+        archived: False to remove them for good.
 
     Returns:
         The plan; its report has NOT_FOUND for a message that became active meanwhile.
@@ -148,7 +151,7 @@ def plan_cancel_scheduled(entity: AsyncEntity, messages: Iterable[ReceivedMessag
     chosen = {message.sequence_number: message for message in (_chosen(entity.address, each) for each in messages)}
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        cancelling = _Cancelling(entity, plan.messages, limits)
+        cancelling = _Cancelling(entity, plan.messages, limits, archived=archived)
         with reporting(cancelling.report):
             await cancelling.run(progress)
         return cancelling.report()
@@ -169,8 +172,11 @@ def _chosen(address: EntityAddress, message: ReceivedMessage | int) -> ReceivedM
 class _Cancelling:
     """Cancels some scheduled messages of one entity."""
 
-    def __init__(self, entity: AsyncEntity, messages: Sequence[ReceivedMessage], limits: Limits) -> None:
+    def __init__(
+        self, entity: AsyncEntity, messages: Sequence[ReceivedMessage], limits: Limits, *, archived: bool
+    ) -> None:
         self._entity = entity
+        self._archive = entity.namespace.archive if archived else None
         self._pool: SenderPool = entity.namespace.pool(entity.address)
         self._messages = messages
         self._limits = limits
@@ -239,7 +245,7 @@ class _Cancelling:
     # ------------------------------------------------------------------ the archive
 
     async def _payloads(self, messages: Sequence[ReceivedMessage]) -> Mapping[int, bytes]:
-        if self._entity.namespace.archive is None:
+        if self._archive is None:
             return {}
         numbers = [message.sequence_number for message in messages]
         try:
@@ -250,7 +256,7 @@ class _Cancelling:
             return {}  # a topic: nobody can look at what is scheduled there
 
     async def _keep(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> dict[int, int]:
-        archive, host = self._entity.namespace.archive, self._entity.namespace.host
+        archive, host = self._archive, self._entity.namespace.host
         found = [message for message in messages if message.sequence_number in payloads]
         if archive is None or not found:
             return {}
@@ -259,7 +265,7 @@ class _Cancelling:
         return {message.sequence_number: row for message, row in zip(found, rows, strict=True)}
 
     async def _write_ends(self, rows: Mapping[int, int], outcomes: Report) -> None:
-        archive = self._entity.namespace.archive
+        archive = self._archive
         if archive is None or not rows:
             return
         known = [(rows.get(each.sequence_number or 0), each) for each in outcomes]

@@ -165,6 +165,16 @@ async def test_deferred_and_scheduled_messages_go_as_well_and_come_back(own: Asy
     assert [message.state for message in back if message.message_id == "m3"] == [MessageState.SCHEDULED]
 
 
+async def test_of_what_is_removed_for_good_nothing_is_archived(own: AsyncNamespace) -> None:
+    queue = await filled(own, 3)
+    async with queue.batch() as batch:
+        await batch.settle(Defer(), (await batch.receive(3))[:1])
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    assert (await queue.send([Message(message_id="m3", scheduled_enqueue_time=soon)])).ok
+    assert (await (await queue.purge(archived=False)).apply()).settled == 4
+    assert states(own) == {}
+
+
 async def test_a_dead_letter_queue_is_purged(own: AsyncNamespace) -> None:
     queue, letters = await filled(own, 3), own.entity("orders/$dlq")
     async with queue.batch() as batch:
