@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import platformdirs
@@ -144,12 +145,14 @@ class Journal:
         self.database = LocalDatabase(self.path, what="a journal", table="resubmits", versions=_VERSIONS)
         self._is_pruned = False
 
-    def intend(self, entries: Sequence[ResubmitEntry], *, instead_of: Iterable[int] = ()) -> list[int]:
+    def intend(
+        self, entries: Sequence[ResubmitEntry], *, ended: Mapping[int, ResubmitState] = MappingProxyType({})
+    ) -> list[int]:
         """Write intentions, on disk before this returns; the ids are for :meth:`mark`.
 
         Args:
             entries: what is intended.
-            instead_of: ids of earlier intentions that these take the place of.
+            ended: how far others came, by id, to be written at once with these: each writing waits for the disk.
         """
         now = datetime.now(UTC)
         ids: list[int] = []
@@ -159,7 +162,7 @@ class Journal:
             for e in entries:
                 cursor = database.execute(_INSERT, (*_values(e), now.isoformat()))
                 ids.append(cursor.lastrowid or 0)
-            _mark(database, instead_of, ResubmitState.GONE)
+            _mark(database, ended)
         self._is_pruned = True
         return ids
 
@@ -168,7 +171,7 @@ class Journal:
         found = list(ids)
         if found:
             with self.database.transaction() as database:
-                _mark(database, found, state)
+                _mark(database, dict.fromkeys(found, state))
 
     def unfinished(self, namespace: str, source: str | None = None) -> list[ResubmitEntry]:
         """Resubmits of a namespace that were begun and not ended, oldest first.
@@ -198,11 +201,11 @@ class Journal:
         self.database.close()
 
 
-def _mark(database: sqlite3.Connection, ids: Iterable[int], state: ResubmitState) -> None:
+def _mark(database: sqlite3.Connection, states: Mapping[int, ResubmitState]) -> None:
     now = datetime.now(UTC).isoformat()
     database.executemany(
         "UPDATE resubmits SET state = ?, changed = ? WHERE id = ? AND state IN ('intended', 'sent')",
-        [(state, now, entry) for entry in ids],
+        [(state, now, entry) for entry, state in states.items()],
     )
 
 

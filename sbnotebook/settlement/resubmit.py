@@ -55,6 +55,7 @@ _GROUP: Final = 100
 """Messages that are sent and completed together, and not interrupted."""
 _FINISHED: Final = "Another run has finished it meanwhile, or it is another message now."
 _NOT_GIVEN: Final = "The entity gave no such message: it was settled, is deferred, or is locked by another receiver."
+_TOO_LATE: Final = "The lock had ended before its clone was sent: nothing was sent."
 _NOT_BEGUN: Final = "Not attempted: the run was cut off before."
 
 
@@ -96,6 +97,8 @@ class Resubmitter:
     max_wait: float = 2.0
     _owed: set[int] = field(default_factory=set[int], init=False)
     """Originals whose clone is confirmed and that are not completed yet."""
+    _done: list[int] = field(default_factory=list[int], init=False)
+    """Entries whose originals are completed, which is to be written down with the next ones or at the end."""
 
     @classmethod
     def on(
@@ -134,8 +137,12 @@ class Resubmitter:
             async with self.pool.slot():
                 pass  # a destination that cannot be sent to is told before anything is locked
         with reporting(report):
-            async with self.batch:
-                error = await self._run(plan, limits, outcomes, progress)
+            try:
+                async with self.batch:
+                    error = await self._run(plan, limits, outcomes, progress)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(self.journal.mark, self._done, ResubmitState.DONE)
         if error is not None:
             why = f"Not attempted: no more messages could be locked ({explained(error)})"[:_MAX_DESCRIPTION]
             return report(OutcomeStatus.SKIPPED, why)
@@ -250,7 +257,10 @@ class Resubmitter:
 
     async def _send(self, steps: Sequence[_Step], limits: Limits, *, is_edited: bool) -> list[Outcome]:
         """Send the clones; the outcomes of those that were not confirmed."""
-        steps, outcomes = self._still_held(steps)
+        # Asked last: where the lock has ended, somebody else may have the message, and send it, too.
+        late = [step for step in steps if not self._is_held(step)]
+        steps = [step for step in steps if self._is_held(step)]
+        outcomes = [outcome_for(s.original, self.decision, OutcomeStatus.LOCK_LOST, _TOO_LATE) for s in late]
         try:
             async with self.pool.slot():
                 pass  # without a connection nothing is sent, and nothing need be written
@@ -263,26 +273,14 @@ class Resubmitter:
         self._owed |= {step.original.sequence_number for step in sent}
         never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED)
         refused = [step for step, end in zip(steps, ends, strict=True) if end.status in never]
-        await self._mark(sent, ResubmitState.SENT)
         await self._mark(refused, ResubmitState.NOT_SENT)
         # What was not sent stays held until the batch closes: released now, it would come again in the next window.
         unsent = [(step, end) for step, end in zip(steps, ends, strict=True) if not end.ok]
         return outcomes + [_as_resubmit(step, end, self.decision) for step, end in unsent]
 
-    def _still_held(self, steps: Sequence[_Step]) -> tuple[list[_Step], list[Outcome]]:
-        # Asked last: where the lock has ended, somebody else may have the message, and send it, too.
-        now = self.batch.clock.now()
-        ends = [self.batch.locked_until(step.original.sequence_number) for step in steps]
-        held = [end is not None and end > now for end in ends]
-        text = "The lock had ended before its clone was sent: nothing was sent."
-        return (
-            [step for step, is_held in zip(steps, held, strict=True) if is_held],
-            [
-                outcome_for(step.original, self.decision, OutcomeStatus.LOCK_LOST, text)
-                for step, is_held in zip(steps, held, strict=True)
-                if not is_held
-            ],
-        )
+    def _is_held(self, step: _Step) -> bool:
+        locked_until = self.batch.locked_until(step.original.sequence_number)
+        return locked_until is not None and locked_until > self.batch.clock.now()
 
     def _intend(self, steps: Sequence[_Step], is_edited: bool) -> None:
         new: list[_Step] = []
@@ -292,17 +290,36 @@ class Resubmitter:
             else:
                 new.append(step)
         entries = [replace(self._entry(step.original, step.clone), edited=is_edited) for step in new]
-        earlier = [step.earlier.id for step in new if step.earlier is not None]
-        for step, entry in zip(new, self.journal.intend(entries, instead_of=earlier), strict=True):
+        ended = dict.fromkeys(self._done, ResubmitState.DONE)
+        ended |= {step.earlier.id: ResubmitState.GONE for step in new if step.earlier is not None}
+        for step, entry in zip(new, self.journal.intend(entries, ended=ended), strict=True):
             step.entry = entry
+        self._done.clear()
 
     async def _complete(self, steps: Sequence[_Step], limits: Limits) -> list[Outcome]:
         originals = [step.original for step in steps]
-        ends = await self.batch.settle(Complete(), originals, max_in_flight=limits.max_in_flight)
-        done = [step for step, end in zip(steps, ends, strict=True) if end.ok]
         self._owed |= {step.original.sequence_number for step in steps}
+        ends: Sequence[Outcome] = ()
+        errors: list[Exception] = []
+
+        async def mark() -> None:
+            try:
+                await self._mark(steps, ResubmitState.SENT)
+            except Exception as error:  # noqa: BLE001 (raised when it is known how the settling ended)
+                errors.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(mark)  # meanwhile: the disk takes as long as the service
+            try:
+                ends = await self.batch.settle(Complete(), originals, max_in_flight=limits.max_in_flight)
+            except Exception as error:  # noqa: BLE001 (raised below, and not in a group)
+                errors.append(error)
+        if errors:
+            errors[-1].add_note(f"The clones of {len(steps)} messages were sent: run it again to complete these.")
+            raise errors[-1]
+        done = [step for step, end in zip(steps, ends, strict=True) if end.ok]
         self._owed -= {step.original.sequence_number for step in done}
-        await self._mark(done, ResubmitState.DONE)
+        self._done += [step.entry for step in done]
         return [_as_resubmit(step, end, self.decision) for step, end in zip(steps, ends, strict=True)]
 
     async def _mark(self, steps: Iterable[_Step], state: ResubmitState) -> None:

@@ -12,9 +12,10 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import anyio
 
@@ -65,11 +66,16 @@ class DeadlyJournal(Journal):
         self.job = job
         self.is_armed = False
 
-    def intend(self, entries: Sequence[ResubmitEntry], *, instead_of: Iterable[int] = ()) -> list[int]:
+    def intend(
+        self, entries: Sequence[ResubmitEntry], *, ended: Mapping[int, ResubmitState] = MappingProxyType({})
+    ) -> list[int]:
         """Die before or after that."""
-        self.reach("before intended")
-        ids = super().intend(entries, instead_of=instead_of)
-        self.reach("after intended")
+        states = {ResubmitState.INTENDED, *ended.values()}
+        for state in states:
+            self.reach(f"before {state}")
+        ids = super().intend(entries, ended=ended)
+        for state in states:
+            self.reach(f"after {state}")
         return ids
 
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:

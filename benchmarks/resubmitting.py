@@ -1,0 +1,105 @@
+"""What the journal costs: a resubmit of 10,000 messages with it, and the same with one that writes nothing.
+
+The archive is off in both. Both run in this process, one after the other on queues of their own, and the emulator in
+another.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from statistics import median
+from types import MappingProxyType
+from typing import Final
+
+import anyio
+
+from benchmarks.results import Result, show
+from sbnotebook.model import EntityAddress, Message, Resubmit
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
+from sbnotebook.settlement.journal import ResubmitEntry, ResubmitState
+
+__all__ = ["measure"]
+
+COUNT: Final = 10_000
+ROUNDS: Final = 3
+TARGET: Final = 0.6
+BODY: Final = b'{"order": 12345, "total": 99.5, "carrier": "UA"}' * 10
+
+
+class NoJournal(Journal):
+    """Writes nothing, and so remembers nothing."""
+
+    def intend(
+        self, entries: Sequence[ResubmitEntry], *, ended: Mapping[int, ResubmitState] = MappingProxyType({})
+    ) -> list[int]:
+        """Give numbers that stand for nothing."""
+        del ended
+        return list(range(1, len(entries) + 1))
+
+    def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
+        """Write nothing."""
+
+    def find_unfinished(self, entries: Sequence[ResubmitEntry]) -> dict[tuple[str, int, str], ResubmitEntry]:
+        """Know nothing."""
+        del entries
+        return {}
+
+
+@contextmanager
+def emulator() -> Generator[str]:
+    """An emulator in a process of its own; its connection string."""
+    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--in-memory"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process.stdout.readline().strip() if process.stdout else ""
+        finally:
+            process.terminate()
+
+
+async def resubmit_all(connection_string: str, journal: Journal, name: str) -> float:
+    """Seconds for a resubmit of all messages from one queue to another."""
+    async with AsyncNamespace(Connection(connection_string), journal=journal, archive=None) as namespace:
+        await namespace.create_queue(name)
+        await namespace.create_queue(f"{name}-to")
+        queue = namespace.entity(name)
+        report = await queue.send(Message(body=BODY, message_id=f"{name}-{n}") for n in range(COUNT))
+        report.raise_for_failures()
+        chosen = await queue.peek()
+        await namespace.pool(EntityAddress(f"{name}-to")).warm(Limits().max_in_flight)
+        started = time.perf_counter()
+        report = await queue.plan_resubmit(chosen, Resubmit(to=EntityAddress(f"{name}-to"))).apply()
+        elapsed = time.perf_counter() - started
+        report.raise_for_failures()
+    return elapsed
+
+
+def measure() -> list[Result]:
+    """Measure both, in turns."""
+    with_journal: list[float] = []
+    without: list[float] = []
+    names = (f"bench-{number}" for number in count())
+    with tempfile.TemporaryDirectory() as directory, emulator() as connection_string:
+        for number in range(ROUNDS):
+            folder = Path(directory) / str(number)
+            without.append(anyio.run(resubmit_all, connection_string, NoJournal(folder / "none"), next(names)))
+            with_journal.append(anyio.run(resubmit_all, connection_string, Journal(folder / "journal"), next(names)))
+    ratio = median(without) / median(with_journal)
+    return [
+        Result(
+            f"resubmit {COUNT:,} with journal",
+            f"{ratio:.2f} x the speed without ({median(with_journal):.2f} s, without {median(without):.2f} s)",
+            f"{TARGET} x the same without a journal",
+            ratio >= TARGET,
+        )
+    ]
+
+
+if __name__ == "__main__":
+    show(measure())
