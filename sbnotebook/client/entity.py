@@ -15,7 +15,9 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.processing import Processing
+from sbnotebook.client.receiving import receive_and_delete
 from sbnotebook.model import Decision, EntityAddress, MessageState, ReceivedMessage, Report, Resubmit
+from sbnotebook.settlement.by_token import Lock
 from sbnotebook.settlement.calls import Function
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR
@@ -97,6 +99,25 @@ class Entity:
             batch.close()
             raise
         return batch
+
+    def settle_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
+        """A plan to settle what another batch or process locked: locked messages, or pairs of number and lock token.
+
+        See :func:`sbnotebook.settlement.by_token.plan_by_token`.
+        """
+        return Plan(self._entity.plan_by_token(decision, locks))
+
+    def receive_and_delete(
+        self, count: int, *, max_wait: float = 5.0, archived: bool = True, show_progress: bool = True
+    ) -> Messages:
+        """Receive up to ``count`` messages that are removed as they are sent: what is lost on the way is lost for good.
+
+        What arrived is written to the archive at once, unless ``archived`` is False. ``max_wait`` is seconds for the
+        first message. An interrupt has what arrived before as its attribute ``messages``.
+        """
+        return receive_and_delete(
+            self._entity, count, max_wait=max_wait, archived=archived, show_progress=show_progress, stacklevel=2
+        )
 
     def send(
         self,

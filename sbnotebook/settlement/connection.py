@@ -16,7 +16,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, SubQueue
-from sbnotebook.settlement import connection_strings, sdk_internals, sdk_locks
+from sbnotebook.settlement import connection_strings, sdk_internals, sdk_locks, sdk_refusals
 from sbnotebook.settlement.refusals import refusal
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Connection:
             words = refusal(error, address, self.host or "")
             return scrub(words) if words is not None else None
 
-        sdk_internals.explain_refusals(client, explained)
+        sdk_refusals.explain_refusals(client, explained)
 
     def _client(self, retries: int) -> ServiceBusClient:
         if retries not in self._clients:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -30,6 +31,8 @@ from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_func
 from sbnotebook.settlement.process import Options, Processing, ProcessOptions
 from sbnotebook.settlement.processing import processing
 from sbnotebook.settlement.purge import Filter, PurgeOptions, plan_purge
+from sbnotebook.settlement.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
+from sbnotebook.settlement.receive_and_delete import receive_and_delete
 from sbnotebook.settlement.resubmit import Resubmitter
 from sbnotebook.settlement.schedule import plan_cancel_scheduled, schedule_many
 from sbnotebook.settlement.send import SendOptions, send_many
@@ -144,6 +147,19 @@ class AsyncEntity:
     def plan_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
         """A plan to settle what another receiver locked: see :func:`sbnotebook.settlement.by_token.plan_by_token`."""
         return plan_by_token(self.address, decision, locks, self.batch)
+
+    async def receive_and_delete(
+        self,
+        count: int,
+        *,
+        max_wait: float = 5.0,
+        archived: bool = True,
+        into: list[PeekedMessage] | None = None,
+        progress: Progress | None = None,
+    ) -> list[PeekedMessage]:
+        """Receive messages that are removed as they are sent: see :mod:`sbnotebook.settlement.receive_and_delete`."""
+        warnings.warn(RECEIVE_AND_DELETE_WARNING, stacklevel=2)
+        return await receive_and_delete(self, count, max_wait=max_wait, archived=archived, into=into, progress=progress)
 
     def plan_resubmit(
         self, messages: Iterable[ReceivedMessage], decision: Resubmit | None = None, *, edit: Edit | None = None

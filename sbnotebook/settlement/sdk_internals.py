@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
@@ -40,7 +40,6 @@ __all__ = [
     "Browser",
     "browser",
     "condition_of",
-    "explain_refusals",
     "fill_batch",
     "is_on_link",
     "is_open",
@@ -161,38 +160,6 @@ def keep_payloads(receiver: ServiceBusReceiver) -> None:
 
     receiver._build_received_message = build_with_payload
     receiver._open = open_and_join
-
-
-def explain_refusals(
-    client: ServiceBusReceiver | ServiceBusSender | Browser, explained: Callable[[ServiceBusError], str | None]
-) -> None:
-    """Make a sender or receiver raise a refusal at once, in better words, in place of asking again for many seconds.
-
-    Args:
-        client: not open yet.
-        explained: gives the words for an error, None for one that may pass.
-    """
-    handle: Any = client._handle_exception
-
-    async def handle_or_explain(exception: Exception) -> Exception:
-        try:
-            error = await handle(exception)
-        except ServiceBusError as final:
-            _raise_explained(final, explained)
-            raise
-        _raise_explained(error, explained)
-        return error
-
-    client._handle_exception = handle_or_explain
-
-
-def _raise_explained(error: Any, explained: Callable[[ServiceBusError], str | None]) -> None:
-    words = explained(error) if isinstance(error, ServiceBusError) else None
-    if words is not None:
-        # Those of the SDK's exceptions that have a meaning take no message by position.
-        clear = ServiceBusError(words) if type(error) is ServiceBusError else type(error)(message=words)
-        clear._condition, clear._retryable = error._condition, False
-        raise clear from error
 
 
 def _join_frames(link: Any) -> None:

@@ -1,0 +1,52 @@
+"""What an entity does for synchronous code beyond the main job."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.model import Complete, Message
+
+
+def test_messages_are_received_and_deleted_and_come_back_from_the_archive(namespace: Namespace) -> None:
+    namespace.create_queue("deleted")
+    queue = namespace.entity("deleted")
+    assert queue.send([Message(body=b"%d" % n) for n in range(3)], show_progress=False).ok
+    with pytest.warns(UserWarning, match="Receive-and-delete removes") as caught:
+        taken = queue.receive_and_delete(5, max_wait=0.5)
+    assert caught[0].filename == __file__
+    assert {message.body for message in taken} == {b"0", b"1", b"2"}
+    assert len(queue.peek(show_progress=False)) == 0
+    assert namespace.undo(entity="deleted").apply(show_progress=False).settled == 3
+    assert len(queue.peek(show_progress=False)) == 3
+
+
+@pytest.mark.filterwarnings("ignore:Receive-and-delete removes")
+def test_an_interrupt_has_the_messages_that_were_received(
+    namespace: Namespace,
+) -> None:
+    namespace.create_queue("interrupted")
+    queue = namespace.entity("interrupted")
+    assert queue.send([Message(body=b"x")] * 3, show_progress=False).ok
+    threading.Timer(1.5, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        queue.receive_and_delete(100, max_wait=30)
+    found: Any = interrupt.value
+    assert len(found.messages) == 3
+    assert "3 messages were received before" in found.__notes__[0]
+
+
+def test_messages_are_settled_by_their_tokens(namespace: Namespace) -> None:
+    namespace.create_queue("by-token")
+    queue = namespace.entity("by-token")
+    assert queue.send([Message(body=b"x")] * 2, show_progress=False).ok
+    with queue.lock(2) as batch:
+        locks = [(message.sequence_number, str(message.lock_token)) for message in batch.messages]
+        plan = queue.settle_by_token(Complete(), locks)
+        assert len(plan) == 2
+        assert plan.apply(show_progress=False).settled == 2
+    assert len(queue.peek(show_progress=False)) == 0
