@@ -3,7 +3,7 @@
 The SDK has one place where each of its senders and receivers looks at an error and decides whether to try again.
 """
 
-# pyright: reportPrivateUsage=false
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from __future__ import annotations
 
