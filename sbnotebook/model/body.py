@@ -1,34 +1,40 @@
-"""Message bodies as text: plain, JSON, and the wrappers of the older .NET clients."""
+"""Message bodies as text: plain, JSON, compressed, the formats of the older .NET clients, and those of others.
+
+Bodies come from anybody. Nothing in them is ever evaluated, and what is packed is unpacked up to a limit only.
+"""
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import html
 import json
 import re
+import zlib
+from email.message import Message as MimeHeaders
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Described, decode
+from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml
+from sbnotebook.model.decoders import decoded_by_others
 
-__all__ = ["BodyType", "body_text", "decode_body"]
+__all__ = ["BodyType", "body_of_text", "body_text", "decode_body"]
 
-_DATA_CONTRACT: Final = b"http://schemas.microsoft.com/2003/10/Serialization/"
-# A binary XML document with the one element <string>: element record 0x40 with the name, attribute record
-# 0x08 with the default namespace, then one text record ([MC-NBFX] 2.2.3).
-_BINARY_STRING: Final = b"@\x06string\x08" + bytes((len(_DATA_CONTRACT),)) + _DATA_CONTRACT
-# Chars8 to Chars32, and UnicodeChars8 to UnicodeChars32, which .NET takes where they are shorter: how many bytes
-# the length has, and the encoding.
-_TEXT_RECORDS: Final = {
-    0x98: (1, "utf-8"), 0x9A: (2, "utf-8"), 0x9C: (4, "utf-8"),
-    0xB6: (1, "utf-16-le"), 0xB8: (2, "utf-16-le"), 0xBA: (4, "utf-16-le"),
-}  # fmt: skip
-_CONSTANT_RECORDS: Final = {0x80: "0", 0x82: "1", 0xA8: ""}
-# What may follow the text: nothing, or the end of the element.
-_ENDS: Final = (b"", b"\x01")
 _XML_STRING: Final = re.compile(
-    r"\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns=\"http://schemas\.microsoft\.com/2003/10/Serialization/\">(.*)</string>\s*",
-    re.DOTALL,
+    rf'\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns="{re.escape(DATA_CONTRACT)}">(.*)</string>\s*', re.DOTALL
+)
+_ALWAYS_UNPACKED, _TIMES_UNPACKED = 1024 * 1024, 32
+"""A packed body is unpacked to a megabyte, or to so many times its size: a bomb is a thousand times as large."""
+_LONGEST_HEADER: Final = 200
+_MARK: Final = 2
+_MARKED: Final = {codecs.BOM_UTF8[:_MARK]: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+"""The charsets of bodies that do not name one, by the byte order mark that they begin with."""
+# Not all that Python has under a name is a charset: some unpack, some evaluate escapes, some take quadratic time.
+_CHARSETS: Final = re.compile(
+    r"utf-(?:8|16|32)(?:-[bl]e)?|ascii|iso8859-\d+|cp\d+|koi8-[ru]|shift_jis|euc_(?:jp|kr)|gb(?:2312|k|18030)|big5"
 )
 
 
@@ -67,28 +73,106 @@ def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
     return values[0]
 
 
-def body_text(body: bytes, body_type: BodyType) -> str | None:
+def body_text(
+    body: bytes, body_type: BodyType, content_type: str | None = None, content_encoding: str | None = None
+) -> str | None:
     r"""The body as text, None when it is not text.
 
-    JSON stays as it was written; the string and XML wrappers of the older .NET clients are taken off; value
-    and sequence bodies are given as text or JSON.
+    Args:
+        body: as for :func:`decode_body`.
+        body_type: which sections hold it.
+        content_type: names the charset, UTF-8 where it does not.
+        content_encoding: ``gzip`` or ``deflate`` for a body that is packed; of one that unpacks to more than a megabyte
+            and 32 times its size, the text ends there and says so.
+
+    Returns:
+        JSON as it was written; the content of the string and byte wrappers of the older .NET clients, and their
+        objects as XML; value and sequence bodies as text or JSON; what an installed decoder says of the bytes
+        (:mod:`sbnotebook.model.decoders`).
 
     Example:
         >>> body_text(b'{"carrier": "UA"}', BodyType.DATA)
         '{"carrier": "UA"}'
+        >>> body_text("Grüße".encode("latin-1"), BodyType.DATA, "text/plain; charset=ISO-8859-1")
+        'Grüße'
         >>> body_text(b"\xff\xfe", BodyType.DATA) is None
         True
     """
     if body_type is not BodyType.DATA:
         return _value_text(body, body_type)
-    if body.startswith(_BINARY_STRING) and (text := _binary_string(body[len(_BINARY_STRING) :])) is not None:
-        return text
+    end = ""
+    if content_encoding is not None:
+        body, end = _unpacked(body, content_encoding.strip().lower())
+    text = decoded_by_others(body, content_type)
+    if text is None:
+        text = _data_text(body, _charset(content_type), is_cut=bool(end))
+    return None if text is None else text + end
+
+
+def body_of_text(text: str, content_type: str | None = None, content_encoding: str | None = None) -> bytes:
+    """The body whose text this is: in the charset that is named, and packed where that is said.
+
+    Raises:
+        UnicodeEncodeError: the charset has not all characters of the text.
+    """
+    body = text.encode(_charset(content_type) or "utf-8")
+    encoding = (content_encoding or "").strip().lower()
+    if encoding == "gzip":
+        return gzip.compress(body, mtime=0)
+    return zlib.compress(body) if encoding == "deflate" else body
+
+
+def _data_text(body: bytes, charset: str | None, *, is_cut: bool = False) -> str | None:
+    value = read_binary_xml(body) if body[:1] == b"@" else None
+    if isinstance(value, str):
+        return value
+    if value is not None:
+        body = value
+    if charset is None:
+        charset = _MARKED.get(body[:2], "utf-8") if len(body) > _MARK else "utf-8"
     try:
-        text = body.decode("utf-8-sig")
+        # What is cut may end within a character.
+        text = codecs.getincrementaldecoder(charset)().decode(body) if is_cut else body.decode(charset)
     except UnicodeDecodeError:
         return None
+    if text[:1] not in ("<", " ", "\n", "\r", "\t"):
+        return text
     match = _XML_STRING.fullmatch(text)
     return html.unescape(match[1]) if match else text
+
+
+def _unpacked(body: bytes, encoding: str) -> tuple[bytes, str]:
+    """A packed body and what to say at its end; one that is not what it says it is stays as it is."""
+    most = max(_ALWAYS_UNPACKED, _TIMES_UNPACKED * len(body))
+    if encoding == "gzip":
+        windows = (zlib.MAX_WBITS | 16,)
+    elif encoding == "deflate":
+        # With its envelope, as the standard says, or without, as some senders do.
+        windows = (zlib.MAX_WBITS, -zlib.MAX_WBITS)
+    else:
+        return body, ""
+    for window in windows:
+        unpacker = zlib.decompressobj(window)
+        try:
+            found = unpacker.decompress(body, most)
+        except zlib.error:
+            continue
+        return found, "" if unpacker.eof else f"… (cut at {len(found):,} bytes)"
+    return body, ""
+
+
+@lru_cache(maxsize=256)
+def _charset(content_type: str | None) -> str | None:
+    """The charset that a content type names, None when it names none that is known."""
+    if not content_type or len(content_type) > _LONGEST_HEADER or "charset" not in content_type.lower():
+        return None
+    headers = MimeHeaders()
+    headers["content-type"] = " ".join(content_type.split())
+    try:
+        name = codecs.lookup(str(headers.get_param("charset"))).name
+    except (LookupError, ValueError):
+        return None
+    return name if _CHARSETS.fullmatch(name) else None
 
 
 def _value_text(body: bytes, body_type: BodyType) -> str | None:
@@ -114,21 +198,3 @@ def _json_ready(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _json_ready(item) for key, item in items.items()}
     return value
-
-
-def _binary_string(record: bytes) -> str | None:
-    """The text of the record behind a wrapper's head; None when it is not one whole record."""
-    code = record[0] & 0xFE if record else 0  # the odd records end the element as well
-    if code in _CONSTANT_RECORDS:
-        return _CONSTANT_RECORDS[code] if record[1:] in _ENDS else None
-    if code not in _TEXT_RECORDS:
-        return None
-    width, encoding = _TEXT_RECORDS[code]
-    first = 1 + width
-    end = first + int.from_bytes(record[1:first], "little")
-    if len(record) < end or record[end:] not in _ENDS:
-        return None
-    try:
-        return record[first:end].decode(encoding)
-    except UnicodeDecodeError:
-        return None

@@ -101,7 +101,7 @@ class Message:
     @property
     def body_text(self) -> str | None:
         """The body as text, None when it is not text."""
-        return body_text(self.body, self.body_type)
+        return body_text(self.body, self.body_type, self.content_type, self.content_encoding)
 
     @property
     def body_value(self) -> AmqpValue:

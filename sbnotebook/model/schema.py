@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.amqp import AmqpValue, encode, type_name
-from sbnotebook.model.body import BodyType
+from sbnotebook.model.body import BodyType, body_of_text
 from sbnotebook.model.extras import extras_from_bytes, extras_to_bytes
 from sbnotebook.model.message import Message, MessageState, PeekedMessage
 from sbnotebook.model.property_text import from_text, to_text
@@ -66,11 +66,13 @@ def _ttl(message: Message) -> int | None:
 
 
 def _properties(message: Message) -> dict[str, str | None]:
-    return {name: to_text(value) for name, value in message.application_properties.items()}
+    items = message.application_properties.items()
+    return {name: value if type(value) is str else to_text(value) for name, value in items}
 
 
 def _property_types(message: Message) -> dict[str, str]:
-    named = ((name, type_name(value)) for name, value in message.application_properties.items())
+    items = message.application_properties.items()
+    named = ((name, type_name(value)) for name, value in items if type(value) is not str)
     return {name: kind for name, kind in named if kind != "string"}
 
 
@@ -179,10 +181,18 @@ def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyType]:
     if body is None:
         body = _value(row, "body_text") or b""
     if isinstance(body, str):
-        body = encode(body) if body_type is BodyType.VALUE else body.encode()
+        body = encode(body) if body_type is BodyType.VALUE else _body_of_text(row, body)
     if not isinstance(body, (bytes, bytearray)):
         raise _misfit("body", "bytes or text", body)
     return bytes(body), body_type
+
+
+def _body_of_text(row: Mapping[str, Any], text: str) -> bytes:
+    content_type = _text_in(row, "content_type")
+    try:
+        return body_of_text(text, content_type, _text_in(row, "content_encoding"))
+    except UnicodeEncodeError:
+        raise _misfit("body_text", f"what the charset of {str(content_type)[:_SHOWN]!r} can say", text) from None
 
 
 def _properties_from(row: Mapping[str, Any]) -> dict[str, AmqpValue]:

@@ -1,0 +1,229 @@
+"""The binary XML in which older .NET clients wrote what they sent: ``BrokeredMessage`` with an object as its body.
+
+They serialised it with ``DataContractSerializer`` and a binary ``XmlDictionaryWriter`` without a dictionary. A string
+and an array of bytes have a wrapper of one element; an object becomes elements in elements.
+
+Source: [MC-NBFX], .NET Binary Format: XML Data Structure, section 2.2.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from struct import error as struct_error
+from struct import unpack_from
+from typing import Final
+from uuid import UUID
+
+__all__ = ["DATA_CONTRACT", "read_binary_xml"]
+
+DATA_CONTRACT: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
+"""The namespace of the wrappers around simple values."""
+
+_MOST_DEPTH: Final = 100
+_END_ELEMENT, _COMMENT = 0x01, 0x02
+_SHORT_ELEMENT, _ELEMENT = 0x40, 0x41
+_SHORT_ATTRIBUTE, _ATTRIBUTE, _SHORT_XMLNS, _XMLNS = 0x04, 0x05, 0x08, 0x09
+# Element and attribute records with a prefix of one letter, a to z.
+_PREFIX_ELEMENTS, _PREFIX_ATTRIBUTES = range(0x5E, 0x78), range(0x26, 0x40)
+_ATTRIBUTES: Final = frozenset({_SHORT_ATTRIBUTE, _ATTRIBUTE, _SHORT_XMLNS, _XMLNS, *_PREFIX_ATTRIBUTES})
+_FIRST_TEXT: Final = 0x80
+_YEAR_1: Final = datetime(1, 1, 1)  # noqa: DTZ001 (the format's times have no zone of their own)
+_TICKS: Final = 10
+"""In a microsecond."""
+
+
+class _Unreadable(Exception):  # noqa: N818 (it never leaves this module)
+    pass
+
+
+def _number(layout: str) -> Callable[[bytes], str]:
+    return lambda raw: repr(unpack_from(layout, raw)[0])
+
+
+def _moment(raw: bytes) -> str:
+    ticks = int.from_bytes(raw, "little") & ((1 << 62) - 1)
+    try:
+        return (_YEAR_1 + timedelta(microseconds=ticks // _TICKS)).isoformat()
+    except OverflowError:
+        raise _Unreadable from None
+
+
+def _decimal(raw: bytes) -> str:
+    # The structure DECIMAL of OLE automation: two bytes, scale, sign, the high 4 bytes, the low 8.
+    _, scale, sign, high, low = unpack_from("<HBBIQ", raw)
+    return str(Decimal((high << 64) + low).scaleb(-scale) * (-1 if sign else 1))
+
+
+_TEXTS: Final[dict[int, tuple[int, Callable[[bytes], str]]]] = {
+    0x80: (0, lambda _: "0"),
+    0x82: (0, lambda _: "1"),
+    0x84: (0, lambda _: "false"),
+    0x86: (0, lambda _: "true"),
+    0x88: (1, _number("<b")),
+    0x8A: (2, _number("<h")),
+    0x8C: (4, _number("<i")),
+    0x8E: (8, _number("<q")),
+    0x90: (4, _number("<f")),
+    0x92: (8, _number("<d")),
+    0x94: (16, _decimal),
+    0x96: (8, _moment),
+    0xA8: (0, lambda _: ""),
+    0xAC: (16, lambda raw: f"urn:uuid:{UUID(bytes_le=raw)}"),
+    0xAE: (8, lambda raw: str(timedelta(microseconds=unpack_from("<q", raw)[0] // _TICKS))),
+    0xB0: (16, lambda raw: str(UUID(bytes_le=raw))),
+    0xB2: (8, _number("<Q")),
+    0xB4: (1, lambda raw: "true" if raw[0] else "false"),
+}
+"""Records of a fixed size, and what their bytes say; the odd record that follows says that the element ends, too."""
+# How many bytes the length has, and the encoding: .NET takes UTF-16 where it is shorter.
+_CHARS: Final = {
+    0x98: (1, "utf-8"), 0x9A: (2, "utf-8"), 0x9C: (4, "utf-8"),
+    0xB6: (1, "utf-16-le"), 0xB8: (2, "utf-16-le"), 0xBA: (4, "utf-16-le"),
+}  # fmt: skip
+_BYTES: Final = {0x9E: 1, 0xA0: 2, 0xA2: 4}
+
+
+def read_binary_xml(data: bytes) -> str | bytes | None:
+    r"""What stands in a document of binary XML.
+
+    Args:
+        data: the body of a message.
+
+    Returns:
+        The text of the wrapper of a string, the bytes of the wrapper of bytes, the XML of anything else; None when it
+        is no document that these clients wrote, or not a whole one.
+
+    Example:
+        >>> head = b"@\x06string\x08\x33http://schemas.microsoft.com/2003/10/Serialization/"
+        >>> read_binary_xml(head + b"\x99\x05hello")
+        'hello'
+    """
+    if data[:1] != b"@":
+        return None
+    try:
+        return _Reader(data).document()
+    except (_Unreadable, IndexError, UnicodeDecodeError, OverflowError, ArithmeticError, struct_error):
+        return None
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+        self._xml: list[str] = []
+        self._values: list[str | bytes] = []
+        self._open: list[str] = []
+        self._root = ""
+        self._namespace: str | None = None
+        self._elements = 0
+
+    def document(self) -> str | bytes:
+        self._element(self._byte())
+        if self._namespace is None:  # a text that begins with an @
+            raise _Unreadable
+        while self._open and self._at < len(self._data):
+            self._record(self._byte())
+        # What was cut off, and what goes on, is left as it is; the last end may be missing, or be said twice.
+        if (self._open and not self._values) or self._data[self._at :] not in (b"", bytes((_END_ELEMENT,))):
+            raise _Unreadable
+        while self._open:
+            self._end()
+        if self._namespace == DATA_CONTRACT and self._elements == 1:
+            if self._root == "string":
+                return "".join(map(str, self._values))
+            if self._root == "base64Binary" and all(isinstance(value, bytes) for value in self._values):
+                return b"".join(value for value in self._values if isinstance(value, bytes))
+        return "".join(self._xml)
+
+    def _record(self, code: int) -> None:
+        if code == _END_ELEMENT:
+            self._end()
+        elif code == _COMMENT:
+            self._string()
+        elif code < _FIRST_TEXT:
+            self._element(code)
+        else:
+            value = self._text(code & 0xFE)
+            self._values.append(value)
+            self._xml.append(html.escape(_shown(value), quote=False))
+            if code & 1:
+                self._end()
+
+    def _element(self, code: int) -> None:
+        prefix = self._prefix(code, _ELEMENT, _PREFIX_ELEMENTS)
+        if prefix is None and code != _SHORT_ELEMENT:
+            raise _Unreadable
+        local = self._string()
+        name = f"{prefix}:{local}" if prefix else local
+        if not local or len(self._open) >= _MOST_DEPTH:
+            raise _Unreadable
+        if not self._open:
+            self._root = local
+        self._open.append(name)
+        self._elements += 1
+        self._xml.append(f"<{html.escape(name)}")
+        while self._at < len(self._data) and self._data[self._at] in _ATTRIBUTES:
+            self._attribute(self._byte())
+        self._xml.append(">")
+
+    def _attribute(self, code: int) -> None:
+        if code in (_SHORT_XMLNS, _XMLNS):
+            name = f"xmlns:{self._string()}" if code == _XMLNS else "xmlns"
+            value: str | bytes = self._string()
+            if name == "xmlns" and self._elements == 1:
+                self._namespace = _shown(value)
+        else:
+            prefix = self._prefix(code, _ATTRIBUTE, _PREFIX_ATTRIBUTES)
+            name = self._string()
+            name = f"{prefix}:{name}" if prefix else name
+            value = self._text(self._byte())
+        self._xml.append(f' {html.escape(name)}="{html.escape(_shown(value))}"')
+
+    def _prefix(self, code: int, long: int, letters: range) -> str | None:
+        if code == long:
+            return self._string()
+        return chr(ord("a") + code - letters.start) if code in letters else None
+
+    def _end(self) -> None:
+        self._xml.append(f"</{html.escape(self._open.pop())}>")
+
+    def _text(self, code: int) -> str | bytes:
+        if code in _TEXTS:
+            size, read = _TEXTS[code]
+            return read(self._take(size))
+        if code in _CHARS:
+            width, encoding = _CHARS[code]
+            return self._take(int.from_bytes(self._take(width), "little")).decode(encoding)
+        if code in _BYTES:
+            return self._take(int.from_bytes(self._take(_BYTES[code]), "little"))
+        raise _Unreadable
+
+    def _string(self) -> str:
+        # MultiByteInt31 (section 2.1.2): seven bits a byte, the least first.
+        size = shift = 0
+        while True:
+            byte = self._byte()
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:  # noqa: PLR2004
+                return self._take(size).decode()
+            shift += 7
+            if shift > 28:  # noqa: PLR2004
+                raise _Unreadable
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _take(self, size: int) -> bytes:
+        start, self._at = self._at, self._at + size
+        if self._at > len(self._data):
+            raise _Unreadable
+        return self._data[start : self._at]
+
+
+def _shown(value: str | bytes) -> str:
+    return value if isinstance(value, str) else base64.b64encode(value).decode()

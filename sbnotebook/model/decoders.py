@@ -1,0 +1,65 @@
+"""Decoders of bodies that others bring: Protobuf, Avro, or an application's own format.
+
+A package names its decoders as entry points of the group ``sbnotebook.body_decoders``; each is a function that takes
+the body's bytes and the content type, and gives the text, or None for a body that is not its own. In
+``pyproject.toml``::
+
+    [project.entry-points."sbnotebook.body_decoders"]
+    orders = "acme.messages:decode_order"
+
+The first that gives a text wins, in the order of their names. A decoder that fails is told of once, with a warning, and
+what it was asked for is shown as if it were not there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Final
+
+__all__ = ["GROUP", "BodyDecoder", "decoded_by_others"]
+
+GROUP: Final = "sbnotebook.body_decoders"
+BodyDecoder = Callable[[bytes, str | None], str | None]
+"""Takes the bytes of a body and its content type; gives its text, or None when the body is not its own."""
+
+_SHOWN: Final = 200
+_told: Final = set[str]()
+
+
+def decoded_by_others(body: bytes, content_type: str | None) -> str | None:
+    """The text that the first decoder to know the body gives; None when there is none."""
+    for name, decoder in _decoders():
+        try:
+            text = decoder(body, content_type)
+        except Exception as error:  # noqa: BLE001 (whatever it raises, the message is shown without it)
+            _tell(name, f"{type(error).__name__}: {error}")
+            continue
+        if isinstance(text, str):
+            return text
+        if text is not None:
+            _tell(name, f"it gave {type(text).__name__}, not str or None")
+    return None
+
+
+@cache
+def _decoders() -> tuple[tuple[str, BodyDecoder], ...]:
+    """The decoders that are installed; looked for once, because that reads a file of each package."""
+    found: list[tuple[str, BodyDecoder]] = []
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        try:
+            found.append((entry.name, entry.load()))
+        except Exception as error:  # noqa: BLE001 (it is somebody else's import)
+            _tell(entry.name, f"{type(error).__name__}: {error}")
+    return tuple(found)
+
+
+def _tell(name: str, why: str) -> None:
+    if name in _told:
+        return
+    _told.add(name)
+    # An error may quote the message.
+    shown = "".join(character if character.isprintable() else "·" for character in why[:_SHOWN])
+    warnings.warn(f"The body decoder {name!r} failed and is passed over: {shown}", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from struct import pack
+from uuid import UUID
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.model import BodyType
+from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml
+from sbnotebook.model.body import body_text
+
+END = b"\x01"
+TICKS = (datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC) - datetime(1, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 10
+
+
+def string(text: str) -> bytes:
+    raw, size = text.encode(), b""
+    left = len(raw)
+    while left > 0x7F:
+        size += bytes((left & 0x7F | 0x80,))
+        left >>= 7
+    return size + bytes((left,)) + raw
+
+
+def element(name: str, *content: bytes, namespace: str | None = None) -> bytes:
+    head = b"@" + string(name) + (b"\x08" + string(namespace) if namespace is not None else b"")
+    return head + b"".join(content) + END
+
+
+def chars(text: str) -> bytes:
+    return b"\x98" + bytes((len(text.encode()),)) + text.encode()
+
+
+def root(*content: bytes) -> bytes:
+    return element("Order", *content, namespace="http://acme.example/orders")
+
+
+def test_an_object_becomes_xml() -> None:
+    # As DataContractSerializer writes it: elements by name, i: for the schema instance's nil.
+    body = b"@" + string("Order") + b"\x08" + string("http://acme.example/orders")
+    body += b"\x09" + string("i") + string("http://www.w3.org/2001/XMLSchema-instance")
+    body += element("Carrier", chars("Müller & Söhne <UA>"))
+    body += element("Lines", element("Line", b"\x8a" + pack("<h", 300)), element("Line", b"\x82"))
+    body += b"@" + string("Note") + b"\x2e" + string("nil") + b"\x86" + END + END
+    text = read_binary_xml(body)
+    assert isinstance(text, str)
+    tree = ET.fromstring(text)  # noqa: S314 (the test's own)
+    space = "{http://acme.example/orders}"
+    assert tree.tag == f"{space}Order"
+    assert tree.findtext(f"{space}Carrier") == "Müller & Söhne <UA>"
+    assert [line.text for line in tree.iter(f"{space}Line")] == ["300", "1"]
+    note = tree.find(f"{space}Note")
+    assert note is not None
+    assert note.get("{http://www.w3.org/2001/XMLSchema-instance}nil") == "true"
+    assert body_text(body, BodyType.DATA) == text
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (b"\x84", "false"),
+        (b"\x88\xff", "-1"),
+        (b"\x8c" + pack("<i", -70_000), "-70000"),
+        (b"\x8e" + pack("<q", 2**40), str(2**40)),
+        (b"\x90" + pack("<f", 0.5), "0.5"),
+        (b"\x92" + pack("<d", 1e300), "1e+300"),
+        (b"\x94" + pack("<HBBIQ", 0, 2, 0x80, 0, 12_345), "-123.45"),
+        (
+            b"\x96" + pack("<Q", TICKS | 1 << 62),  # of UTC
+            "2024-01-02T03:04:05",
+        ),
+        (b"\x9e\x02\x00\xff", "AP8="),
+        (b"\xac" + UUID(int=5).bytes_le, f"urn:uuid:{UUID(int=5)}"),
+        (b"\xae" + pack("<q", 600_000_000), "0:01:00"),
+        (b"\xb0" + UUID(int=5).bytes_le, str(UUID(int=5))),
+        (b"\xb2" + pack("<Q", 2**64 - 1), str(2**64 - 1)),
+        (b"\xb4\x01", "true"),
+        (b"\x02" + string("a comment") + b"\xa8", ""),
+    ],
+    ids=lambda value: value.hex()[:2] if isinstance(value, bytes) else value,
+)
+def test_values_are_written_as_people_write_them(record: bytes, text: str) -> None:
+    assert read_binary_xml(root(record)) == f'<Order xmlns="http://acme.example/orders">{text}</Order>'
+    # The odd record ends the element.
+    if record[0] != 0x02:
+        ended = root()[:-1] + bytes((record[0] | 1,)) + record[1:]
+        assert read_binary_xml(ended) == read_binary_xml(root(record))
+
+
+def test_the_wrapper_of_bytes_gives_them() -> None:
+    raw = b"\x00\xff" * 300
+    body = element("base64Binary", b"\xa0" + len(raw).to_bytes(2, "little") + raw, namespace=DATA_CONTRACT)
+    assert read_binary_xml(body) == raw
+    assert body_text(body, BodyType.DATA) is None
+    in_parts = element("base64Binary", b"\x9e\x02{}", b"\x9e\x01 ", namespace=DATA_CONTRACT)
+    assert body_text(in_parts, BodyType.DATA) == "{} "
+
+
+def test_prefixes_are_kept() -> None:
+    body = b"@" + string("a") + b"\x08" + string("n") + b"\x5e" + string("b") + chars("x") + END
+    body += b"\x41" + string("p") + string("c") + b"\x04" + string("k") + chars('"') + END + END
+    assert read_binary_xml(body) == '<a xmlns="n"><a:b>x</a:b><p:c k="&quot;"></p:c></a>'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"@",
+        b"@alice, have a look at this: \xe2\x80\xa6",
+        element("a", chars("no namespace")),
+        root(chars("text"))[:-3],
+        root(chars("text")) + b"more",
+        root(b"\x44\x02"),
+        root(b"\xaa\x02"),
+        root(b"\x03@\x01a\x01\x8b\x01\x00"),
+        root(b"\x98\x02\xff\xff"),
+        root(b"\x96" + b"\xff" * 8),
+        root(b"@\x00"),
+        b"@\xff\xff\xff\xff\xff\xff",
+        root(b"@\x01a" * 200),
+    ],
+    ids=range(14),
+)
+def test_what_these_clients_did_not_write_is_left_alone(body: bytes) -> None:
+    assert read_binary_xml(body) is None
+
+
+@given(st.binary(max_size=60), st.lists(st.tuples(st.integers(0, 90), st.integers(0, 255)), max_size=4))
+def test_hostile_bytes_are_read_or_left(tail: bytes, changes: list[tuple[int, int]]) -> None:
+    body = bytearray(root(element("Line", chars("a"), b"\x8c\x00\x00\x00\x00"), tail))
+    for at, byte in changes:
+        body[at % len(body)] = byte
+    text = read_binary_xml(bytes(body))
+    assert text is None or isinstance(text, (str, bytes))
+
+
+def test_time_and_size_grow_with_the_body_only() -> None:
+    body = root(element("a", b"\xa8") * 200_000)
+    started = time.process_time()
+    text = read_binary_xml(body)
+    assert text is not None
+    assert len(text) < 4 * len(body)
+    assert time.process_time() - started < 20

@@ -1,0 +1,121 @@
+"""Bodies that name a charset or are packed, and such that lie about it."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import BodyType, Message
+from sbnotebook.model.body import body_of_text, body_text
+from sbnotebook.model.schema import message_from_row
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@pytest.mark.parametrize(
+    ("charset", "codec"),
+    [
+        ("utf-8", "utf-8"),
+        ("UTF-8", "utf-8"),
+        ('"utf-16"', "utf-16"),
+        ("utf-16le", "utf-16-le"),
+        ("ISO-8859-1", "latin-1"),
+        ("windows-1252", "cp1252"),
+        ("us-ascii", "utf-8"),
+    ],
+)
+def test_the_charset_that_is_named_is_used(charset: str, codec: str) -> None:
+    text = "Grosse" if charset == "us-ascii" else "Größe"
+    for content_type in (f"text/plain; charset={charset}", f"application/json;x=1; Charset={charset}"):
+        assert body_text(text.encode(codec), BodyType.DATA, content_type) == text
+        assert body_text(body_of_text(text, content_type), BodyType.DATA, content_type) == text
+
+
+@pytest.mark.parametrize(
+    "charset",
+    [
+        *("", "nosuch", "rot13", "hex", "zip", "bz2", "unicode_escape", "raw_unicode_escape", "punycode", "idna"),
+        *("mbcs", "undefined", "a" * 10_000, "\0", "utf-8\r\nX: y", "utf_7"),
+    ],
+)
+def test_what_is_no_charset_is_passed_over(charset: str) -> None:
+    for body in (b"plain", b"\\u0041", b"68656c6c6f", b"xn--n3h"):
+        assert body_text(body, BodyType.DATA, f"text/plain; charset={charset}") == body.decode()
+
+
+def test_what_is_not_in_its_charset_is_no_text() -> None:
+    assert body_text("é".encode(), BodyType.DATA, "text/plain; charset=us-ascii") is None
+    assert body_text(b"\xd8", BodyType.DATA, "text/plain; charset=utf-16") is None
+
+
+def test_a_byte_order_mark_says_the_charset() -> None:
+    assert body_text("Größe".encode("utf-16"), BodyType.DATA) == "Größe"
+    assert body_text(b"\xfe\xff" + "Größe".encode("utf-16-be"), BodyType.DATA) == "Größe"
+
+
+@given(TEXTS)
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", " GZIP "])
+def test_packed_bodies_are_unpacked(encoding: str, text: str) -> None:
+    packed = body_of_text(text, None, encoding)
+    assert packed != text.encode()
+    if not text.startswith(("\ufeff", "@", "<", " ")):
+        assert body_text(packed, BodyType.DATA, None, encoding) == text
+
+
+def test_deflate_is_read_without_its_envelope_too() -> None:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    raw = packer.compress(b'{"n": 1}') + packer.flush()
+    assert Message(body=raw, content_encoding="deflate").body_text == '{"n": 1}'
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity", ""])
+def test_what_is_not_packed_stays_as_it_is(encoding: str) -> None:
+    assert body_text(b"plain text", BodyType.DATA, None, encoding) == "plain text"
+    assert body_text(b"\xff\xff", BodyType.DATA, None, encoding) is None
+
+
+def test_what_is_cut_off_in_the_middle_is_shown_as_far_as_it_goes() -> None:
+    packed = gzip.compress(b"0123456789" * 100_000, mtime=0)
+    text = body_text(packed[: len(packed) // 2], BodyType.DATA, None, "gzip")
+    assert text is not None
+    assert text.startswith("0123456789")
+    assert text.endswith(" bytes)")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_bomb_is_cut(encoding: str) -> None:
+    bomb = body_of_text("é" * 150_000_000, None, encoding)
+    tracemalloc.start()
+    text = body_text(bomb, BodyType.DATA, None, encoding)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert text is not None
+    assert len(text) <= 32 * len(bomb)
+    assert text.endswith("bytes)")
+    assert peak < 200 * 1024 * 1024
+
+
+def test_a_bomb_in_a_bomb_is_not_unpacked_twice() -> None:
+    inner = gzip.compress(b"x" * 1000, mtime=0)
+    assert body_text(gzip.compress(inner, mtime=0), BodyType.DATA, None, "gzip") is None
+
+
+def test_a_row_with_the_text_alone_is_packed_again() -> None:
+    row = {"body_text": "Größe", "content_type": "text/plain; charset=utf-16le", "content_encoding": "gzip"}
+    message = message_from_row(row)
+    assert gzip.decompress(message.body) == "Größe".encode("utf-16-le")
+    assert message.body_text == "Größe"
+    with pytest.raises(ConfigurationError, match="body_text holds what the charset"):
+        message_from_row({"body_text": "é", "content_type": "text/plain; charset=ascii"})
+
+
+@given(st.binary(max_size=60), st.text(max_size=20), st.sampled_from([None, "gzip", "deflate"]))
+def test_hostile_bodies_have_a_text_or_none(body: bytes, charset: str, encoding: str | None) -> None:
+    text = body_text(body, BodyType.DATA, f"text/plain; charset={charset}", encoding)
+    assert text is None or isinstance(text, str)
