@@ -100,23 +100,28 @@ class AheadBatch(LockedBatch):
         oldest = next(iter(self._held), None)
         return oldest is not None and not sdk_internals.is_on_link(self._open_receiver(), oldest.received)
 
-    async def give_back(self, *, abandon: bool) -> Report:
+    async def give_back(self, wanted: Container[int], *, abandon: bool) -> Report:
         """Release everything that is held.
 
         Args:
+            wanted: sequence numbers of messages that the report leaves out.
             abandon: what cannot be released is abandoned, which raises its delivery count.
 
         Returns:
-            An outcome for each message, also for those whose lock was lost before.
+            An outcome for each of the others, also for those whose lock was lost before.
         """
         await self.ask_no_more()
-        lost = [Outcome(OutcomeStatus.LOCK_LOST, Release.verb, self.address, number) for number in self.lost]
-        held = [hold.message for hold in self._held]
-        outcomes = {outcome.sequence_number: outcome for outcome in await self.settle(Release(), held)}
-        if abandon:
-            stuck = [hold.message for hold in self._held]
-            outcomes |= {outcome.sequence_number: outcome for outcome in await self.settle(Abandon(), stuck)}
-        return Report([*lost, *outcomes.values()])
+        chosen = [hold.message for hold in self._held if hold.message.sequence_number in wanted]
+        others = [hold.message for hold in self._held if hold.message.sequence_number not in wanted]
+        lost = [Outcome(OutcomeStatus.LOCK_LOST, Release.verb, self.address, n) for n in self.lost if n not in wanted]
+        report = Report(lost) + await self.settle(Release(), others)
+        await self.settle(Release(), chosen)
+        if not abandon:
+            return report
+        outcomes = {outcome.sequence_number: outcome for outcome in report}
+        stuck = await self.settle(Abandon(), [hold.message for hold in self._held])
+        outcomes |= {outcome.sequence_number: outcome for outcome in stuck if outcome.sequence_number in outcomes}
+        return Report(outcomes.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +217,7 @@ class LockedAhead:
 
     @property
     def rest(self) -> Report:
-        """How the messages were given back that were held when the search ended; empty before that."""
+        """How the others were given back that were held when the search ended; empty before that."""
         return sum((link.rest for link in self._links), Report())
 
     async def find(self) -> tuple[LockedMessage, ...]:
@@ -289,7 +294,7 @@ class LockedAhead:
                 finally:
                     # The batch itself releases as it closes; here also what cannot be released is seen to.
                     with anyio.CancelScope(shield=True):
-                        link.rest = await link.batch.give_back(abandon=self._search.abandon_rest)
+                        link.rest = await link.batch.give_back(self._search.wanted, abandon=self._search.abandon_rest)
         except Exception as error:  # noqa: BLE001 (told to whoever waits for the link, as it was raised)
             link.error = error
         finally:

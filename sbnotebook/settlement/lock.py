@@ -258,11 +258,11 @@ class LockedBatch:
                     await sdk_internals.withdraw_credit(self._receiver)
 
     def _hold(self, received: ServiceBusReceivedMessage, asked: datetime) -> Hold:
-        until = received.locked_until_utc
+        until, token = received.locked_until_utc, received.lock_token
         unread = LockedMessage(
             entity=self.address,
             sequence_number=int(received.sequence_number or 0),
-            lock_token=UUID(str(received.lock_token)),
+            lock_token=token if isinstance(token, UUID) else UUID(str(token)),
         )
         locked_until = until.astimezone(UTC) if until else asked + timedelta(minutes=1)
         hold = Hold(unread, received, asked, locked_until, is_read=False)

@@ -256,12 +256,7 @@ class _Pick:
         return self._report()
 
     def _report(self) -> PickReport:
-        chosen = self.plan.messages
-        numbers = {message.sequence_number for message in chosen}
-        return PickReport(
-            (self._outcome(message) for message in chosen),
-            Report(outcome for outcome in self.rest if outcome.sequence_number not in numbers),
-        )
+        return PickReport((self._outcome(message) for message in self.plan.messages), self.rest)
 
     def _outcome(self, message: ReceivedMessage) -> Outcome:
         known = self.outcomes.get(message.sequence_number)

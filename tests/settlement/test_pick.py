@@ -65,7 +65,7 @@ def after(locked: int, act: Callable[[], None]) -> Callable[[int], None]:
 
 
 async def test_ten_of_ten_thousand_are_settled_and_no_other_changes(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "ten-thousand", 10_000)
+    queue, numbers = await filled(namespace, "pick-ten-thousand", 10_000)
     chosen = numbers[999::1000]
 
     plan = await queue.pick(chosen, Complete())
@@ -101,7 +101,7 @@ async def test_ten_of_ten_thousand_are_settled_and_no_other_changes(namespace: A
 async def test_each_decision_reaches_the_chosen_ones_only(
     namespace: AsyncNamespace, name: str, decision: Decision
 ) -> None:
-    queue, numbers = await filled(namespace, f"middle-{name}", 40)
+    queue, numbers = await filled(namespace, f"pick-{name}", 40)
     chosen = [numbers[30], numbers[3]]
 
     report = await (await queue.pick(chosen, decision)).apply()
@@ -119,13 +119,13 @@ async def test_each_decision_reaches_the_chosen_ones_only(
         assert [message.delivery_count for message in found if message] == [1, 1]
     else:
         assert found == [None, None]
-    dead = await namespace.entity(f"middle-{name}/$dlq").peek()
+    dead = await namespace.entity(f"pick-{name}/$dlq").peek()
     assert {message.message_id for message in dead} == ({"m3", "m30"} if name == "dead-letter" else set())
 
 
 async def test_messages_of_a_dead_letter_queue_are_resubmitted_from_the_middle(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "again", 30)
-    dlq = namespace.entity("again/$dlq")
+    queue, numbers = await filled(namespace, "pick-again", 30)
+    dlq = namespace.entity("pick-again/$dlq")
     await (await queue.pick(numbers, DeadLetter("Bad"))).apply()
     dead = await dlq.peek()
     assert len(dead) == 30
@@ -147,7 +147,7 @@ async def test_messages_of_a_dead_letter_queue_are_resubmitted_from_the_middle(n
 
 
 async def test_only_as_many_are_locked_as_stand_before_the_last(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "no-further", 300)
+    queue, numbers = await filled(namespace, "pick-no-further", 300)
     report = await (await queue.pick([numbers[49]], Complete())).apply()
     assert isinstance(report, PickReport)
     assert [outcome.sequence_number for outcome in report.rest] == numbers[:49]
@@ -157,7 +157,7 @@ async def test_only_as_many_are_locked_as_stand_before_the_last(namespace: Async
 
 
 async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "told-apart", 40)
+    queue, numbers = await filled(namespace, "pick-told-apart", 40)
     scheduled = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
     await queue.send([Message(body=b"later", scheduled_enqueue_time=scheduled)])
     later = next(m.sequence_number for m in await queue.peek() if m.state is MessageState.SCHEDULED)
@@ -190,7 +190,7 @@ async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> No
 
 
 async def test_one_that_is_deferred_or_settled_after_the_plan_was_made(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "meanwhile", 200)
+    queue, numbers = await filled(namespace, "pick-meanwhile", 200)
     plan = await queue.pick([numbers[3], numbers[4], numbers[5]], Complete())
     await (await queue.pick([numbers[3]], Defer())).apply()
     await (await queue.pick([numbers[4]], Complete())).apply()
@@ -206,7 +206,7 @@ async def test_one_that_is_deferred_or_settled_after_the_plan_was_made(namespace
 
 
 async def test_deferring_what_is_deferred_says_so(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "twice-deferred", 3)
+    queue, numbers = await filled(namespace, "pick-twice-deferred", 3)
     await (await queue.pick([numbers[1]], Defer())).apply()
     (outcome,) = await (await queue.pick([numbers[1]], Defer())).apply()
     assert outcome.status is OutcomeStatus.SKIPPED
@@ -214,7 +214,7 @@ async def test_deferring_what_is_deferred_says_so(namespace: AsyncNamespace) -> 
 
 
 async def test_a_missing_message_is_given_up_although_the_queue_is_filled_meanwhile(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "busy", 20)
+    queue, numbers = await filled(namespace, "pick-busy", 20)
     async with queue.batch() as other:
         await other.receive(1)
         plan = await queue.pick([numbers[0]], Complete())
@@ -234,7 +234,7 @@ async def test_a_missing_message_is_given_up_although_the_queue_is_filled_meanwh
 
 
 async def test_with_a_consumer_at_work_each_message_is_settled_once(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "competing", 600)
+    queue, numbers = await filled(namespace, "pick-competing", 600)
     chosen = numbers[50::100]
     plan = await queue.pick(chosen, Complete())
     consumed: list[int] = []
@@ -264,7 +264,7 @@ async def test_with_a_consumer_at_work_each_message_is_settled_once(namespace: A
 
 
 async def test_cancelling_in_the_middle_gives_everything_back(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "cancelled", 3_000)
+    queue, numbers = await filled(namespace, "pick-cancelled", 3_000)
     plan = await queue.pick([numbers[0], numbers[-1]], Complete())
     with anyio.CancelScope() as scope:
         await plan.apply(progress=after(1_500, scope.cancel))
@@ -276,10 +276,10 @@ async def test_cancelling_in_the_middle_gives_everything_back(namespace: AsyncNa
 async def test_a_connection_that_drops_in_the_middle_ends_the_search_and_is_told(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue, numbers = await filled(namespace, "dropped", 3_000)
+    queue, numbers = await filled(namespace, "pick-dropped", 3_000)
     plan = await queue.pick([numbers[0], numbers[-1]], Complete())
 
-    report = await plan.apply(progress=after(1_500, lambda: shared_emulator.drop_connections("dropped")))
+    report = await plan.apply(progress=after(1_500, lambda: shared_emulator.drop_connections("pick-dropped")))
 
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED]
     assert "Not attempted" in str(report[1].description)
@@ -292,11 +292,11 @@ async def test_a_connection_that_drops_in_the_middle_ends_the_search_and_is_told
 async def test_what_cannot_be_released_is_abandoned_where_that_is_allowed(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue, numbers = await filled(namespace, "dropped-allowed", 300)
+    queue, numbers = await filled(namespace, "pick-dropped-allowed", 300)
     plan = await queue.pick([numbers[0], numbers[-1]], Complete(), abandon_rest=True)
     assert "abandoned where that is not possible" in plan.preview().sentence
 
-    report = await plan.apply(progress=after(100, lambda: shared_emulator.drop_connections("dropped-allowed")))
+    report = await plan.apply(progress=after(100, lambda: shared_emulator.drop_connections("pick-dropped-allowed")))
 
     assert isinstance(report, PickReport)
     assert report.rest.ok
@@ -308,9 +308,9 @@ async def test_what_cannot_be_released_is_abandoned_where_that_is_allowed(
 async def test_a_link_that_the_service_detaches_ends_the_search(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue, numbers = await filled(namespace, "detached", 3_000)
+    queue, numbers = await filled(namespace, "pick-detached", 3_000)
     plan = await queue.pick([numbers[-1]], Complete())
-    report = await plan.apply(progress=after(1_500, lambda: shared_emulator.close_links("detached")))
+    report = await plan.apply(progress=after(1_500, lambda: shared_emulator.close_links("pick-detached")))
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
     assert isinstance(report, PickReport)
     assert not report.rest.ok
@@ -321,9 +321,9 @@ async def test_a_link_that_the_service_detaches_ends_the_search(
 async def test_locks_that_are_lost_end_the_search_before_they_are_lost_again(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue, numbers = await filled(namespace, "lost", 3_000)
+    queue, numbers = await filled(namespace, "pick-lost", 3_000)
     plan = await queue.pick([numbers[-1]], Complete())
-    report = await plan.apply(progress=after(1_500, lambda: shared_emulator.lose_locks("lost")))
+    report = await plan.apply(progress=after(1_500, lambda: shared_emulator.lose_locks("pick-lost")))
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
     assert "were lost" in str(report[0].description)
     assert set(await counts(queue)) == set(numbers)
@@ -331,7 +331,7 @@ async def test_locks_that_are_lost_end_the_search_before_they_are_lost_again(
 
 
 async def test_the_rate_is_kept(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "paced", 20)
+    queue, numbers = await filled(namespace, "pick-paced", 20)
     began = anyio.current_time()
     report = await (await queue.pick(numbers[:9], Complete())).apply(Limits(rate=4))
     assert report.ok
@@ -350,13 +350,13 @@ async def test_what_is_no_sequence_number_is_refused(namespace: AsyncNamespace, 
 
 
 async def test_decisions_that_make_no_sense_are_refused(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "senseless", 3)
+    queue, numbers = await filled(namespace, "pick-senseless", 3)
     with pytest.raises(DecisionError, match="would change nothing"):
         await queue.pick(numbers, Release())
     with pytest.raises(DecisionError, match="An edit changes what a resubmit sends"):
         await queue.pick(numbers, Complete(), edit=lambda message: message)
     with pytest.raises(DecisionError, match="is a dead-letter queue already"):
-        await namespace.entity("senseless/$dlq").pick(numbers, DeadLetter())
+        await namespace.entity("pick-senseless/$dlq").pick(numbers, DeadLetter())
     with pytest.raises(DecisionError, match="pick it from where it stands"):
         await queue.pick([PeekedMessage(entity=namespace.entity("other").address, sequence_number=1)], Complete())
     with pytest.raises(DecisionError, match=r"allow more with max_held \(it is 2\)"):
@@ -367,7 +367,7 @@ async def test_decisions_that_make_no_sense_are_refused(namespace: AsyncNamespac
 
 
 async def test_nothing_chosen_is_nothing_done(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "nothing", 3)
+    queue, numbers = await filled(namespace, "pick-nothing", 3)
     assert len(await (await queue.pick([], Complete())).apply()) == 0
     again = await (await queue.pick([numbers[1], numbers[1]], Complete())).apply()
     assert [outcome.status for outcome in again] == [OutcomeStatus.SETTLED], "one chosen twice is chosen once"

@@ -40,7 +40,7 @@ async def counts(queue: AsyncEntity) -> list[int]:
 
 
 async def test_a_bare_lock_says_of_the_lock_what_the_whole_message_says(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "bare", 3, wanted={2}) as (queue, receiver, (first, second, third)):
+    async with received(namespace, "sdk-locks-bare", 3, wanted={2}) as (queue, receiver, (first, second, third)):
         kinds = [type(one).__name__ for one in (first, second, third)]
         assert kinds == ["BareLock", "ServiceBusReceivedMessage", "BareLock"]
         assert [one.sequence_number for one in (first, second, third)] == [1, 2, 3]
@@ -58,7 +58,7 @@ async def test_a_bare_lock_says_of_the_lock_what_the_whole_message_says(namespac
 
 
 async def test_a_range_is_released_in_one_frame_and_each_is_confirmed(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "range", 250) as (queue, receiver, messages):
+    async with received(namespace, "sdk-locks-range", 250) as (queue, receiver, messages):
         ranges = sdk_locks.ranges(messages)
         assert [(part.start, part.stop) for part in ranges] == [(0, 100), (100, 200), (200, 250)]
         for part in ranges:
@@ -72,7 +72,7 @@ async def test_a_range_is_released_in_one_frame_and_each_is_confirmed(namespace:
 async def test_of_a_range_those_whose_lock_is_lost_say_so_and_the_others_are_released(
     namespace: AsyncNamespace,
 ) -> None:
-    async with received(namespace, "partly", 9) as (queue, receiver, messages):
+    async with received(namespace, "sdk-locks-partly", 9) as (queue, receiver, messages):
         # Settled behind its back by its token, as another process would.
         async with namespace.connection.receiver(queue.address) as other:
             await other.complete_message(messages[4])
@@ -84,8 +84,8 @@ async def test_of_a_range_those_whose_lock_is_lost_say_so_and_the_others_are_rel
 async def test_without_a_connection_each_has_its_error(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    async with received(namespace, "broken", 4) as (queue, receiver, messages):
-        shared_emulator.drop_connections("broken")
+    async with received(namespace, "sdk-locks-broken", 4) as (queue, receiver, messages):
+        shared_emulator.drop_connections("sdk-locks-broken")
         ends = await sdk_locks.release_range(receiver, messages, 5)
         assert len(ends) == 4
         assert all(isinstance(end, ServiceBusError) for end in ends)
@@ -94,7 +94,7 @@ async def test_without_a_connection_each_has_its_error(
 
 
 async def test_a_closed_receiver_releases_nothing_and_says_so(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "closed", 2) as (_, receiver, messages):
+    async with received(namespace, "sdk-locks-closed", 2) as (_, receiver, messages):
         await receiver.close()
         ends = await sdk_locks.release_range(receiver, messages, 5)
         assert [isinstance(end, ServiceBusError) for end in ends] == [True, True]
