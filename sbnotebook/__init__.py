@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sbnotebook.client import Entity, Namespace, connect
     from sbnotebook.errors import (
         AmqpDecodeError,
+        ArchiveError,
         BatchClosedError,
         ConfigurationError,
         DecisionError,
@@ -54,6 +55,7 @@ __all__ = [
     "Abandon",
     "AmqpDecodeError",
     "Archive",
+    "ArchiveError",
     "AsyncNamespace",
     "BatchClosedError",
     "Complete",

@@ -9,6 +9,7 @@
     ├── DecisionError(ValueError)
     ├── BatchClosedError
     ├── SettlementFailedError
+    ├── ArchiveError
     ├── AmqpDecodeError(ValueError)
     └── EmulatorError
         ├── EmulatorStartError
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 __all__ = [
     "AmqpDecodeError",
+    "ArchiveError",
     "BatchClosedError",
     "ConfigurationError",
     "DecisionError",
@@ -77,6 +79,10 @@ class SettlementFailedError(SbNotebookError):
     def __init__(self, message: str, outcomes: tuple[object, ...]) -> None:
         super().__init__(message)
         self.outcomes = outcomes
+
+
+class ArchiveError(SbNotebookError):
+    """The archive is full, or cannot be used, so the messages that it was to keep were not removed."""
 
 
 class AmqpDecodeError(SbNotebookError, ValueError):

@@ -16,7 +16,7 @@ from typing import Final
 
 import platformdirs
 
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.local_database import LocalDatabase
 
@@ -171,14 +171,14 @@ class Archive:
             The rows, for :meth:`note_ends`.
 
         Raises:
-            DecisionError: the archive is full or cannot be written, so they must not be removed.
+            ArchiveError: the archive is full or cannot be written, so they must not be removed.
         """
         now = time.time()
         with self._transaction() as database:
             self._prune_a_little(database)
             used = _used(database) + sum(len(message.payload) + _ROW_BYTES for message in messages)
             if used > self.max_bytes:
-                raise DecisionError(self._full())
+                raise ArchiveError(self._full())
             return [database.execute(_INSERT, (*_values(each), now)).lastrowid or 0 for each in messages]
 
     def note_ends(
@@ -203,12 +203,12 @@ class Archive:
             size: bytes of the messages that are to be removed.
 
         Raises:
-            DecisionError: they do not fit.
+            ArchiveError: they do not fit.
         """
         with self._transaction() as database:
             self._prune_a_little(database)
             if _used(database) + size >= self.max_bytes:
-                raise DecisionError(self._full())
+                raise ArchiveError(self._full())
 
     # ---------------------------------------------------------------- looking, and sending back
 
@@ -317,7 +317,7 @@ class Archive:
                 database.execute("PRAGMA secure_delete = ON")
                 yield database
         except (OSError, sqlite3.Error) as error:
-            raise DecisionError(
+            raise ArchiveError(
                 f"Nothing was done, because the archive {self.path} cannot be used ({error}). {_WAYS_ON}"
             ) from error
 

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ArchiveError, SbNotebookError
 from sbnotebook.model import (
     Complete,
     Decision,
@@ -211,7 +211,7 @@ async def _kept(entity: AsyncEntity, seen: _Seen, options: PurgeOptions) -> str:
         return "They are removed for good: nothing is archived."
     try:
         await anyio.to_thread.run_sync(archive.require_room, seen.bytes)
-    except DecisionError as error:
+    except ArchiveError as error:
         return f"As it is now, it will be refused. {error}"
     return f"They are kept in the archive for {archive.retention.days:,} days, and undo sends them back."
 
@@ -255,7 +255,7 @@ class _Purging:
                 await self._remove_active(self._in_state(MessageState.ACTIVE))
                 await self._remove_deferred(self._in_state(MessageState.DEFERRED))
                 await self._cancel_scheduled(self._in_state(MessageState.SCHEDULED))
-            except (DecisionError, ServiceBusError, OSError) as error:
+            except (SbNotebookError, ServiceBusError, OSError) as error:
                 if not self._outcomes:
                     raise
                 # Some are removed already, and their outcomes must not be lost.

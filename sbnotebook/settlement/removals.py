@@ -11,7 +11,7 @@ from uuid import UUID
 import anyio
 import anyio.to_thread
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ArchiveError
 from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, OutcomeStatus, ReceivedMessage
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.archive import Archive, ArchivedMessage
@@ -47,7 +47,7 @@ class Removals:
         """Keep messages that are about to be completed, on disk before this returns.
 
         Raises:
-            DecisionError: they cannot be kept; then they are not completed.
+            ArchiveError: they cannot be kept; then they are not completed.
         """
         self._rows = {}
         if not isinstance(decision, Complete):
@@ -78,7 +78,7 @@ class Removals:
                 ends = untouched if outcome.status in _UNTOUCHED else kept
                 (removed if outcome.ok else ends).append(row)
         # Without this they count as unconfirmed, which is no reason to hide how the settlement ended.
-        with contextlib.suppress(DecisionError):
+        with contextlib.suppress(ArchiveError):
             self._archive.note_ends(removed=removed, kept=kept, untouched=untouched)
 
     async def _payloads(self, holds: Sequence[Hold]) -> dict[int, bytes]:

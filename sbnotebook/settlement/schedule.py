@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import (
     CancelScheduled,
     EntityAddress,
@@ -273,5 +273,5 @@ class _Cancelling:
         removed = [row for row, outcome in ends if outcome.ok]
         kept = [row for row, outcome in ends if not outcome.ok]
         # Without this they count as unconfirmed, which is no reason to hide how it ended.
-        with contextlib.suppress(DecisionError):
+        with contextlib.suppress(ArchiveError):
             await anyio.to_thread.run_sync(lambda: archive.note_ends(removed=removed, kept=kept))

@@ -19,7 +19,7 @@ import anyio.to_thread
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.errors import ArchiveError, ConfigurationError, DecisionError
 from sbnotebook.model import (
     DeadLetter,
     EntityAddress,
@@ -322,7 +322,7 @@ class _Undoing:
                     # A group is never left half done: an interrupt takes effect between two of them.
                     with anyio.CancelScope(shield=True):
                         outcomes |= await self._send(to, group, limits)
-                except (DecisionError, ServiceBusError) as error:
+                except (ArchiveError, ServiceBusError) as error:
                     if not outcomes:
                         raise
                     stopped = f"Not attempted: {explained(error)}"
@@ -363,7 +363,7 @@ class _Undoing:
         ends = dict(zip(ours, sent, strict=True))
         states = {row: _state_after(outcome, expected[row]) for row, outcome in ends.items()}
         # Without this they count as unknown, which is no reason to hide how they were sent.
-        with contextlib.suppress(DecisionError):
+        with contextlib.suppress(ArchiveError):
             await anyio.to_thread.run_sync(self._archive.note_returns, states)
         return outcomes | {row: _as_undo(ours[row], outcome) for row, outcome in ends.items()}
 

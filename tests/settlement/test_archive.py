@@ -16,7 +16,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.archive import Archive, ArchivedMessage, ArchiveState, archive_of
 
@@ -111,9 +111,9 @@ def test_a_full_archive_keeps_nothing_and_says_how_to_go_on(path: Path) -> None:
         archive.keep([message(1, b"x" * 50_000)])
         archive.require_room(50_000)
         too_much = [message(2, b"x" * 100_000), message(3, b"x" * 100_000)]
-        with pytest.raises(DecisionError) as full:
+        with pytest.raises(ArchiveError) as full:
             archive.keep(too_much)
-        with pytest.raises(DecisionError, match="is full"):
+        with pytest.raises(ArchiveError, match="is full"):
             archive.require_room(150_000)
         for word in ("Nothing was removed", str(path), "200,000", "max_bytes", "prune", "archive=False"):
             assert word in str(full.value)
@@ -127,7 +127,7 @@ def test_room_is_counted_for_many_small_messages_too(path: Path) -> None:
         for number in range(0, 10_000, 100):
             archive.keep([message(number + each, b"") for each in range(100)])
 
-    with closing(Archive(path, max_bytes=300_000)) as archive, pytest.raises(DecisionError, match="is full"):
+    with closing(Archive(path, max_bytes=300_000)) as archive, pytest.raises(ArchiveError, match="is full"):
         fill(archive)
     assert path.stat().st_size <= 300_000
 
@@ -205,7 +205,7 @@ def test_somebody_elses_file_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_a_disk_that_cannot_be_written_to_is_told_before_anything_is_removed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DecisionError, match=r"Nothing was done, because the archive .* cannot be used"):
+    with pytest.raises(ArchiveError, match=r"Nothing was done, because the archive .* cannot be used"):
         Archive(tmp_path / "file" / "archive.sqlite").keep([message()])
 
 

@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ArchiveError
 from sbnotebook.model import (
     Complete,
     DeadLetter,
@@ -280,7 +280,7 @@ async def test_an_archive_without_room_refuses_before_anything_is_removed(
         assert (await queue.send(Message(body=b"x" * 10_000) for _ in range(20))).ok
         plan = await queue.purge()
         assert "it will be refused" in plan.preview().sentence
-        with pytest.raises(DecisionError, match="Nothing was removed: the archive"):
+        with pytest.raises(ArchiveError, match="Nothing was removed: the archive"):
             await plan.apply()
         assert len(await queue.peek()) == 20
         assert (await (await queue.purge(archived=False)).apply()).settled == 20

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ArchiveError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -154,7 +154,7 @@ async def test_a_full_archive_removes_nothing_from_the_service(emulator: Running
         queue = await filled(namespace, "full", 4, b"x" * 100_000)
         async with queue.batch() as batch:
             held = await batch.receive(4)
-            with pytest.raises(DecisionError, match=r"Nothing was removed: the archive .* is full"):
+            with pytest.raises(ArchiveError, match=r"Nothing was removed: the archive .* is full"):
                 await batch.settle(Complete(), held)
             assert batch.messages == held
         assert len(await queue.peek()) == 4
@@ -183,7 +183,7 @@ async def test_an_archive_that_breaks_after_the_removal_hides_no_outcome(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(**_: object) -> NoReturn:
-        raise DecisionError("the disk is full")
+        raise ArchiveError("the disk is full")
 
     assert namespace.archive is not None
     monkeypatch.setattr(namespace.archive, "note_ends", fail)

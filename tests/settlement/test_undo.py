@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.errors import ArchiveError, ConfigurationError, DecisionError
 from sbnotebook.model import (
     Complete,
     DeadLetter,
@@ -331,7 +331,7 @@ async def test_an_archive_that_breaks_after_sending_hides_no_outcome(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> NoReturn:
-        raise DecisionError("the disk is full")
+        raise ArchiveError("the disk is full")
 
     report = await complete(await filled(namespace, "undo-breaks", 1), 1)
     plan = await namespace.undo(report)
