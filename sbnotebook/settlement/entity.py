@@ -187,6 +187,7 @@ class AsyncEntity:
         refuse_coroutine_function(edit, "An edit")
 
         async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+            await self.namespace.require_room(chosen)  # told before a clone is sent
             return await Resubmitter.on(self, decision).run(plan, limits, progress)
 
         return Plan(self.address, decision, chosen, carry_out, edit)

@@ -10,7 +10,7 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from sbnotebook.model import Complete, EntityAddress, Outcome
+from sbnotebook.model import Complete, EntityAddress, Outcome, ReceivedMessage
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.archive import Archive, archive_of
 from sbnotebook.settlement.connection import Connection
@@ -140,6 +140,16 @@ class AsyncNamespace:
     def pool(self, address: EntityAddress) -> SenderPool:
         """The warm senders to an entity."""
         return self._pools.setdefault(address, SenderPool(self.connection, address))
+
+    async def require_room(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Refuse to remove messages that the archive has no room for.
+
+        Raises:
+            ArchiveError: they do not fit, or the archive cannot be used.
+        """
+        if self.archive is not None:
+            size = sum(len(message.body) for message in messages)
+            await anyio.to_thread.run_sync(self.archive.require_room, size)
 
     def records(self, verb: str = Complete.verb, *, archived: bool = True) -> tuple[Record, ...]:
         """What is written down around each settlement.

@@ -179,6 +179,32 @@ async def test_where_some_are_removed_already_a_full_archive_is_told_in_the_outc
         assert len(await queue.peek()) == len(skipped) == 40 - len(archived(namespace))
 
 
+async def test_a_resubmit_sends_no_clone_whose_original_cannot_be_archived(
+    emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
+    async with AsyncNamespace(
+        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
+    ) as namespace:
+        queue = await filled(namespace, "resubmit", 3, b"x" * 50_000)
+        with pytest.raises(ArchiveError, match="Nothing was removed: the archive"):
+            await queue.plan_resubmit(await queue.peek()).apply()
+        assert [message.message_id for message in await queue.peek()] == ["m0", "m1", "m2"]
+
+
+async def test_a_process_stops_when_nothing_more_can_be_archived(emulator: RunningEmulator, tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
+    worked: list[str | None] = []
+    async with AsyncNamespace(
+        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
+    ) as namespace:
+        queue = await filled(namespace, "process", 3_000, b"x" * 500)
+        with pytest.raises(ArchiveError, match="is full"):
+            await queue.process(lambda message: worked.append(message.message_id), max_in_flight=1)
+        assert len(worked) < 3_000, "it does not go on for nothing"
+        assert len(await queue.peek()) == 3_000 - len(archived(namespace))
+
+
 async def test_an_archive_that_breaks_after_the_removal_hides_no_outcome(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
