@@ -1,0 +1,54 @@
+"""Picking from synchronous code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Complete, DeadLetter, Message, OutcomeStatus, Release
+
+
+def test_a_pick_is_a_plan_that_is_looked_at_and_applied(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    shared_emulator.create_queue("picked")
+    queue = namespace.entity("picked")
+    queue.send([Message(message_id=f"m{n}", subject="bad" if n == 7 else None) for n in range(20)], batch_size=20)
+
+    plan = queue.pick(queue.peek(where="subject = 'bad'"), DeadLetter("Bad"))
+    assert "dead-letter 1 message of picked" in repr(plan)
+    assert "7 others stand before the last of them" in repr(plan)
+    report = plan.apply()
+
+    assert report.ok
+    assert str(report) == "dead-letter: 1 settled; 7 others were given back as they were"
+    assert {message.delivery_count for message in queue.peek()} == {0}
+    assert [message.message_id for message in namespace.entity("picked/$dlq").peek()] == ["m7"]
+    with pytest.raises(DecisionError, match="would change nothing"):
+        queue.pick([1], Release())
+
+
+def test_the_stop_button_gives_everything_back(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    shared_emulator.create_queue("stopped-pick")
+    queue = namespace.entity("stopped-pick")
+    queue.send([Message(message_id=f"m{n}") for n in range(500)], batch_size=500)
+    numbers = [message.sequence_number for message in queue.peek()]
+    plan = queue.pick([numbers[0], numbers[-1]], Complete())
+    shared_emulator.faults.entity("stopped-pick").settle_delay_ms = 2_000
+
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        plan.apply()
+
+    shared_emulator.faults.entity("stopped-pick").settle_delay_ms = 0
+    first, last = caught.value.__dict__["report"]
+    assert last.status in {OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED}
+    left = {message.sequence_number: message.delivery_count for message in queue.peek()}
+    settled = {outcome.sequence_number for outcome in (first, last) if outcome.ok}
+    assert left == {number: 0 for number in numbers if number not in settled}
+    with queue.lock(5) as batch:
+        assert [message.sequence_number for message in batch.messages] == list(left)[:5]
