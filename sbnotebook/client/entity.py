@@ -26,7 +26,7 @@ from sbnotebook.settlement.pick import PickOptions
 from sbnotebook.settlement.plan import Edit, Limits, refuse_coroutine_function
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.process import Processing as AsyncProcessing
-from sbnotebook.settlement.process import ProcessOptions
+from sbnotebook.settlement.process_run import ProcessOptions
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 
 __all__ = ["Entity"]
@@ -327,7 +327,7 @@ class Entity:
                 delivered again, it is completed and not done twice.
             show_progress: False for no bar.
             options: ``policy``, ``max_in_flight``, ``rate``, ``max_messages``, ``max_wait``, ``by_session`` and
-                ``archived``, see :class:`sbnotebook.settlement.process.Options`.
+                ``archived``, see :class:`sbnotebook.settlement.process_run.Options`.
 
         Returns:
             An outcome for each message.

@@ -135,6 +135,7 @@ async def create_queue(
     *,
     lock_duration: timedelta | None = None,
     max_delivery_count: int | None = None,
+    requires_session: bool = False,
 ) -> None:
     """Make a queue.
 
@@ -143,11 +144,13 @@ async def create_queue(
         name: the queue's name.
         lock_duration: how long a lock lasts, None for the service's default of a minute.
         max_delivery_count: deliveries until a message is dead-lettered, None for the service's default of 10.
+        requires_session: whether each message belongs to a session, and messages are received session by session.
 
     Raises:
         azure.core.exceptions.ResourceExistsError: there is an entity of this name.
     """
     options: dict[str, Any] = {"lock_duration": lock_duration, "max_delivery_count": max_delivery_count}
+    options["requires_session"] = requires_session or None
     async with _client(connection) as client:
         await client.create_queue(name, **{key: value for key, value in options.items() if value is not None})
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, cast
 
@@ -18,7 +19,7 @@ from sbnotebook.settlement.policy import End, RejectMessage, SkipMessage, StopPr
 from sbnotebook.settlement.renewal import Clock
 from sbnotebook.settlement.seen import Seen
 
-__all__ = ["AnyFunction", "AsyncFunction", "Calls", "Ended", "Function"]
+__all__ = ["AnyFunction", "AsyncFunction", "Calls", "Ended", "Function", "Go"]
 
 Function = Callable[[LockedMessage], object]
 """Does the work for one message; raises SkipMessage, RejectMessage or StopProcessing to say how it ended."""
@@ -27,8 +28,7 @@ AsyncFunction = Callable[[LockedMessage], Awaitable[object]]
 AnyFunction = Function | AsyncFunction
 
 _HOP: Final = 0.005
-"""Seconds of quick functions that are run in one go: to go to a thread and back takes about as long as 0.1 ms of work,
-and what is done in one go is settled when all of it is done."""
+"""Seconds of quick functions that are run in one go: to go to a thread and back takes as long as some of them."""
 _MAX_IN_ONE_GO: Final = 50
 _ENDS: Final[dict[type[Exception], End]] = {
     SkipMessage: End.SKIPPED,
@@ -54,6 +54,19 @@ class Ended:
     fault: Fault | None = None
     error: BaseException | None = None
     done_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class Go:
+    """Messages that one worker works on in one go, because the function is quick.
+
+    Args:
+        todo: those that are not begun; others may take them over, from the right.
+        ends: how the function ended for those that are done, at once when it has.
+    """
+
+    todo: deque[LockedMessage]
+    ends: deque[Ended] = field(default_factory=deque["Ended"])
 
 
 class Calls:
@@ -104,43 +117,32 @@ class Calls:
         """Begin no more messages."""
         self._is_stopped = True
 
-    async def run(self, messages: Sequence[LockedMessage]) -> list[Ended]:
-        """Run the function on a few messages, one after the other.
+    async def run(self, go: Go) -> None:
+        """Run the function on a few messages, one after the other, until all are done or they take too long together.
 
         It cannot be cut off: a thread cannot be ended, and a message whose work goes on must not be given back.
-
-        Returns:
-            The ends of the first of them, at least one. The others were not begun: they took too long together, or
-            it was stopped.
         """
-        ends: list[Ended] = []
         with anyio.CancelScope(shield=True):
             if self.is_async:
-                ends = [await self._run_async(messages[0])]
+                go.ends.append(await self._run_async(go.todo.popleft()))
             else:
-                ends = await anyio.to_thread.run_sync(self._run_in_thread, messages, limiter=self._limiter)
-        return ends
+                await anyio.to_thread.run_sync(self._run_in_thread, go, limiter=self._limiter)
 
-    def _run_in_thread(self, messages: Sequence[LockedMessage]) -> list[Ended]:
-        ends: list[Ended] = []
-        begun = time.perf_counter()
-        elapsed = 0.0
-        for message in messages:
+    def _run_in_thread(self, go: Go) -> None:
+        begun, elapsed, count = time.perf_counter(), 0.0, 0
+        while not self._is_stopped and elapsed < _HOP:
             try:
-                done = self._done_before(message)
-            except Exception:
-                if not ends:
-                    raise
-                break  # those before it are not forgotten for that; it is found again with the next message
-            ends.append(done or self._call(message))
-            elapsed = time.perf_counter() - begun
-            if self._is_stopped or elapsed > _HOP:
+                message = go.todo.popleft()
+            except IndexError:  # all are done, or were taken over
                 break
-        self._remember(ends)
-        each = elapsed / len(ends)
-        # At once when it gets slower, little by little when it gets quicker.
-        self._seconds_each = max(each, (self._seconds_each + each) / 2, 1e-6)
-        return ends
+            ended = self._done_before(message) or self._call(message)
+            self._remember(ended)
+            go.ends.append(ended)
+            elapsed, count = time.perf_counter() - begun, count + 1
+        if count:
+            each = elapsed / count
+            # At once when it gets slower, little by little when it gets quicker.
+            self._seconds_each = max(each, (self._seconds_each + each) / 2, 1e-6)
 
     def _call(self, message: LockedMessage) -> Ended:
         try:
@@ -161,15 +163,14 @@ class Calls:
         else:
             ended = Ended(message, End.COMPLETED)
         if self._seen is not None:
-            await anyio.to_thread.run_sync(self._remember, [ended])
+            await anyio.to_thread.run_sync(self._remember, ended)
         return ended
 
-    def _remember(self, ends: Sequence[Ended]) -> None:
-        done = [ended.message for ended in ends if ended.end in self._done and ended.done_at is None]
-        if self._seen is not None and done:
+    def _remember(self, ended: Ended) -> None:
+        if self._seen is not None and ended.end in self._done and ended.done_at is None:
             try:
-                self._seen.remember(done)
-            except Exception as error:  # noqa: BLE001 (the work is done all the same, and the messages are completed)
+                self._seen.remember([ended.message])
+            except Exception as error:  # noqa: BLE001 (the work is done all the same, and the message is completed)
                 self.error = error
 
     def _done_before(self, message: LockedMessage) -> Ended | None:

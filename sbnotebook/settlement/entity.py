@@ -28,7 +28,8 @@ from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.pick import PickOptions, plan_pick
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
-from sbnotebook.settlement.process import Options, Processing, ProcessOptions
+from sbnotebook.settlement.process import Processing
+from sbnotebook.settlement.process_run import Options, ProcessOptions
 from sbnotebook.settlement.processing import processing
 from sbnotebook.settlement.purge import Filter, PurgeOptions, plan_purge
 from sbnotebook.settlement.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
@@ -36,6 +37,7 @@ from sbnotebook.settlement.receive_and_delete import receive_and_delete
 from sbnotebook.settlement.resubmit import Resubmitter
 from sbnotebook.settlement.schedule import plan_cancel_scheduled, schedule_many
 from sbnotebook.settlement.send import SendOptions, send_many
+from sbnotebook.settlement.sessions import SessionBatch, session_ids
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class AsyncEntity:
         to_sequence_number: int | None = None,
         max_messages: int | None = None,
         state: MessageState | None = None,
+        session_id: str | None = None,
     ) -> AsyncIterator[list[PeekedMessage]]:
         """Peek page after page to the end: see :meth:`sbnotebook.settlement.peek.Peeker.pages`."""
         return self.namespace.peeker(self.address).pages(
@@ -70,6 +73,7 @@ class AsyncEntity:
             to_sequence_number=to_sequence_number,
             max_messages=max_messages,
             state=state,
+            session_id=session_id,
         )
 
     async def peek(
@@ -79,6 +83,7 @@ class AsyncEntity:
         from_sequence_number: int = 1,
         to_sequence_number: int | None = None,
         state: MessageState | None = None,
+        session_id: str | None = None,
         progress: Progress | None = None,
     ) -> list[PeekedMessage]:
         """Look at messages without locking them.
@@ -88,6 +93,7 @@ class AsyncEntity:
             from_sequence_number: where to begin, included.
             to_sequence_number: where to stop, included; None for the end.
             state: only messages in this state.
+            session_id: only messages of this session, which is not locked by that.
             progress: told of every page, in messages.
         """
         found: list[PeekedMessage] = []
@@ -96,6 +102,7 @@ class AsyncEntity:
             to_sequence_number=to_sequence_number,
             max_messages=max_messages,
             state=state,
+            session_id=session_id,
         ):
             found += page
             if progress is not None:
@@ -123,6 +130,43 @@ class AsyncEntity:
             renew_for=renew_for,
             clock=namespace.clock,
             records=namespace.records(verb, archived=archived),
+        )
+
+    async def sessions(self, *, updated_after: datetime | None = None) -> list[str]:
+        """The sessions that have active messages or a state: see :func:`sbnotebook.settlement.sessions.session_ids`."""
+        return await session_ids(self.namespace.connection, self.address, updated_after=updated_after)
+
+    def session(
+        self, session_id: str, *, renew_for: timedelta = DEFAULT_RENEW_FOR, archived: bool = True
+    ) -> SessionBatch:
+        """A session by its name; open it as an asynchronous context manager, and nobody else can have it meanwhile.
+
+        Raises:
+            DecisionError: a sub-queue, which has no sessions.
+        """
+        return self._session(session_id, renew_for=renew_for, archived=archived)
+
+    def next_session(
+        self, *, max_wait: float = 60.0, renew_for: timedelta = DEFAULT_RENEW_FOR, archived: bool = True
+    ) -> SessionBatch:
+        """The next session that has messages and that nobody holds; opened as :meth:`session` is.
+
+        Opening it raises the SDK's OperationTimeoutError when there is none within ``max_wait`` seconds.
+        """
+        return self._session(None, max_wait=max_wait, renew_for=renew_for, archived=archived)
+
+    def _session(
+        self, session_id: str | None, *, renew_for: timedelta, archived: bool, max_wait: float = 60.0
+    ) -> SessionBatch:
+        namespace = self.namespace
+        return SessionBatch(
+            namespace.connection,
+            self.address,
+            session_id,
+            max_wait=max_wait,
+            renew_for=renew_for,
+            clock=namespace.clock,
+            records=namespace.records(archived=archived),
         )
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
@@ -285,7 +329,7 @@ class AsyncEntity:
             function: the work; an ordinary function runs in threads, an async one on this loop.
             seen: whether, or for how long, messages whose work is done are remembered.
             progress: told of every message that is finished.
-            options: how, see :class:`sbnotebook.settlement.process.Options`.
+            options: how, see :class:`sbnotebook.settlement.process_run.Options`.
 
         Raises:
             ConfigurationError: a number that cannot be.

@@ -86,11 +86,20 @@ class AsyncNamespace:
         return await administration.list_entities(self.connection)
 
     async def create_queue(
-        self, name: str, *, lock_duration: timedelta | None = None, max_delivery_count: int | None = None
+        self,
+        name: str,
+        *,
+        lock_duration: timedelta | None = None,
+        max_delivery_count: int | None = None,
+        requires_session: bool = False,
     ) -> None:
         """Make a queue: see :func:`sbnotebook.settlement.administration.create_queue`."""
         await administration.create_queue(
-            self.connection, name, lock_duration=lock_duration, max_delivery_count=max_delivery_count
+            self.connection,
+            name,
+            lock_duration=lock_duration,
+            max_delivery_count=max_delivery_count,
+            requires_session=requires_session,
         )
 
     async def delete_queue(self, name: str) -> None:

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 import anyio
-from azure.servicebus.exceptions import (
-    OperationTimeoutError,
-    ServiceBusCommunicationError,
-    ServiceBusConnectionError,
-    ServiceBusServerBusyError,
-)
 
 from sbnotebook.model import Abandon, LockedMessage, Outcome, OutcomeStatus, Release
-from sbnotebook.settlement.calls import Ended
+from sbnotebook.settlement.calls import Ended, Go
 from sbnotebook.settlement.lock import LockedBatch
-from sbnotebook.settlement.process import Run
+from sbnotebook.settlement.process_run import PASSING_TROUBLE, Run
 
-__all__ = ["PASSING_TROUBLE", "SharedWorkers"]
+__all__ = ["SharedWorkers"]
 
-PASSING_TROUBLE: Final = (
-    OSError,
-    OperationTimeoutError,
-    ServiceBusCommunicationError,
-    ServiceBusConnectionError,
-    ServiceBusServerBusyError,
-)
-"""What a consumer that goes on until it is stopped outlives."""
 _MAX_WAITING: Final = 500
 """Messages that are locked ahead of the workers at most."""
 _AHEAD: Final = 1.0
 """Seconds of work that are locked ahead, so that others who receive here have their share of slow work."""
 _SLICE: Final = 0.5
 """Seconds that one receive waits for a message: nothing can be settled meanwhile."""
+_COLLECT_EACH: Final = 0.25
+"""Seconds."""
 _MAX_UNSETTLED: Final = 1_000
 """Messages that have ended and are not settled yet, before the next are begun."""
 _GROUP: Final = 200
@@ -67,11 +56,12 @@ class SharedWorkers:
         """Messages that ended and whose settlement did not get through: they come again, and are only settled."""
         self._indexes: dict[UUID, int] = {}
         """Places in the report of messages that are in it already."""
+        self._goes: dict[int, Go] = {}
+        """What each worker works on."""
         self._settling = 0
-        self._working = 0
         self._count = 0
         self._is_fed = False
-        self._is_over = False
+        self._over = anyio.Event()
 
     @property
     def waiting(self) -> int:
@@ -85,16 +75,21 @@ class SharedWorkers:
 
     async def work(self) -> None:
         """Work until there is no more to do, or the run is stopped; then settle what has ended."""
-        async with self._batch:
-            self._run.opened()
-            async with anyio.create_task_group() as settling:
-                settling.start_soon(self._or_fail, self._settle_ends)
-                async with anyio.create_task_group() as working:
-                    working.start_soon(self._or_fail, self._feed)
-                    for worker in range(self._run.options.max_in_flight):
-                        working.start_soon(self._or_fail, self._work, worker)
-                self._is_over = True
-                self._run.bell.ring()
+        with self._run.until_stopped() as opening:
+            async with self._batch:
+                self._run.keep(opening)
+                await self._work_together()
+
+    async def _work_together(self) -> None:
+        async with anyio.create_task_group() as settling:
+            settling.start_soon(self._or_fail, self._settle_ends)
+            settling.start_soon(self._or_fail, self._collect_often)
+            async with anyio.create_task_group() as working:
+                working.start_soon(self._or_fail, self._feed)
+                for worker in range(self._run.options.max_in_flight):
+                    working.start_soon(self._or_fail, self._work, worker)
+            self._over.set()
+            self._run.bell.ring()
 
     async def _or_fail(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
         try:
@@ -127,7 +122,7 @@ class SharedWorkers:
         """How many messages to lock now; none as long as there are enough."""
         workers = self._run.options.max_in_flight
         enough = min(_MAX_WAITING, math.ceil(per_second * _AHEAD)) + workers
-        here = self.waiting + self._working
+        here = self.waiting + sum(1 + len(go.todo) for go in self._goes.values())
         # In large parts: to receive a few takes as long.
         if here >= enough or (self.waiting and here > enough // 2) or self.unsettled > _MAX_UNSETTLED:
             return 0
@@ -165,17 +160,30 @@ class SharedWorkers:
         run.leases.begin(worker, run.clock.now())
         while messages := await self._take():
             run.leases.work_on(worker, messages[0].sequence_number, run.clock.now())
-            self._working += len(messages)
+            go = self._goes[worker] = Go(deque(messages))
             try:
-                ends = await run.calls.run(messages)
+                await run.calls.run(go)
             finally:
-                self._working -= len(messages)
-            self._give_back(messages[len(ends) :])
-            for ended in ends:
-                run.ended(worker, ended)
-                self._keep(ended)
-            self._run.bell.ring()
+                del self._goes[worker]
+                self._collect(worker, go)
+            self._give_back(go.todo)
+            run.bell.ring()
         run.leases.end(worker, run.clock.now())
+
+    async def _collect_often(self) -> None:
+        """Let what is done be settled, also where a slow message follows it in one go."""
+        while not self._over.is_set():
+            with anyio.move_on_after(_COLLECT_EACH):
+                await self._over.wait()
+            for worker, go in self._goes.items():
+                self._collect(worker, go)
+            self._run.bell.ring()
+
+    def _collect(self, worker: int, go: Go) -> None:
+        while go.ends:
+            ended = go.ends.popleft()
+            self._run.ended(worker, ended)
+            self._keep(ended)
 
     async def _take(self) -> list[LockedMessage]:
         """Messages for one worker; none when there will be no more."""
@@ -201,10 +209,19 @@ class SharedWorkers:
             else:
                 self._active.add(key)
                 messages.append(message)
-        return messages
+        return messages or self._taken_over()
 
-    def _give_back(self, messages: Sequence[LockedMessage]) -> None:
-        self._queue.extendleft(reversed(messages))
+    def _taken_over(self) -> list[LockedMessage]:
+        """Half of what waits behind a message that another worker works on."""
+        longest = max((go.todo for go in self._goes.values()), key=len, default=deque[LockedMessage]())
+        taken: deque[LockedMessage] = deque()
+        with contextlib.suppress(IndexError):  # the other worker's thread takes from it, too
+            for _ in range((len(longest) + 1) // 2):
+                taken.appendleft(longest.pop())
+        return list(taken)
+
+    def _give_back(self, messages: Collection[LockedMessage]) -> None:
+        self._queue.extendleft(reversed(tuple(messages)))
         for message in messages:
             self._free(self._run.key_of(message))
 
@@ -225,7 +242,7 @@ class SharedWorkers:
 
     async def _settle_ends(self) -> None:
         while True:
-            if not self._ends and self._is_over:
+            if not self._ends and self._over.is_set():
                 self._ends.extend(self._held_back)
                 self._held_back.clear()
                 if not self._ends:

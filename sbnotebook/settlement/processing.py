@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from sbnotebook.settlement.lock import LockedBatch
-from sbnotebook.settlement.process import Options, Processing, Run, Workers
+from sbnotebook.settlement.process import Processing, Workers
+from sbnotebook.settlement.process_run import Options, Run
+from sbnotebook.settlement.process_sessions import SessionWorkers
 from sbnotebook.settlement.process_shared import SharedWorkers
 from sbnotebook.settlement.seen import DEFAULT_RETENTION, Seen
 
@@ -29,7 +30,11 @@ def processing(entity: AsyncEntity, function: AnyFunction, options: Options) -> 
         memory = Seen(namespace.journal.database, namespace.host, retention)
 
     def make_workers(run: Run) -> Workers:
-        batch: LockedBatch = entity.batch(renew_for=_FOR_EVER, archived=options.archived)
+        if options.by_session:
+            return SessionWorkers(
+                run, lambda wait: entity.next_session(max_wait=wait, renew_for=_FOR_EVER, archived=options.archived)
+            )
+        batch = entity.batch(renew_for=_FOR_EVER, archived=options.archived)
         return SharedWorkers(run, batch)
 
     return Processing(

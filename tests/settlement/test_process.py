@@ -355,3 +355,36 @@ async def test_a_dead_letter_that_is_rejected_stays_where_it_is(namespace: Async
     assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
     (still_there,) = await namespace.entity("rejected/$dlq").peek()
     assert still_there.delivery_count == 0
+
+
+async def test_what_waits_behind_a_slow_message_is_taken_over(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "behind", *[b"%d" % n for n in range(200)])
+    others_are_done = threading.Event()
+    left = set(range(200)) - {150}
+
+    def work(message: LockedMessage) -> None:
+        number = int(message.body)
+        if number == 150:
+            assert others_are_done.wait(30), "some waited behind it although a worker was free"
+        left.discard(number)
+        if not left:
+            others_are_done.set()
+
+    assert (await queue.process(work, max_in_flight=2, max_wait=1)).settled == 200
+
+
+async def test_what_is_done_is_settled_although_a_slow_message_follows(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "followed", *[b"%d" % n for n in range(200)])
+    settled = threading.Event()
+    counts: list[int] = []
+
+    def work(message: LockedMessage) -> None:
+        if message.body == b"199":
+            assert settled.wait(30), "what was done before was not settled"
+
+    def progress(count: int) -> None:
+        counts.append(count)
+        if sum(counts) == 199:
+            settled.set()
+
+    assert (await queue.process(work, max_wait=1, progress=progress)).settled == 200
