@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 import anyio
+from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.settlement import sdk_internals
@@ -48,9 +49,20 @@ class Peeker:
     ) -> list[bytes]:
         """The same page as AMQP bytes."""
         async with self._busy:  # a browser is not safe to share between tasks
-            if self._browser is None:
-                self._browser = self._connection.browser(self._address)
-            return await sdk_internals.peek_payloads(self._browser, from_sequence_number, count, session_id)
+            was_open = self._browser is not None
+            try:
+                return await self._peek(from_sequence_number, count, session_id)
+            except ServiceBusError as error:
+                # The service detaches a link that is idle for ten minutes, and the SDK fails then, as for what it does
+                # not know; by the next use it has opened another. To peek twice does no harm.
+                if not was_open or type(error) is not ServiceBusError:
+                    raise
+                return await self._peek(from_sequence_number, count, session_id)
+
+    async def _peek(self, from_sequence_number: int, count: int, session_id: str | None) -> list[bytes]:
+        if self._browser is None:
+            self._browser = self._connection.browser(self._address)
+        return await sdk_internals.peek_payloads(self._browser, from_sequence_number, count, session_id)
 
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
         """The AMQP bytes of messages by their numbers; those that are not there are left out."""

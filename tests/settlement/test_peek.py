@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Defer, Message, MessageState
 from sbnotebook.model.amqp import ULong, type_name
 from sbnotebook.settlement import AsyncNamespace
@@ -47,3 +48,16 @@ async def test_peeking_an_empty_queue_gives_nothing(namespace: AsyncNamespace) -
     await namespace.create_queue("empty")
     assert await namespace.entity("empty").peek() == []
     assert await namespace.entity("empty/$dlq").peek() == []
+
+
+@pytest.mark.parametrize("fault", ["close_links", "drop_connections"])
+async def test_a_warm_connection_that_was_ended_meanwhile_is_opened_again(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
+) -> None:
+    name = f"idle-{fault.replace('_', '-')}"
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    assert (await queue.send([Message(body=b"x")])).ok
+    assert len(await queue.peek()) == 1
+    getattr(shared_emulator, fault)(name)
+    assert len(await queue.peek()) == 1
