@@ -115,7 +115,7 @@ class Namespace:
         run(self._namespace.delete_queue, name)
 
     def resume(
-        self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 2.0
+        self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 0.0
     ) -> list[Plan]:
         """Plans to finish the resubmits that were cut off, by a crash or a connection that was lost.
 

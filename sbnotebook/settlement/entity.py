@@ -232,7 +232,7 @@ class AsyncEntity:
 
         async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
             await self.namespace.require_room(chosen)  # told before a clone is sent
-            return await Resubmitter.on(self, decision).run(plan, limits, progress)
+            return await Resubmitter(self, decision).run(plan, limits, progress)
 
         return Plan(self.address, decision, chosen, carry_out, edit)
 

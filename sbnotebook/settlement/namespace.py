@@ -107,7 +107,7 @@ class AsyncNamespace:
         await administration.delete_queue(self.connection, name)
 
     async def resume(
-        self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 2.0
+        self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 0.0
     ) -> list[Plan]:
         """Plans to finish the resubmits that were cut off, one for each entity that originals stand in.
 

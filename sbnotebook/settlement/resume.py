@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import anyio
 import anyio.to_thread
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
@@ -17,8 +18,9 @@ from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.plan import Change, Limits, Plan, Preview
 from sbnotebook.settlement.recall import Recall, Recalled, Verdict
-from sbnotebook.settlement.resubmit import Resubmitter
+from sbnotebook.settlement.resubmit import LOCKED, Resubmitter
 from sbnotebook.settlement.settle import Progress, outcome_for
+from sbnotebook.settlement.standing import standing
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.entity import AsyncEntity
@@ -39,6 +41,10 @@ _LOCKED: Final = (
 _CLONE_GONE: Final = (
     "The original is gone, and its clone is not to be found: others have settled them, or they expired."
 )
+
+
+_PAUSE: Final = 5.0
+"""Seconds between two looks for originals that are locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class _Finding:
         )
 
 
-async def plan_resume(entity: AsyncEntity, *, resend_unknown: bool = False, max_wait: float = 2.0) -> Plan:
+async def plan_resume(entity: AsyncEntity, *, resend_unknown: bool = False, max_wait: float = 0.0) -> Plan:
     """A plan to finish the resubmits of messages of one entity that were cut off.
 
     An original whose clone is confirmed, or stands where it was sent to, is completed. Where the clone is not to be
@@ -94,7 +100,7 @@ async def plan_resume(entity: AsyncEntity, *, resend_unknown: bool = False, max_
         entity.address,
         decision,
         tuple(finding.message for finding in findings),
-        partial(_carry_out, entity, findings, max_wait),
+        partial(_carry_out, entity, findings, max_wait, resend_unknown),
         describe=partial(_preview, entity.address, findings),
     )
 
@@ -103,14 +109,14 @@ async def plan_resume(entity: AsyncEntity, *, resend_unknown: bool = False, max_
 
 
 async def _survey(entity: AsyncEntity, entries: Sequence[ResubmitEntry], decision: Resubmit) -> list[_Finding]:
-    standing, unreachable = await _standing(entity, [entry.sequence_number for entry in entries])
+    found, unreachable = await _standing(entity, [entry.sequence_number for entry in entries])
     findings: list[_Finding] = []
     destinations = destinations_of(entity.namespace)
     for destination, those in _by_destination(entries).items():
         recall = Recall(entity.namespace.journal, destinations, destination, decision)
         known = await recall.of(those, can_make_edited=False)
         for entry, recalled in zip(those, known, strict=True):
-            message = standing.get(entry.sequence_number)
+            message = found.get(entry.sequence_number)
             original = message if message is not None and entry.is_of(message) else None
             findings.append(_Finding(entry, original, recalled, unreachable))
     return findings
@@ -125,18 +131,12 @@ def _by_destination(entries: Iterable[ResubmitEntry]) -> dict[EntityAddress, lis
 
 async def _standing(entity: AsyncEntity, numbers: Iterable[int]) -> tuple[dict[int, PeekedMessage], str | None]:
     """Which of some messages stand in an entity, by number; and why that could not be found out."""
-    found: dict[int, PeekedMessage] = {}
-    left = sorted(numbers)
-    peeker = entity.namespace.peeker(entity.address)
     try:
-        while left and (page := await peeker.page(left[0])):
-            found |= {message.sequence_number: message for message in page}
-            left = [number for number in left if number > page[-1].sequence_number]
+        return await standing(entity, numbers), None
     except (AzureError, OSError) as error:
         if await _is_missing(entity):
             return {}, None
         return {}, f"{entity.address} could not be looked into: {explained(error)}"
-    return found, None
 
 
 async def _is_missing(entity: AsyncEntity) -> bool:
@@ -160,7 +160,7 @@ def _preview(entity: EntityAddress, findings: Sequence[_Finding], rows: int) -> 
     return Preview(
         sentence if findings else f"no resubmit of {entity} was cut off.",
         tuple(finding.message for finding in shown),
-        tuple(Change(f.entry.sequence_number, "resubmit", f.entry.state, f.what) for f in shown),
+        tuple(Change(f.entry.sequence_number, "resubmit", str(f.entry.state), f.what) for f in shown),
     )
 
 
@@ -171,29 +171,31 @@ async def _carry_out(
     entity: AsyncEntity,
     findings: Sequence[_Finding],
     max_wait: float,
+    resend_unknown: bool,
     plan: Plan,
     limits: Limits,
     progress: Progress | None,
 ) -> Report:
     there = [finding for finding in findings if finding.original is not None]
     outcomes: dict[int, Outcome] = {}
-    for destination in _by_destination(finding.entry for finding in there):
-        those = [f for f in there if EntityAddress.parse(f.entry.destination) == destination]
-        part = replace(plan, messages=tuple(finding.message for finding in those))
-        decision = replace(plan.decision, to=destination) if isinstance(plan.decision, Resubmit) else Resubmit()
-        resubmitter = Resubmitter.on(entity, decision, only_begun=True, max_wait=max_wait)
-        report = await resubmitter.run(part, limits, progress)
-        outcomes |= {finding.entry.id: outcome for finding, outcome in zip(those, report, strict=True)}
-    # What was there and did not come is gone by now, or locked by somebody.
-    missed = [finding for finding in there if outcomes[finding.entry.id].status is OutcomeStatus.NOT_FOUND]
-    standing, _ = await _standing(entity, [finding.entry.sequence_number for finding in missed])
-    for finding in missed:
-        if finding.entry.sequence_number in standing:
-            skipped = outcome_for(finding.message, plan.decision, OutcomeStatus.SKIPPED, _LOCKED)
-            outcomes[finding.entry.id] = skipped
-        else:
-            del outcomes[finding.entry.id]
-    gone = [finding for finding in findings if finding.entry.id not in outcomes]
+    until = anyio.current_time() + max_wait
+    while there:
+        for destination, entries in _by_destination(finding.entry for finding in there).items():
+            those = [finding for finding in there if finding.entry in entries]
+            part = replace(plan, messages=tuple(finding.message for finding in those))
+            decision = Resubmit(to=destination, resend_unknown=resend_unknown)
+            report = await Resubmitter(entity, decision, only_begun=True).run(part, limits, progress)
+            outcomes |= {finding.entry.id: outcome for finding, outcome in zip(those, report, strict=True)}
+        there = [finding for finding in there if outcomes[finding.entry.id].description == LOCKED]
+        left = until - anyio.current_time()
+        if left <= 0:
+            break
+        if there:
+            await anyio.sleep(min(_PAUSE, left))
+    for finding in there:
+        outcomes[finding.entry.id] = replace(outcomes[finding.entry.id], description=_LOCKED)
+    kept = {number for number, outcome in outcomes.items() if outcome.status is not OutcomeStatus.NOT_FOUND}
+    gone = [finding for finding in findings if finding.entry.id not in kept]
     outcomes |= await anyio.to_thread.run_sync(_close, entity, gone, plan)
     if progress is not None:
         progress(len(gone))

@@ -17,7 +17,7 @@ from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, ULong
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
 from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.journal import ResubmitState
-from sbnotebook.settlement.resubmit import TOO_OFTEN
+from sbnotebook.settlement.resubmit_steps import TOO_OFTEN
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.dead_letters import NOW, cut_off, dead_letters
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
@@ -189,3 +190,22 @@ async def test_entities_are_resumed_one_by_one_and_one_that_is_gone_hides_no_oth
     assert only.entity == kept.entity
     assert (await only.apply()).ok
     assert await namespace.resume() == []
+
+
+async def test_an_original_that_is_locked_is_waited_for(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "awaited", 1)
+    await cut_off(namespace, letters[0], "awaited", sent=True, marked=True)
+    (plan,) = await namespace.resume(max_wait=60)
+    async with anyio.create_task_group() as tasks:
+        held = anyio.Event()
+
+        async def hold() -> None:
+            async with namespace.entity("awaited/$dlq").batch() as batch:
+                assert await batch.receive(1)
+                held.set()
+                await anyio.sleep(4)
+
+        tasks.start_soon(hold)
+        await held.wait()
+        assert (await plan.apply()).ok
+    assert await namespace.entity("awaited/$dlq").peek() == []

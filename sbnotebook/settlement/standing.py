@@ -1,0 +1,36 @@
+"""Which of some messages stand in an entity now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sbnotebook.model import PeekedMessage
+
+if TYPE_CHECKING:
+    from sbnotebook.settlement.entity import AsyncEntity
+
+__all__ = ["standing"]
+
+
+async def standing(entity: AsyncEntity, numbers: Iterable[int]) -> dict[int, PeekedMessage]:
+    """Peek at messages by their numbers, and at no more of the others than lie close by.
+
+    Args:
+        entity: where they may stand.
+        numbers: which ones.
+
+    Returns:
+        Those that are there, by number.
+
+    Raises:
+        ServiceBusError: the entity cannot be looked into.
+    """
+    left = sorted(set(numbers))
+    wanted = frozenset(left)
+    found: dict[int, PeekedMessage] = {}
+    peeker = entity.namespace.peeker(entity.address)
+    while left and (page := await peeker.page(left[0])):
+        found |= {message.sequence_number: message for message in page if message.sequence_number in wanted}
+        left = [number for number in left if number > page[-1].sequence_number]
+    return found
