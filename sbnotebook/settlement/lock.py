@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_RENEW_FOR", "LockedBatch"]
 
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
-_CHUNKS: Final = 10
-"""Round trips of settling between two chances for a renewal to use the receiver."""
+_CHUNKS: Final = 20
+"""Round trips of settling between two chances for others to use the receiver."""
 _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""
 _MORE_WAIT: Final = 1.0

@@ -30,7 +30,7 @@ from azure.servicebus._common.constants import (
 from azure.servicebus._pyamqp.constants import LinkState
 from azure.servicebus._pyamqp.error import AMQPException
 from azure.servicebus.aio._session_browser_async import _SessionBrowserAsync
-from azure.servicebus.exceptions import ServiceBusError, SessionLockLostError
+from azure.servicebus.exceptions import SessionLockLostError
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
@@ -49,10 +49,9 @@ __all__ = [
     "payload_of_received",
     "peek_payloads",
     "receive_deferred",
-    "release",
     "renew_locks",
     "reopen",
-    "settle",
+    "settle_by_token",
     "withdraw_credit",
 ]
 
@@ -214,47 +213,32 @@ def is_on_link(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage)
     return handler is not None and _is_attached(handler) and message._delivery_tag in _tags(handler._link)
 
 
-async def settle(
+async def settle_by_token(
     receiver: ServiceBusReceiver,
-    message: ServiceBusReceivedMessage,
+    lock_token: Any,
     operation: str,
-    answer_within: float,
-    *,
     reason: str | None = None,
     description: str | None = None,
+    *,
+    answer_within: float,
 ) -> None:
-    """Settle a message once, on its link or, when that is gone, by its lock token, and wait for the confirmation.
+    """Settle a message once by its lock token, over the management node, and wait for the confirmation.
 
     The SDK's own methods try again by opening the receiver again, each by itself: of many that are under way when a
     connection breaks, each closes what another has just opened, and none can tell what the first attempt did.
 
     Args:
-        receiver: open, see :func:`reopen`.
-        message: still locked.
+        receiver: open, see :func:`reopen`; not necessarily the one that the message came from.
+        lock_token: of the message's lock.
         operation: ``complete``, ``abandon``, ``defer`` or ``dead-letter``.
-        answer_within: seconds to wait for the confirmation.
         reason: why it is dead-lettered.
         description: what explains that.
+        answer_within: seconds to wait for the confirmation.
 
     Raises:
-        RuntimeError: no confirmation came on the link.
-        TimeoutError: no answer came from the management node.
+        TimeoutError: no answer came.
         ServiceBusError: the service refused it, or the connection was lost.
     """
-    if not is_open(receiver):
-        _refuse_lost_session(receiver)
-    if is_on_link(receiver, message):
-        with _as_service_bus_error(receiver):
-            await receiver._amqp_transport.settle_message_via_receiver_link_async(
-                receiver._handler,
-                message,
-                operation,
-                dead_letter_reason=reason,
-                dead_letter_error_description=description,
-                await_outcome=True,
-                outcome_timeout=answer_within,
-            )
-        return
     details = None
     if operation == MESSAGE_DEAD_LETTER:
         details = {
@@ -263,29 +247,7 @@ async def settle(
         }
     disposition = MESSAGE_MGMT_SETTLEMENT_TERM_MAP[operation]
     with _as_service_bus_error(receiver), anyio.fail_after(answer_within):
-        await receiver._settle_message_via_mgmt_link(disposition, [message.lock_token], dead_letter_details=details)
-
-
-async def release(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage, answer_within: float) -> None:
-    """Give a locked message back without raising its delivery count, and wait for the confirmation.
-
-    The outcome ``released`` of AMQP 1.0 section 3.4.4; the SDK sends it only by itself and does not wait. It is
-    possible only on the link that the message came on.
-
-    Args:
-        receiver: the one that received the message.
-        message: still locked.
-        answer_within: seconds to wait for the confirmation.
-
-    Raises:
-        ServiceBusError: it was refused, or not confirmed.
-    """
-    if receiver._handler is None:
-        raise ServiceBusError("The receiver is closed.")
-    with _as_service_bus_error(receiver):
-        await receiver._handler.settle_messages_async(
-            message._delivery_id, message._delivery_tag, "released", await_outcome=True, outcome_timeout=answer_within
-        )
+        await receiver._settle_message_via_mgmt_link(disposition, [lock_token], dead_letter_details=details)
 
 
 def is_open(receiver: ServiceBusReceiver) -> bool:

@@ -10,31 +10,22 @@ dropped here as it arrives, before the next one does. And who gives ten thousand
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from azure.servicebus._pyamqp.error import AMQPException
-from azure.servicebus._pyamqp.outcomes import Released
-from azure.servicebus.exceptions import ServiceBusError
-
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["BareLock", "keep_bodies_of", "keep_locks_alone", "ranges", "release_range"]
-
-_LOGGER: Final = logging.getLogger(__name__)
+__all__ = ["BareLock", "keep_bodies_of", "keep_locks_alone", "ranges"]
 
 _WANTED: Final = "_sbnotebook_wanted"
 _NUMBER: Final = b"x-opt-sequence-number"
 _LOCKED_UNTIL: Final = b"x-opt-locked-until"
 _RANGE: Final = 100
 """Deliveries in a range at most. The SDK walks all that it waits for at each confirmation."""
-_AT_ONCE: Final = 0.001
 
 
 class BareLock:
@@ -110,50 +101,3 @@ def ranges(messages: Sequence[ServiceBusReceivedMessage]) -> list[slice]:
             found.append(slice(start, end))
             start = end
     return found
-
-
-async def release_range(
-    receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage], answer_within: float
-) -> list[Exception | None]:
-    """Give messages back without raising their delivery counts, in one frame, and wait for each confirmation.
-
-    Args:
-        receiver: the one that received them, all on the link that is open now.
-        messages: whose deliveries follow one another, see :func:`ranges`.
-        answer_within: seconds to wait for the confirmations.
-
-    Returns:
-        For each message what went wrong, None where it was confirmed.
-    """
-    handler: Any = receiver._handler
-    if handler is None:
-        return [ServiceBusError("The receiver is closed.")] * len(messages)
-    link, transport = handler._link, receiver._amqp_transport
-    numbers = [message._delivery_id for message in messages]
-    ends: list[Exception | None] = []
-    until = time.monotonic() + answer_within
-    link._pending_dispositions.update((number, {"settled": False, "outcome": None}) for number in numbers)
-    try:
-        await link.send_disposition(
-            first_delivery_id=numbers[0],
-            last_delivery_id=numbers[-1],
-            delivery_tag=messages[0]._delivery_tag,
-            settled=False,
-            delivery_state=Released(),
-        )
-        # As the SDK does for the one tag that it is given: what was tried once is not tried on this link again.
-        link._received_delivery_tags.difference_update(message._delivery_tag for message in messages)
-        for number in numbers:
-            left = max(until - time.monotonic(), _AT_ONCE)
-            try:
-                await link._wait_for_disposition_outcome([number], left, "released")
-            except AMQPException as error:
-                ends.append(transport.create_servicebus_exception(_LOGGER, error))
-            else:
-                ends.append(None)
-    except Exception as error:  # noqa: BLE001 (the SDK raises whatever comes of a link that is gone)
-        ends += [error] * (len(messages) - len(ends))
-    finally:
-        for number in numbers:
-            link._pending_dispositions.pop(number, None)
-    return ends

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -23,11 +23,10 @@ from sbnotebook.model import (
     Release,
     SubQueue,
 )
-from sbnotebook.settlement import sdk_internals, sdk_locks
+from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_settling
 from sbnotebook.settlement.failures import outcome_of_error
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
     from sbnotebook.settlement.held import HeldMessages, Hold
@@ -100,7 +99,7 @@ class Settling:
         """What is known so far, by lock token; it is there also when :meth:`run` was cancelled."""
         if max_in_flight < 1:
             raise ConfigurationError("max_in_flight is 1 or more.")
-        self._settle = _verb(receiver, decision)
+        self._operation = _operation(decision)
         self._held = held
         self._max_in_flight = max_in_flight
         self._progress = progress
@@ -112,26 +111,55 @@ class Settling:
         Settlements that are under way when the caller is cancelled are cut off, and in doubt from then on.
         """
         await self._open()
+        here = [hold for hold in holds if sdk_internals.is_on_link(self._receiver, hold.received)]
+        await self._settle_on_link(here)
+        await self._settle_by_tokens([hold for hold in holds if hold.message.lock_token not in self.outcomes])
+
+    async def _settle_on_link(self, holds: Sequence[Hold]) -> None:
+        if not holds:
+            return
         parts = self._parts(holds)
-        todo = iter(parts)
+        doubts: dict[int, list[bool]] = {}
+
+        def begin(index: int) -> bool:
+            if self._stopped is not None:
+                return False
+            doubts[index] = [hold.in_doubt for hold in parts[index]]
+            for hold in parts[index]:
+                hold.in_doubt = True
+            return True
+
+        def end(index: int, errors: list[Exception | None]) -> None:
+            for hold, error, doubt in zip(parts[index], errors, doubts[index], strict=True):
+                self._note(hold, self._ended(hold, error), was_in_doubt=doubt)
+
+        received = [[hold.received for hold in part] for part in parts]
+        await sdk_settling.LinkSettling(self._receiver, *self._operation).run(
+            received, max_in_flight=self._max_in_flight, answer_within=_ANSWER_WITHIN, began=begin, ended=end
+        )
+
+    async def _settle_by_tokens(self, holds: Sequence[Hold]) -> None:
+        todo = iter(holds)
 
         async def work() -> None:
-            for part in todo:
-                self.outcomes.update(await self._settle_part(part))
-                if self._progress is not None:
-                    self._progress(len(part))
+            for hold in todo:
+                doubt = hold.in_doubt
+                self._note(hold, self._skipped(hold) or await self._attempt_by_token(hold), was_in_doubt=doubt)
 
         async with anyio.create_task_group() as tasks:
-            for _ in range(min(self._max_in_flight, len(parts))):
+            for _ in range(min(self._max_in_flight, len(holds))):
                 tasks.start_soon(work)
 
-    def _parts(self, holds: Sequence[Hold]) -> list[list[Hold]]:
-        """What one frame can settle: a message; to release, all whose deliveries follow one another on the link."""
+    def _note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> None:
+        self.outcomes[hold.message.lock_token] = self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
+        if self._progress is not None:
+            self._progress(1)
+
+    def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
+        """What one frame can settle: a message; to release, all whose deliveries follow one another."""
         if not isinstance(self.decision, Release):
             return [[hold] for hold in holds]
-        here = [hold for hold in holds if sdk_internals.is_on_link(self._receiver, hold.received)]
-        gone = [hold for hold in holds if not sdk_internals.is_on_link(self._receiver, hold.received)]
-        return [*(here[part] for part in sdk_locks.ranges([hold.received for hold in here])), *([one] for one in gone)]
+        return [holds[part] for part in sdk_locks.ranges([hold.received for hold in holds])]
 
     def stop(self, reason: str) -> None:
         """Attempt nothing more; what was not attempted is skipped for this reason."""
@@ -145,40 +173,22 @@ class Settling:
             except (ServiceBusError, OSError) as error:
                 self._stopped = f"Not attempted: there is no connection ({type(error).__name__})."
 
-    async def _settle_part(self, holds: Sequence[Hold]) -> dict[UUID, Outcome]:
-        doubts = [hold.in_doubt for hold in holds]
-        outcomes = self._skipped(holds)
-        if not outcomes:
-            for hold in holds:
-                hold.in_doubt = True
-            outcomes = await self._attempt(holds)
-        return {
-            hold.message.lock_token: self._held.note(hold, outcome, was_in_doubt=doubt)
-            for hold, outcome, doubt in zip(holds, outcomes, doubts, strict=True)
-        }
-
-    def _skipped(self, holds: Sequence[Hold]) -> list[Outcome]:
+    def _skipped(self, hold: Hold) -> Outcome | None:
         reason = self._stopped
-        if isinstance(self.decision, Release) and not sdk_internals.is_on_link(self._receiver, holds[0].received):
+        if isinstance(self.decision, Release):
             reason = reason or "Not attempted: the link that it came on is gone; it comes again when its lock ends."
-        if not reason:
-            return []
-        return [outcome_for(hold.message, self.decision, OutcomeStatus.SKIPPED, reason) for hold in holds]
+        return outcome_for(hold.message, self.decision, OutcomeStatus.SKIPPED, reason) if reason else None
 
-    async def _attempt(self, holds: Sequence[Hold]) -> list[Outcome]:
-        if len(holds) > 1:
-            received = [hold.received for hold in holds]
-            errors = await sdk_locks.release_range(self._receiver, received, _ANSWER_WITHIN)
-        else:
-            errors = [await self._error_of(holds[0])]
-        return [self._ended(hold, error) for hold, error in zip(holds, errors, strict=True)]
-
-    async def _error_of(self, hold: Hold) -> Exception | None:
+    async def _attempt_by_token(self, hold: Hold) -> Outcome:
+        hold.in_doubt = True
+        error: Exception | None = None
         try:
-            await self._settle(hold.received)
-        except Exception as error:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
-            return error
-        return None
+            await sdk_internals.settle_by_token(
+                self._receiver, hold.received.lock_token, *self._operation, answer_within=_ANSWER_WITHIN
+            )
+        except Exception as raised:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
+            error = raised
+        return self._ended(hold, error)
 
     def _ended(self, hold: Hold, error: Exception | None) -> Outcome:
         if error is None:
@@ -195,16 +205,12 @@ class Settling:
         return outcome
 
 
-def _verb(receiver: ServiceBusReceiver, decision: Decision) -> Callable[[ServiceBusReceivedMessage], Awaitable[None]]:
+def _operation(decision: Decision) -> tuple[str, str | None, str | None]:
     match decision:
-        case Release():
-            return lambda message: sdk_internals.release(receiver, message, _ANSWER_WITHIN)
-        case Complete() | Abandon() | Defer():
-            return lambda message: sdk_internals.settle(receiver, message, decision.verb, _ANSWER_WITHIN)
+        case Release() | Complete() | Abandon() | Defer():
+            return decision.verb, None, None
         case DeadLetter(reason, description):
-            return lambda message: sdk_internals.settle(
-                receiver, message, decision.verb, _ANSWER_WITHIN, reason=reason, description=description
-            )
+            return decision.verb, reason, description
         case _:
             raise DecisionError(f"To {decision.verb} is not a settlement: it is planned on the entity.")
 

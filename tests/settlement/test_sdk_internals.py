@@ -19,16 +19,6 @@ from sbnotebook.testing.clock import HandClock
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_released_message_comes_again_with_the_same_delivery_count(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("released")
-    await namespace.entity("released").send([Message(body=b"x")])
-    async with namespace.connection.receiver(EntityAddress("released")) as receiver:
-        for _ in range(3):
-            (message,) = await receiver.receive_messages(1, max_wait_time=3)
-            assert message.delivery_count == 0
-            await sdk_internals.release(receiver, message, 5)
-
-
 async def test_many_locks_are_renewed_in_one_request_and_lost_ones_are_told(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
@@ -105,6 +95,7 @@ async def test_a_message_is_settled_by_its_token_when_its_link_is_gone(
         await receiver._close_handler()
         await sdk_internals.reopen(receiver)
         assert not sdk_internals.is_on_link(receiver, message)
-        await sdk_internals.settle(receiver, message, operation, 5, reason="r", description="d")
+        token = message.lock_token
+        await sdk_internals.settle_by_token(receiver, token, operation, "r", "d", answer_within=5)
         with pytest.raises(MessageLockLostError):
-            await sdk_internals.settle(receiver, message, operation, 5)
+            await sdk_internals.settle_by_token(receiver, token, operation, answer_within=5)

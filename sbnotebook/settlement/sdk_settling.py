@@ -1,0 +1,178 @@
+"""Settling many messages on one link, below the SDK's public interface as :mod:`sbnotebook.settlement.sdk_internals`.
+
+The SDK settles one message for each task, and all tasks share one lock for reading and writing: a task that waits for
+a frame keeps the others from sending, so that 20 in flight take twice their round trips. Here one task sends and reads
+by turns. And the SDK releases only by itself: without a word whether that was confirmed.
+"""
+
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from azure.servicebus._common.constants import (
+    DEADLETTERNAME,
+    RECEIVER_LINK_DEAD_LETTER_ERROR_DESCRIPTION,
+    RECEIVER_LINK_DEAD_LETTER_REASON,
+)
+from azure.servicebus._pyamqp.constants import LinkState
+from azure.servicebus._pyamqp.error import AMQPError, AMQPException
+from azure.servicebus._pyamqp.outcomes import Accepted, Modified, Rejected, Released
+from azure.servicebus._pyamqp.receiver import check_disposition_outcome, outcome_name
+from azure.servicebus.exceptions import ServiceBusConnectionError
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusReceiver
+
+__all__ = ["LinkSettling"]
+
+_LOGGER: Final = logging.getLogger(__name__)
+_GONE: Final = (LinkState.DETACHED, LinkState.ERROR)
+
+
+class LinkSettling:
+    """One outcome that is sent for messages of a link, and confirmed for each.
+
+    Args:
+        receiver: the one that the messages came from, on the link that is open now; nobody else uses it meanwhile.
+        operation: ``complete``, ``abandon``, ``defer``, ``dead-letter`` or ``release``.
+        reason: why it is dead-lettered.
+        description: what explains that.
+    """
+
+    def __init__(
+        self, receiver: ServiceBusReceiver, operation: str, reason: str | None = None, description: str | None = None
+    ) -> None:
+        handler: Any = receiver._handler
+        self._link: Any = handler._link
+        self._connection: Any = handler._connection
+        self._transport: Any = receiver._amqp_transport
+        self._state = _state(operation, reason, description)
+        self._waiting: dict[int, tuple[Sequence[int], float]] = {}
+
+    async def run(
+        self,
+        parts: Sequence[Sequence[ServiceBusReceivedMessage]],
+        *,
+        max_in_flight: int,
+        answer_within: float,
+        began: Callable[[int], bool],
+        ended: Callable[[int, list[Exception | None]], None],
+    ) -> None:
+        """Settle messages, so many at once, and wait for the confirmation of each.
+
+        Args:
+            parts: messages that one frame settles: those whose deliveries follow one another.
+            max_in_flight: parts that wait for their confirmation at once.
+            answer_within: seconds to wait for a confirmation.
+            began: told of a part before it is sent; it is not sent, and nothing after it, when this gives False.
+            ended: told of a part that was sent: for each message what went wrong, None where it was confirmed.
+        """
+        coming = iter(range(len(parts)))
+        try:
+            while True:
+                while len(self._waiting) < max_in_flight:
+                    index = next(coming, None)
+                    if index is None or not began(index):
+                        coming = iter(())
+                        break
+                    try:
+                        await self._send(index, parts[index], answer_within)
+                    except Exception as error:  # noqa: BLE001 (the SDK raises whatever comes of a link that is gone)
+                        self._waiting.pop(index, None)
+                        ended(index, [self._explained(error)] * len(parts[index]))
+                if not self._waiting:
+                    return
+                broken = await self._listen()
+                for index, errors in self._finished(broken):
+                    ended(index, errors)
+        finally:
+            for numbers, _ in self._waiting.values():
+                self._forget(numbers)
+
+    async def _send(self, index: int, messages: Sequence[Any], answer_within: float) -> None:
+        numbers = [message._delivery_id for message in messages]
+        self._waiting[index] = numbers, time.monotonic() + answer_within
+        self._link._pending_dispositions.update((number, {"settled": False, "outcome": None}) for number in numbers)
+        try:
+            await self._link.send_disposition(
+                first_delivery_id=numbers[0],
+                last_delivery_id=numbers[-1],
+                delivery_tag=messages[0]._delivery_tag,
+                settled=False,
+                delivery_state=self._state,
+            )
+        except BaseException:
+            self._forget(numbers)
+            raise
+        # As the SDK does for the one tag that it is given: what was tried once is not tried on this link again.
+        self._link._received_delivery_tags.difference_update(message._delivery_tag for message in messages)
+
+    async def _listen(self) -> Exception | None:
+        """Read a frame, if one comes within a tenth of a second; gives the error when none can come any more."""
+        try:
+            await self._connection.listen(wait=False)
+        except Exception as error:  # noqa: BLE001 (as above)
+            return error
+        if self._link.state in _GONE:
+            return self._link._error or ServiceBusConnectionError(message="The link was detached.")
+        return self._connection._error
+
+    def _finished(self, broken: Exception | None) -> list[tuple[int, list[Exception | None]]]:
+        finished: list[tuple[int, list[Exception | None]]] = []
+        pending, now = self._link._pending_dispositions, time.monotonic()
+        for index, (numbers, until) in tuple(self._waiting.items()):
+            if broken or now >= until or all(pending[number]["settled"] for number in numbers):
+                finished.append((index, [self._error_of(number, pending[number], broken) for number in numbers]))
+                del self._waiting[index]
+                self._forget(numbers)
+        return finished
+
+    def _error_of(self, number: int, disposition: Any, broken: Exception | None) -> Exception | None:
+        if not disposition["settled"]:
+            return _unconfirmed(broken)
+        try:
+            check_disposition_outcome(number, disposition["outcome"], outcome_name(self._state))
+        except AMQPException as error:
+            return self._explained(error)
+        return None
+
+    def _explained(self, error: Exception) -> Exception:
+        if isinstance(error, AMQPException):
+            return self._transport.create_servicebus_exception(_LOGGER, error)
+        return error
+
+    def _forget(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._link._pending_dispositions.pop(number, None)
+
+
+def _unconfirmed(broken: Exception | None) -> Exception:
+    # Whatever ended the link: it says nothing of this message.
+    why = f": {broken}" if broken else " in time"
+    return ServiceBusConnectionError(message=f"The settlement was sent, and not confirmed{why}")
+
+
+def _state(operation: str, reason: str | None, description: str | None) -> Any:
+    """The outcome that stands for an operation: Service Bus documentation, "AMQP 1.0 protocol guide", settlement."""
+    match operation:
+        case "complete":
+            return Accepted()
+        case "abandon":
+            return Modified(delivery_failed=True, undeliverable_here=False)
+        case "defer":
+            return Modified(delivery_failed=True, undeliverable_here=True)
+        case "dead-letter":
+            info = {
+                RECEIVER_LINK_DEAD_LETTER_REASON: reason,
+                RECEIVER_LINK_DEAD_LETTER_ERROR_DESCRIPTION: description,
+            }
+            return Rejected(error=AMQPError(condition=DEADLETTERNAME, description=description, info=info))
+        case _:
+            return Released()

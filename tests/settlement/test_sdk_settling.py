@@ -1,0 +1,176 @@
+"""Settling on a link below the SDK's public interface; these tests fail when a version moves what is used."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import Complete, Message, OutcomeStatus
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_internals, sdk_locks
+from sbnotebook.settlement.failures import outcome_of_error
+from sbnotebook.settlement.sdk_settling import LinkSettling
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusReceiver
+
+pytestmark = [
+    pytest.mark.anyio,
+    # The SDK does not close the sockets of connections that broke.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _broken_sockets() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Collect them where their warning is expected."""
+    yield
+    gc.collect()
+
+
+@asynccontextmanager
+async def received(
+    namespace: AsyncNamespace, name: str, count: int
+) -> AsyncGenerator[tuple[AsyncEntity, ServiceBusReceiver, list[ServiceBusReceivedMessage]]]:
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    await queue.send((Message(body=b"%d" % n) for n in range(count)), max_in_flight=1)
+    receiver = namespace.connection.receiver(queue.address)
+    async with receiver:
+        yield queue, receiver, await receiver.receive_messages(count, max_wait_time=5)
+
+
+async def settled(
+    receiver: ServiceBusReceiver,
+    operation: str,
+    parts: Sequence[Sequence[ServiceBusReceivedMessage]],
+    *,
+    in_flight: int = 10,
+    answer_within: float = 20,
+    most: int = 1_000,
+) -> list[list[Exception | None]]:
+    """The ends of all parts that were sent, in their order."""
+    found: dict[int, list[Exception | None]] = {}
+    await LinkSettling(receiver, operation, "r", "d").run(
+        parts,
+        max_in_flight=in_flight,
+        answer_within=answer_within,
+        began=lambda index: index < most,
+        ended=found.__setitem__,
+    )
+    return [found[index] for index in sorted(found)]
+
+
+async def counts(queue: AsyncEntity) -> list[int]:
+    return [message.delivery_count for message in await queue.peek()]
+
+
+async def test_a_released_message_comes_again_with_the_same_delivery_count(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-settling-released", 1) as (queue, receiver, first):
+        messages = first
+        for _ in range(3):
+            assert await settled(receiver, "release", [messages]) == [[None]]
+            assert await counts(queue) == [0]
+            messages = await receiver.receive_messages(1, max_wait_time=5)
+            assert len(messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "left"), [("complete", []), ("abandon", [1]), ("dead-letter", []), ("defer", [1])]
+)
+async def test_each_operation_is_confirmed(namespace: AsyncNamespace, operation: str, left: list[int]) -> None:
+    async with received(namespace, f"sdk-settling-{operation}", 1) as (queue, receiver, messages):
+        assert await settled(receiver, operation, [messages]) == [[None]]
+        assert not sdk_internals.is_on_link(receiver, messages[0])
+        assert len(await queue.peek()) == len(left)
+    dead = await namespace.entity(f"sdk-settling-{operation}/$dlq").peek()
+    assert [(d.dead_letter_reason, d.dead_letter_error_description) for d in dead] == (
+        [("r", "d")] if operation == "dead-letter" else []
+    )
+
+
+async def test_many_are_settled_whatever_the_number_in_flight(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-settling-many", 300) as (queue, receiver, messages):
+        for part, in_flight in ((slice(0, 50), 1), (slice(50, 150), 7), (slice(150, 300), 200)):
+            ends = await settled(receiver, "complete", [[one] for one in messages[part]], in_flight=in_flight)
+            assert ends == [[None]] * len(messages[part])
+        assert await queue.peek() == []
+
+
+async def test_a_range_is_released_in_one_frame_and_each_is_confirmed(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-settling-range", 250) as (queue, receiver, messages):
+        ranges = sdk_locks.ranges(messages)
+        assert [(part.start, part.stop) for part in ranges] == [(0, 100), (100, 200), (200, 250)]
+        ends = await settled(receiver, "release", [messages[part] for part in ranges])
+        assert ends == [[None] * 100, [None] * 100, [None] * 50]
+        assert not any(sdk_internals.is_on_link(receiver, message) for message in messages)
+        assert await counts(queue) == [0] * 250
+        again = await receiver.receive_messages(250, max_wait_time=5)
+        assert [one.sequence_number for one in again] == list(range(1, 251))
+
+
+async def test_of_a_range_those_whose_lock_is_lost_say_so_and_the_others_are_released(
+    namespace: AsyncNamespace,
+) -> None:
+    async with received(namespace, "sdk-settling-partly", 9) as (queue, receiver, messages):
+        token = messages[4].lock_token
+        async with namespace.connection.receiver(queue.address) as other:
+            await sdk_internals.settle_by_token(other, token, "complete", answer_within=20)
+        (ends,) = await settled(receiver, "release", [messages])
+        assert [type(end) for end in ends] == [MessageLockLostError if n == 4 else type(None) for n in range(9)]
+        assert await counts(queue) == [0] * 8
+
+
+async def test_nothing_is_sent_after_a_part_that_may_not_begin(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-settling-stopped", 20) as (queue, receiver, messages):
+        ends = await settled(receiver, "complete", [[one] for one in messages], most=5)
+        assert ends == [[None]] * 5
+        assert [message.sequence_number for message in await queue.peek()] == list(range(6, 21))
+
+
+async def test_without_a_connection_each_has_its_error(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    async with received(namespace, "sdk-settling-broken", 4) as (queue, receiver, messages):
+        shared_emulator.drop_connections("sdk-settling-broken")
+        (ends,) = await settled(receiver, "release", [messages])
+        assert len(ends) == 4
+        assert all(isinstance(end, ServiceBusError) for end in ends)
+        await namespace.peeker(queue.address).close()
+        assert await counts(queue) == [0] * 4
+
+
+async def test_what_has_no_answer_is_unconfirmed(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
+    async with received(namespace, "sdk-settling-frozen", 4) as (queue, receiver, messages):
+        shared_emulator.freeze("sdk-settling-frozen")
+        try:
+            ends = await settled(receiver, "complete", [[one] for one in messages], in_flight=3, answer_within=0.5)
+        finally:
+            shared_emulator.thaw()
+        statuses = [
+            outcome_of_error(
+                error, verb=Complete.verb, entity=queue.address, sequence_number=None, message_id=None
+            ).status
+            for (error,) in ends
+            if error is not None
+        ]
+        assert statuses == [OutcomeStatus.UNCONFIRMED] * 4
+
+
+async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-settling-cut", 40) as (queue, receiver, messages):
+        with anyio.move_on_after(0.01):
+            await settled(receiver, "complete", [[one] for one in messages], in_flight=2)
+        rest = [one for one in messages if sdk_internals.is_on_link(receiver, one)]
+        ends = await settled(receiver, "complete", [[one] for one in rest])
+        assert ends == [[None]] * len(rest)
+        with anyio.fail_after(20):
+            while await queue.peek():  # noqa: ASYNC110 (what was under way is carried out, too)
+                await anyio.sleep(0.1)
