@@ -22,12 +22,13 @@ from sbnotebook.model import Abandon, Decision, LockedMessage, Outcome, OutcomeS
 from sbnotebook.settlement import sdk_internals, sdk_locks
 from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.lock import LockedBatch
+from sbnotebook.settlement.sessions import SessionBatch
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = ["DEFAULT_MAX_HELD", "AheadBatch", "LockedAhead", "Search"]
+__all__ = ["DEFAULT_MAX_HELD", "AheadBatch", "LockedAhead", "Search", "SessionAheadBatch", "needs_session"]
 
 DEFAULT_MAX_HELD: Final = 50_000
 """Messages held at once at most; each takes about two kilobytes here, and a third of its renewal a minute there."""
@@ -122,6 +123,16 @@ class AheadBatch(LockedBatch):
         stuck = await self.settle(Abandon(), [hold.message for hold in self._held])
         outcomes |= {outcome.sequence_number: outcome for outcome in stuck if outcome.sequence_number in outcomes}
         return Report(outcomes.values())
+
+
+class SessionAheadBatch(AheadBatch, SessionBatch):
+    """The same within one session, whose lock holds all of its messages."""
+
+
+def needs_session(error: ServiceBusError) -> bool:
+    """Whether it says that the entity requires sessions, and no message of it can be locked without one."""
+    condition, _ = sdk_internals.condition_of(error)
+    return condition == "amqp:not-allowed" and "requires sessions" in str(error)
 
 
 @dataclass(frozen=True, slots=True)

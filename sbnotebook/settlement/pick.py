@@ -5,7 +5,7 @@ See :mod:`sbnotebook.settlement.ahead` for how a message is reached that does no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict
@@ -29,7 +29,15 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.settlement.ahead import DEFAULT_MAX_HELD, AheadBatch, LockedAhead, Search
+from sbnotebook.settlement.ahead import (
+    DEFAULT_MAX_HELD,
+    AheadBatch,
+    LockedAhead,
+    Search,
+    SessionAheadBatch,
+    needs_session,
+)
+from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Edit, Limits, Plan, Preview
 from sbnotebook.settlement.settle import Progress, check_decision, outcome_for
@@ -51,6 +59,7 @@ _MAX_NUMBER: Final = 2**63 - 1
 
 _NOT_BEGUN: Final = "Not attempted: the pick was cut off before."
 _GONE: Final = "It is not there any more: it was settled, or it has expired."
+_ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
 _HELD_ELSEWHERE: Final = "Another receiver holds it: messages behind it came, and it did not. Try again later."
 _SCHEDULED: Final = "Not attempted: it is scheduled, and nobody gets it before its time: cancel it instead."
 _DEFERRED: Final = "Not attempted: it is deferred already."
@@ -205,21 +214,24 @@ def _notes(seen: Survey, chosen: int, *, abandon_rest: bool) -> Iterable[str]:
 # ---------------------------------------------------------------------- carrying it out
 
 
-def ahead_batch(entity: AsyncEntity, verb: str) -> Callable[[], AheadBatch]:
+def ahead_batch(entity: AsyncEntity, verb: str, session_id: str | None = None) -> Callable[[], AheadBatch]:
     """What makes batches to lock ahead in an entity.
 
     Args:
         entity: which one.
         verb: what their settlements are part of, for the archive.
+        session_id: the session to lock ahead in, where the entity requires one.
     """
     namespace = entity.namespace
-    return lambda: AheadBatch(
-        namespace.connection,
-        entity.address,
-        renew_for=_RENEW_FOR,
-        clock=namespace.clock,
-        records=namespace.records(verb, archived=True),
-    )
+
+    def make() -> AheadBatch:
+        place = namespace.connection, entity.address
+        records = namespace.records(verb, archived=True)
+        if session_id is None:
+            return AheadBatch(*place, renew_for=_RENEW_FOR, clock=namespace.clock, records=records)
+        return SessionAheadBatch(*place, session_id, renew_for=_RENEW_FOR, clock=namespace.clock, records=records)
+
+    return make
 
 
 class _Settles(Protocol):
@@ -241,16 +253,18 @@ class _Pick:
     outcomes: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
     rest: Report = field(default_factory=Report)
     pace: Pace = field(init=False)
+    known: dict[int, ReceivedMessage] = field(init=False)
 
     def __post_init__(self) -> None:
         self.pace = Pace(self.limits.rate)
+        self.known = {message.sequence_number: message for message in self.plan.messages}
 
     async def run(self) -> Report:
         """Pick; an outcome for each chosen message."""
         with reporting(self._report):
             for number in self.seen.in_state(MessageState.SCHEDULED):
                 self._end(number, OutcomeStatus.SKIPPED, _SCHEDULED)
-            await self._search(self.seen.in_state(MessageState.ACTIVE))
+            await self._wherever(self.seen.in_state(MessageState.ACTIVE), self._search)
             left = [message.sequence_number for message in self.plan.messages]
             await self._look_at([number for number in left if number not in self.outcomes])
         return self._report()
@@ -265,13 +279,35 @@ class _Pick:
         # A message of which only the lock was kept does not know its identifier.
         return known if known.message_id == message.message_id else replace(known, message_id=message.message_id)
 
-    async def _search(self, numbers: set[int]) -> None:
-        """Lock ahead, and settle what comes."""
+    async def _wherever(
+        self, numbers: Collection[int], work: Callable[[frozenset[int], str | None], Awaitable[None]]
+    ) -> None:
+        """Work in the whole entity or, where it requires sessions, in each session that a message is of."""
         if not numbers:
             return
+        try:
+            await work(frozenset(numbers), None)
+        except ServiceBusError as error:
+            if not needs_session(error):
+                raise
+            by_session: dict[str | None, set[int]] = {}
+            for number in numbers:
+                by_session.setdefault(self.seen.found[number].session_id, set()).add(number)
+            for session_id, mine in by_session.items():
+                try:
+                    await work(frozenset(mine), session_id)
+                except ServiceBusError as refusal:
+                    for number in mine:
+                        self._end(number, OutcomeStatus.SKIPPED, f"Not attempted: {explained(refusal)}")
+
+    async def _search(self, numbers: frozenset[int], session_id: str | None) -> None:
+        """Lock ahead, and settle what comes."""
         keeps = isinstance(self.plan.decision, Abandon)
-        search = replace(self.search, wanted=frozenset(numbers), bodies=not keeps, expected=self.seen.standing)
-        ahead = LockedAhead(ahead_batch(self.entity, self.plan.decision.verb), search, progress=self.progress)
+        search = replace(self.search, wanted=numbers, bodies=not keeps, expected=self.seen.standing)
+        if session_id is not None:  # it is held over one link
+            search = replace(search, expected=self.seen.by_session[session_id], per_link=search.max_held)
+        make_batch = ahead_batch(self.entity, self.plan.decision.verb, session_id)
+        ahead = LockedAhead(make_batch, search, progress=self.progress)
         try:
             async with ahead:
                 kept: list[LockedMessage] = []
@@ -282,7 +318,7 @@ class _Pick:
                         await self._settle(ahead, chosen)
                 await self._settle(ahead, kept)
         finally:
-            self.rest = ahead.rest
+            self.rest += ahead.rest
         if ahead.stopped is not None:
             for number in ahead.left:
                 self._end(number, OutcomeStatus.SKIPPED, f"Not attempted: {ahead.stopped}")
@@ -292,11 +328,23 @@ class _Pick:
         for start in range(0, len(messages), group):
             some = messages[start : start + group]
             await self.pace.wait(len(some))
+            some = self._those_meant(some)
             # An interrupt takes effect between two groups: what was under way has its outcome.
             report = Report()
             with anyio.CancelScope(shield=True):
                 report = await source.settle(self.plan.decision, some, max_in_flight=self.limits.max_in_flight)
             self.outcomes |= {outcome.sequence_number or 0: outcome for outcome in report}
+
+    def _those_meant(self, messages: Sequence[LockedMessage]) -> list[LockedMessage]:
+        """Without those that only have the number of a chosen one, because the entity was made anew meanwhile."""
+        meant: list[LockedMessage] = []
+        for message in messages:
+            chosen = self.known[message.sequence_number].enqueued_time
+            if chosen is None or message.enqueued_time in (None, chosen):
+                meant.append(message)
+            else:
+                self._end(message.sequence_number, OutcomeStatus.NOT_FOUND, _ANOTHER)
+        return meant
 
     async def _look_at(self, numbers: Sequence[int]) -> None:
         """Tell what became of messages that did not come; those that are deferred are settled by their numbers."""
@@ -310,8 +358,7 @@ class _Pick:
             if (end := self._end_of(there.get(number))) is not None:
                 self._end(number, *end)
         deferred = [number for number in numbers if number not in self.outcomes]
-        if deferred:
-            await self._settle_deferred(deferred)
+        await self._wherever(deferred, self._settle_deferred)
 
     def _end_of(self, message: PeekedMessage | None) -> tuple[OutcomeStatus, str] | None:
         """What became of a message as it stands now; None where it can be received by its number."""
@@ -332,14 +379,14 @@ class _Pick:
         found = [message for number in wanted for message in await peeker.page(number, 1)]
         return {message.sequence_number: message for message in found if message.sequence_number in wanted}
 
-    async def _settle_deferred(self, numbers: Sequence[int]) -> None:
-        for start in range(0, len(numbers), _GROUP):
-            some = numbers[start : start + _GROUP]
-            async with self.entity.batch(renew_for=_RENEW_FOR, verb=self.plan.decision.verb) as batch:
-                await self._settle(batch, await batch.receive_deferred(some))
-            for number in some:
-                if number not in self.outcomes:
-                    self._end(number, OutcomeStatus.NOT_FOUND, "It is deferred, and another receiver holds it.")
+    async def _settle_deferred(self, numbers: frozenset[int], session_id: str | None) -> None:
+        in_order = sorted(numbers)
+        async with ahead_batch(self.entity, self.plan.decision.verb, session_id)() as batch:
+            for start in range(0, len(in_order), _GROUP):
+                await self._settle(batch, await batch.receive_deferred(in_order[start : start + _GROUP]))
+        for number in numbers:
+            if number not in self.outcomes:
+                self._end(number, OutcomeStatus.NOT_FOUND, "It is deferred, and another receiver holds it.")
 
     def _end(self, number: int, status: OutcomeStatus, why: str) -> None:
         self.outcomes[number] = Outcome(

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -258,6 +259,46 @@ async def test_with_a_consumer_at_work_each_message_is_settled_once(namespace: A
     left = await counts(queue)
     assert sorted([*picked, *consumed, *left]) == numbers
     assert set(left.values()) <= {0}
+
+
+async def test_in_an_entity_with_sessions_it_picks_within_each(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("pick-sessions", QueueOptions(requires_session=True))
+    queue = namespace.entity("pick-sessions")
+    await queue.send((Message(message_id=f"m{n}", session_id="ABC"[n % 3]) for n in range(60)), max_in_flight=1)
+    peeked = await queue.peek()
+    numbers = [message.sequence_number for message in peeked]
+    in_a, in_b, in_c = ([m.sequence_number for m in peeked if m.session_id == name] for name in "ABC")
+    a, deferred, b, held = in_a[10], in_a[11], in_b[15], in_c[0]
+    first = await (await queue.pick([deferred], Defer())).apply()
+    assert first.ok, first.failures
+
+    async with queue.session("C"):
+        report = await (await queue.pick([a, held, b, deferred], Complete())).apply()
+
+    assert [outcome.status for outcome in report] == [
+        OutcomeStatus.SETTLED,
+        OutcomeStatus.SKIPPED,
+        OutcomeStatus.SETTLED,
+        OutcomeStatus.SETTLED,
+    ], report.failures
+    assert isinstance(report, PickReport)
+    assert (len(report.rest), report.rest.ok) == (10 + 15, True), "those before it in its session, and no others"
+    assert await counts(queue) == {number: 0 for number in numbers if number not in (a, b, deferred)}
+
+
+async def test_another_message_with_the_same_number_is_not_settled(namespace: AsyncNamespace) -> None:
+    queue, numbers = await filled(namespace, "pick-anew", 5)
+    plan = await queue.pick([numbers[3]], Complete())
+    await namespace.delete_queue("pick-anew")
+    await namespace.peeker(queue.address).close()  # its link was detached
+    queue, numbers_now = await filled(namespace, "pick-anew", 5)
+    assert numbers_now == numbers
+    (outcome,) = await plan.apply()
+    assert outcome.status is OutcomeStatus.NOT_FOUND
+    assert "another message has its number now" in str(outcome.description)
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
 # ---------------------------------------------------------------------- cut off
