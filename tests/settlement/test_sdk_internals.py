@@ -48,9 +48,9 @@ async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace
         assert len(batch) == 1
         await sender.send_messages(batch)
         assert sdk_internals.max_batch_bytes(sender) >= 256 * 1024
-    peeker = namespace.connection.receiver(EntityAddress("bytes"))
-    async with peeker:
-        (seen,) = await sdk_internals.peek_payloads(peeker, 1, 10)
+    browser = namespace.connection.browser(EntityAddress("bytes"))
+    (seen,) = await sdk_internals.peek_payloads(browser, 1, 10)
+    await browser.close()
     assert seen.endswith(payload)
     async with namespace.connection.receiver(EntityAddress("bytes")) as receiver:
         (message,) = await receiver.receive_messages(1, max_wait_time=3)
@@ -59,12 +59,9 @@ async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace
         assert received.endswith(payload)
 
 
-async def test_a_receiver_that_only_peeks_asks_for_no_message_so_that_none_is_locked(
-    namespace: AsyncNamespace,
-) -> None:
+async def test_a_receiver_that_is_open_asks_for_no_message_so_that_none_is_locked(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("looked-at")
     async with namespace.connection.receiver(EntityAddress("looked-at")) as receiver:
-        await sdk_internals.peek_payloads(receiver, 1, 1)
         assert receiver._handler._link.current_link_credit == 0
 
 
