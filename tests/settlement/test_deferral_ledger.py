@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.model import Complete, Defer, EntityAddress, LockedMessage, Message, OutcomeStatus
+from sbnotebook.model import Complete, Defer, EntityAddress, LockedMessage, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.deferred import Standing
@@ -49,6 +49,7 @@ async def test_a_deferral_without_an_answer_stays_unconfirmed(tmp_path: Path) ->
     with running() as emulator, closing(Journal(tmp_path / "journal.sqlite")) as journal:
         async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
             queue = namespace.entity(await with_messages(namespace, 3))
+            report = Report()
             async with queue.batch() as batch:
                 await batch.receive(3)
                 emulator.faults.settle_delay_ms = 600_000
