@@ -6,5 +6,6 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.client.namespace import Namespace, connect
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.processing import Processing
+from sbnotebook.client.sessions import LockedSession
 
-__all__ = ["Entity", "LockedBatch", "Messages", "Namespace", "Plan", "Processing", "connect"]
+__all__ = ["Entity", "LockedBatch", "LockedSession", "Messages", "Namespace", "Plan", "Processing", "connect"]

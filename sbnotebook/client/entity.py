@@ -14,8 +14,9 @@ from sbnotebook.client.frames import messages_from, table_of_pages
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
-from sbnotebook.client.processing import Processing
+from sbnotebook.client.processing import Processing, processing_of
 from sbnotebook.client.receiving import receive_and_delete
+from sbnotebook.client.sessions import LockedSession
 from sbnotebook.model import Decision, EntityAddress, MessageState, ReceivedMessage, Report, Resubmit
 from sbnotebook.settlement.by_token import Lock
 from sbnotebook.settlement.calls import Function
@@ -23,11 +24,10 @@ from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.pick import PickOptions
-from sbnotebook.settlement.plan import Edit, Limits, refuse_coroutine_function
+from sbnotebook.settlement.plan import Edit, Limits
 from sbnotebook.settlement.plan import Plan as AsyncPlan
-from sbnotebook.settlement.process import Processing as AsyncProcessing
 from sbnotebook.settlement.process_run import ProcessOptions
-from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT
 
 __all__ = ["Entity"]
 
@@ -55,6 +55,7 @@ class Entity:
         from_sequence_number: int = 1,
         to_sequence_number: int | None = None,
         state: str | None = None,
+        session_id: str | None = None,
         show_progress: bool = True,
     ) -> Messages:
         """Look at messages without locking them, to the end of the entity by default.
@@ -65,6 +66,7 @@ class Entity:
             from_sequence_number: where to begin, included.
             to_sequence_number: where to stop, included; None for the end.
             state: ``active``, ``deferred`` or ``scheduled`` messages only.
+            session_id: only messages of this session, which is not locked by that.
             show_progress: False for no bar.
 
         Raises:
@@ -77,6 +79,7 @@ class Entity:
                 to_sequence_number=to_sequence_number,
                 max_messages=max_messages,
                 state=kind,
+                session_id=session_id,
             )
             found = run(table_of_pages, pages, advance)
         return Messages(found, where_from=str(self.address)).where(where)
@@ -337,7 +340,7 @@ class Entity:
                 messages ended.
         """
         with progress.bar(f"process {self.address}", options.get("max_messages"), shown=show_progress) as advance:
-            return run(self._processing(function, seen, advance, options).run)
+            return run(processing_of(self._entity, function, seen, options, advance).run)
 
     def start_processing(
         self, function: Function, *, seen: bool | str | timedelta = False, **options: Unpack[ProcessOptions]
@@ -347,14 +350,30 @@ class Entity:
         It goes on until it is stopped, unless ``max_wait`` says when the entity counts as empty.
         """
         options.setdefault("max_wait", None)
-        return Processing(self._processing(function, seen, None, options))
+        return Processing(processing_of(self._entity, function, seen, options))
 
-    def _processing(
-        self, function: Function, seen: bool | str | timedelta, advance: Progress | None, options: ProcessOptions
-    ) -> AsyncProcessing:
-        refuse_coroutine_function(function, "The function")
-        remembered = seen if isinstance(seen, bool) else duration(seen)
-        return self._entity.processing(function, seen=remembered, progress=advance, **options)
+    def sessions(self) -> list[str]:
+        """The sessions that have active messages or a state; ``peek(session_id=…)`` looks into one."""
+        return run(self._entity.sessions)
+
+    def session(self, session_id: str, *, renew_for: str | timedelta = DEFAULT_RENEW_FOR) -> LockedSession:
+        """Lock a session and hold it until it is closed; the SDK's SessionCannotBeLockedError when somebody else does.
+
+        Args:
+            session_id: which one; it need not have messages.
+            renew_for: for how long its lock is renewed, such as ``"30m"``.
+        """
+        return LockedSession(self._entity, self._entity.session(session_id, renew_for=duration(renew_for)))
+
+    def next_session(self, *, max_wait: float = 60.0, renew_for: str | timedelta = DEFAULT_RENEW_FOR) -> LockedSession:
+        """Lock the next session that has messages and that nobody holds; the SDK's OperationTimeoutError if none comes.
+
+        Args:
+            max_wait: seconds to wait for one.
+            renew_for: for how long its lock is renewed, such as ``"30m"``.
+        """
+        following = self._entity.next_session(max_wait=max_wait, renew_for=duration(renew_for))
+        return LockedSession(self._entity, following)
 
     def __repr__(self) -> str:
         return f"<Entity {self.address} on {self._entity.namespace.host}>"

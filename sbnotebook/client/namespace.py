@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -101,14 +102,23 @@ class Namespace:
         return run(self._namespace.entities)
 
     def create_queue(
-        self, name: str, *, lock_duration: timedelta | None = None, max_delivery_count: int | None = None
+        self,
+        name: str,
+        *,
+        lock_duration: timedelta | None = None,
+        max_delivery_count: int | None = None,
+        requires_session: bool = False,
     ) -> None:
         """Make a queue: see :func:`sbnotebook.settlement.administration.create_queue`."""
-
-        async def create() -> None:
-            await self._namespace.create_queue(name, lock_duration=lock_duration, max_delivery_count=max_delivery_count)
-
-        run(create)
+        run(
+            partial(
+                self._namespace.create_queue,
+                name,
+                lock_duration=lock_duration,
+                max_delivery_count=max_delivery_count,
+                requires_session=requires_session,
+            )
+        )
 
     def delete_queue(self, name: str) -> None:
         """Remove a queue with all of its messages; they cannot be had back."""

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from sbnotebook.client import tables
+from sbnotebook.client.durations import duration
 from sbnotebook.client.portal import portal
 from sbnotebook.model import Report
+from sbnotebook.settlement.calls import Function
+from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.lease import ProcessStatus
+from sbnotebook.settlement.plan import refuse_coroutine_function
 from sbnotebook.settlement.process import Processing as AsyncProcessing
+from sbnotebook.settlement.process_run import ProcessOptions
+from sbnotebook.settlement.settle import Progress
 
-__all__ = ["Processing"]
+__all__ = ["Processing", "processing_of"]
 
 _COLUMNS = (
     "worker",
@@ -96,6 +103,19 @@ class Processing:
 
     def _repr_html_(self) -> str:
         return tables.html_table(*_table(self.status))
+
+
+def processing_of(
+    entity: AsyncEntity,
+    function: Function,
+    seen: bool | str | timedelta,
+    options: ProcessOptions,
+    progress: Progress | None = None,
+) -> AsyncProcessing:
+    """A run on one entity: see :meth:`sbnotebook.client.entity.Entity.process`."""
+    refuse_coroutine_function(function, "The function")
+    remembered = seen if isinstance(seen, bool) else duration(seen)
+    return entity.processing(function, seen=remembered, progress=progress, **options)
 
 
 def _table(status: ProcessStatus) -> tuple[list[str], list[list[object]], str]:
