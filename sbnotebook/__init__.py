@@ -49,7 +49,16 @@ if TYPE_CHECKING:
         Resubmit,
         SubQueue,
     )
-    from sbnotebook.settlement import Archive, AsyncNamespace
+    from sbnotebook.settlement import (
+        Archive,
+        AsyncNamespace,
+        Policy,
+        PolicyRow,
+        RejectMessage,
+        SkipMessage,
+        StopProcessing,
+        Then,
+    )
 
 __all__ = [
     "Abandon",
@@ -99,6 +108,12 @@ _HOMES: Final = {
     "AsyncNamespace": "settlement",
     "Entity": "client",
     "Namespace": "client",
+    "Policy": "settlement",
+    "PolicyRow": "settlement",
+    "RejectMessage": "settlement",
+    "SkipMessage": "settlement",
+    "StopProcessing": "settlement",
+    "Then": "settlement",
     "connect": "client",
 }
 
