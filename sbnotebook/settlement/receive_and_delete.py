@@ -15,7 +15,7 @@ import anyio.to_thread
 from azure.servicebus import ServiceBusReceiveMode
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.settlement import sdk_deleting
 from sbnotebook.settlement.archive import Archive
@@ -66,7 +66,7 @@ class _Taken:
         """Write what has arrived to the archive.
 
         Raises:
-            DecisionError: it cannot be written; the messages are in the list still.
+            ArchiveError: it cannot be written; the messages are in the list still.
         """
         fresh, self._unkept = self._unkept, []
         if fresh and self._archive is not None:
@@ -104,7 +104,7 @@ async def receive_and_delete(
 
     Raises:
         ConfigurationError: a number that cannot be.
-        DecisionError: the archive is full or cannot be used; nothing was received.
+        ArchiveError: the archive is full or cannot be used; nothing was received.
         ServiceBusError: the SDK's own; nothing was received.
     """
     if count < 1 or max_wait < 0:
@@ -120,7 +120,7 @@ async def receive_and_delete(
     async with receiver:
         try:
             await _receive(receiver, taken, count, max_wait, progress)
-        except (ServiceBusError, OSError, DecisionError) as error:
+        except (ServiceBusError, OSError, ArchiveError) as error:
             if not taken.count:
                 raise
             _warn(taken, explained(error))
@@ -150,7 +150,7 @@ async def _end(receiver: ServiceBusReceiver, taken: _Taken) -> None:
     await sdk_deleting.withdraw_credit(receiver, _WITHDRAW)
     try:
         await taken.keep()
-    except DecisionError as error:
+    except ArchiveError as error:
         _warn(taken, f"What arrived last is not in the archive. {error}")
 
 

@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.archive import Archive, ArchiveState
@@ -79,7 +79,7 @@ async def test_nothing_is_archived_when_that_is_not_wanted(own: AsyncNamespace) 
 async def test_a_full_archive_lets_nothing_be_removed(own: AsyncNamespace, tmp_path: Path) -> None:
     queue = await filled(own, "full", 2)
     own.archive = Archive(tmp_path / "full.sqlite", max_bytes=1)
-    with pytest.raises(DecisionError, match="is full"):
+    with pytest.raises(ArchiveError, match="is full"):
         await queue.receive_and_delete(2)
     assert len(await queue.peek()) == 2
 
