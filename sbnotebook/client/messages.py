@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import pyarrow as pa
 
 from sbnotebook.client import frames, query, tables
-from sbnotebook.client.groups import Group, group_by_cause
+from sbnotebook.client.groups import TRAITS, Groups, Trait, group_by_cause
 from sbnotebook.model import PeekedMessage
 
 if TYPE_CHECKING:
@@ -44,9 +44,15 @@ class Messages(Sequence[PeekedMessage]):
             return self
         return Messages(query.filtered(self._table, expression), where_from=self._where_from)
 
-    def groups(self) -> list[Group]:
-        """The messages grouped by what went wrong with them, the largest group first."""
-        return group_by_cause(self)
+    def groups(self, by: Sequence[Trait] = TRAITS) -> Groups:
+        """The messages grouped by what went wrong with them, the largest group first.
+
+        Args:
+            by: what the messages of a group have in common, all of it by default: ``reason``, ``description`` (without
+                what differs from message to message), ``frame`` of the application in a stack trace, ``subject`` and
+                ``source``.
+        """
+        return group_by_cause(self._table, by)
 
     def to_arrow(self) -> pa.Table:
         """An Arrow table with all message columns."""

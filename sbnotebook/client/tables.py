@@ -15,6 +15,8 @@ from sbnotebook.model import Message, MessageState, Report
 from sbnotebook.settlement.plan import Change, Preview
 
 __all__ = [
+    "groups_html",
+    "groups_text",
     "html_table",
     "messages_html",
     "messages_text",
@@ -48,6 +50,17 @@ _COLUMNS: Final = (
     "dead_letter_reason",
     "dead_letter_error_description",
     "body_text",
+)
+_GROUP_COLUMNS: Final = (
+    "count",
+    "reason",
+    "cause",
+    "frame",
+    "subject",
+    "source",
+    "first_seen",
+    "last_seen",
+    "fingerprint",
 )
 _LINES_AND_TABS: Final = "\n\t"
 _OUTCOME_COLUMNS: Final = (
@@ -121,6 +134,18 @@ def messages_text(messages: Sequence[Message], where_from: str = "", max_rows: i
     """Messages as a text table of the columns that say something, the first rows only."""
     headers, rows = _used(_COLUMNS, messages[:max_rows])
     return text_table(headers, rows, _caption(messages, where_from, max_rows), one_line=True)
+
+
+def groups_html(groups: Sequence[object], max_rows: int = MAX_ROWS) -> str:
+    """Groups of messages as an HTML table, the largest ones."""
+    headers, rows = _used(_GROUP_COLUMNS, groups[:max_rows])
+    return html_table(headers, rows, _counted("group", len(groups), max_rows))
+
+
+def groups_text(groups: Sequence[object], max_rows: int = 20) -> str:
+    """Groups of messages as a text table, the largest ones."""
+    headers, rows = _used(_GROUP_COLUMNS, groups[:max_rows])
+    return text_table(headers, rows, _counted("group", len(groups), max_rows), one_line=True)
 
 
 def preview_html(preview: Preview) -> str:
@@ -214,9 +239,13 @@ def _failures_caption(report: Report) -> str:
 
 
 def _caption(messages: Sequence[Message], where_from: str, max_rows: int) -> str:
-    count = f"{len(messages):,} message{'s' if len(messages) != 1 else ''}"
-    shown = f", the first {max_rows} shown" if len(messages) > max_rows else ""
-    return f"{where_from}: {count}{shown}" if where_from else f"{count}{shown}"
+    counted = _counted("message", len(messages), max_rows)
+    return f"{where_from}: {counted}" if where_from else counted
+
+
+def _counted(what: str, count: int, max_rows: int) -> str:
+    shown = f", the first {max_rows} shown" if count > max_rows else ""
+    return f"{count:,} {what}{'s' if count != 1 else ''}{shown}"
 
 
 def _html_cell(value: Any) -> str:

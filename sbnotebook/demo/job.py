@@ -90,7 +90,7 @@ class DemoJob:
         """Peek the dead-letter queue and group it by cause."""
         self._title(f"Triage: peek {DEAD_LETTERS} and group it by cause")
         letters = self.namespace.entity(DEAD_LETTERS).peek()
-        rows = [(group.count, group.reason, group.cause) for group in letters.groups()]
+        rows = [(group.count, group.reason, group.cause) for group in letters.groups(by=("reason", "description"))]
         self._table(("messages", "reason", "cause"), rows)
         return letters
 

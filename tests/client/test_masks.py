@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.client.masks import masked, masked_reason
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Flight 1545 of 2013-01-01 has no tail number", "Flight <n> of <time> has no tail number"),
+        ("at 2024-01-01T12:30:05.123Z", "at <time>"),
+        ("at 2024-01-01 12:30:05+01:00.", "at <time>."),
+        ("5/6/2024 10:00:00 PM, 06.05.2024, 5 May 2024 or Jan 5, 2024", "<time>, <time>, <time> or <time>"),
+        ("took 00:01:40.500", "took <time>"),
+        ("order 7f2c1a9e-0c55-4f3e-9d3a-0a1b2c3d4e5f is lost", "order <id> is lost"),
+        ("lock 0x7ffE12 of deadbeefdeadbeef01", "lock <id> of <id>"),
+        ("tail N14228 and part A-17-B", "tail <id> and part A-<n>-B"),
+        ("-5 of 1,000.5 (12:30)", "<n> of <n> (<n>)"),
+        ("after 30s, 5.5 ms, 12kb, 3rd, 12%", "after <n>s, <n> ms, <n>kb, <n>rd, <n>"),
+        ("field 'a b' is \"x y\"", "field <value> is <value>"),
+        ("`Order` \u201cx\u201d \u2018y\u2019 \u00abz\u00bb", "<value> <value> <value> <value>"),
+        ("The customer's order isn't valid", "The customer's order isn't valid"),
+        ("can't read 'O'Brien' of the customer's", "can't read <value> of the customer's"),
+        ("an 'open quote", "an 'open quote"),
+        ("C:\\Temp\\a.txt, \\\\server\\share\\b.txt, /var/log/app/x.log", "<path> <path> <path>"),
+        ("and/or", "and/or"),
+        ("GET https://a.example/x?y=5 failed", "GET <url> failed"),
+        ("to b.c+d@e.example from 10.0.0.1:5672", "to <email> from <ip>"),
+        ("System.Int32, Base64 and UTF8 stay", "System.Int32, Base64 and UTF8 stay"),
+        ("HTTP 404, status code: 503, error 1205, ORA-00942", "HTTP 404, status code: 503, error 1205, ORA-00942"),
+        ("error: 5,000 rows", "error: <n> rows"),
+        ("two\n\tlines  and   spaces ", "two lines and spaces"),
+        ("no number here", "no number here"),
+        ("", ""),
+    ],
+)
+def test_what_differs_between_two_messages_is_masked(text: str, expected: str) -> None:
+    assert masked(text) == expected
+
+
+@given(st.integers(0, 10**12), st.uuids(), st.datetimes(datetime(1000, 1, 1)), st.text(alphabet="abcxyz ", max_size=10))  # noqa: DTZ001
+def test_the_same_fault_reads_the_same(number: int, key: Any, moment: datetime, quoted: str) -> None:
+    text = f"Order {number} ({key}) of {moment:%Y-%m-%dT%H:%M:%SZ}: '{quoted}' is not a carrier"
+    assert masked(text) == "Order <n> (<id>) of <time>: <value> is not a carrier"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [*("'", '"', '\\"', "`", "\u201c", "\u00ab", "a1", "0", "a", "/a", "1:", "-", "a@", "a@a.", "http://", "1.1.", "<"),
+     *("1a ", "\\", "\\\\a\\", "a-b.", "12/", "{", "0x", "1-", "A_", "Jan ", "HTTP ", "error ", "2024-01-01T")],
+    ids=repr,
+)  # fmt: skip
+def test_time_does_not_explode(part: str) -> None:
+    started = time.process_time()
+    masked(part * (1_000_000 // len(part)))
+    masked_reason(part * (1_000_000 // len(part)))
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("Invalid", "Invalid"),
+        ("TTLExpiredException", "TTLExpiredException"),
+        ("ERR42", "ERR42"),
+        ("HTTP 404", "HTTP 404"),
+        ("Order 48151 failed", "Order <id> failed"),
+        ("7f2c1a9e-0c55-4f3e-9d3a-0a1b2c3d4e5f", "<id>"),
+        ("at 2024-01-01T10:00:00Z", "at <id>"),
+    ],
+)
+def test_a_reason_keeps_its_codes(reason: str, expected: str) -> None:
+    assert masked_reason(reason) == expected

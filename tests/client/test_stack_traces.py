@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.client.stack_traces import Fault, read_fault
+
+# Realistic traces stand in causes/ and are read by test_groups.py.
+
+
+@pytest.mark.parametrize(
+    ("line", "frame"),
+    [
+        ("   at Acme.A.B(String c) in C:\\x\\A.cs:line 5", "Acme.A.B"),
+        ("   at Acme.A.<B>d__4.MoveNext()", "Acme.A.B"),
+        ("   at Acme.A.<>c.<B>b__4_0(Int32 n)", "Acme.A.B"),
+        ("   at Acme.A.<>c__DisplayClass4_0.<<B>b__0>d.MoveNext()", "Acme.A.B"),
+        ("   at Acme.A`2.B[T](List`1 l)", "Acme.A.B"),
+        ("   at Acme.A.B[System.String, System.Int32](List`1 l)", "Acme.A.B"),
+        ("   at Acme.A..ctor()", "Acme.A..ctor"),
+        ("\tat com.acme.A.b(A.java:5)", "com.acme.A.b"),
+        ("\tat com.acme.A$1.run(A.java:5)", "com.acme.A.run"),
+        ("\tat com.acme.A.b(Native Method)", "com.acme.A.b"),
+        ("\tat java.base@17.0.1/java.lang.Thread.run(Thread.java:833)", "java.lang.Thread.run"),
+        ("\tat com.acme.A$$SpringCGLIB$$0.b(<generated>)", "com.acme.A.b"),
+        ("    at async A.b (/app/a.js:1:2)", "A.b"),
+        ("    at /app/a.js:1:2", "a.js"),
+        ("    at new A (C:\\app\\a.js:1:2)", "A"),
+        ('  File "/app/a.py", line 5, in b', "a.py:b"),
+        ('  File "C:\\app\\a.py", line 5', "a.py:<module>"),
+        ("at least five (5) of them", None),
+        ("in the end (that is, today) it failed", None),
+        ("at", None),
+        ("at x", None),
+    ],
+)
+def test_a_frame_is_named_without_what_differs_from_build_to_build(line: str, frame: str | None) -> None:
+    assert read_fault(f"Boom\n{line}").frame == frame
+
+
+def test_a_description_without_a_trace_is_its_text() -> None:
+    assert read_fault("Order 5\nhas no price") == Fault("Order 5 has no price", None)
+    assert read_fault("") == Fault("", None)
+
+
+def test_a_library_is_named_where_there_is_nothing_else() -> None:
+    assert read_fault("x\n   at System.A.B()\n   at System.C.D()").frame == "System.A.B"
+    assert read_fault("x\n   at System.A.B()\n   at Acme.C.D()\n   at Acme.E.F()").frame == "Acme.C.D"
+
+
+@given(
+    st.text() | st.lists(st.sampled_from(["   at ", "A.b", "(", ")", "\n", 'File "', ":1:2", "<", ">"])).map("".join)
+)
+def test_any_text_is_read(text: str) -> None:
+    fault = read_fault(text)
+    assert fault.frame is None or len(fault.frame) <= 200
