@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
@@ -9,6 +9,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Complete,
     DeadLetter,
+    Defer,
     EntityAddress,
     Message,
     MessageState,
@@ -225,3 +226,39 @@ def test_places_that_take_no_messages_and_senseless_limits_are_refused() -> None
         Resubmit(delay=timedelta(seconds=-1))
     with pytest.raises(DecisionError):
         Resubmit(max_resubmits=0)
+
+
+async def test_deferred_originals_are_taken_by_their_numbers_and_others_as_they_stand_now(
+    namespace: AsyncNamespace,
+) -> None:
+    await namespace.create_queue("aside")
+    queue = namespace.entity("aside")
+    await queue.send(Message(body=b"%d" % n, message_id=f"m{n}") for n in range(4))
+    before = await queue.peek()
+    async with queue.batch() as batch:
+        locked = await batch.receive(4)
+        await batch.settle(Defer(), [message for message in locked if message.body in b"02"])
+    peeked = [message for message in await queue.peek() if message.body == b"0"]
+    assert peeked[0].state is MessageState.DEFERRED
+    others = [message for message in before if message.body in b"12"]  # 2 was active when it was peeked
+
+    report = await queue.plan_resubmit([*peeked, *others], Resubmit(to=EntityAddress("aside"))).apply()
+
+    assert report.ok, report.failures
+    assert [message.body for message in await queue.peek()] == [b"3", b"1", b"0", b"2"]
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+async def test_scheduled_originals_and_those_that_somebody_holds_are_skipped(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("out-of-reach")
+    queue = namespace.entity("out-of-reach")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    await queue.send([Message(body=b"held"), Message(body=b"later", scheduled_enqueue_time=later)])
+    chosen = await queue.peek()
+    async with queue.batch() as batch:
+        assert await batch.receive(1)
+        report = await queue.plan_resubmit(chosen, Resubmit(to=EntityAddress("out-of-reach"))).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED] * 2
+    assert "another receiver has its lock" in (report[0].description or "")
+    assert "scheduled" in (report[1].description or "")
+    assert len(await queue.peek()) == 2
