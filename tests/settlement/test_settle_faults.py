@@ -164,6 +164,7 @@ async def test_a_batch_that_closes_after_its_connection_dropped_tells_what_it_co
     queue: AsyncEntity, emulator: RunningEmulator
 ) -> None:
     batch: LockedBatch = queue.batch()
+    held: tuple[LockedMessage, ...] = ()
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the raise is the body's)
         async with batch:
             held = await batch.receive(COUNT)
