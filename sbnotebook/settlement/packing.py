@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ _MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 _MAX_BEHIND: Final = 10_000
 """Messages that may be pulled after one that still waits for others of its session: the report is kept in order."""
 _MAX_WAIT: Final = 1.0
-"""Seconds that a message waits for others, if more are coming at all."""
+"""Seconds that a message waits for others."""
 _MAX_REFUSED: Final = 1000
 _MAX_DESCRIPTION: Final = 500
 _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
@@ -126,7 +126,7 @@ class Haul(NamedTuple):
 
     Args:
         pack: messages to be sent, None where there are none.
-        refused: the outcomes, by position, of messages that cannot be sent at all.
+        refused: the outcomes of messages that cannot be sent at all, with their positions.
     """
 
     pack: Pack | None
@@ -142,10 +142,17 @@ class Packer:
         address: where they go.
         sizes: what goes into a transfer.
         max_count: messages in one transfer at most.
+        wake: called from the thread when there is something to take.
     """
 
     def __init__(
-        self, messages: Iterable[Message], verb: str, address: EntityAddress, sizes: Sizes, max_count: int
+        self,
+        messages: Iterable[Message],
+        verb: str,
+        address: EntityAddress,
+        sizes: Sizes,
+        max_count: int,
+        wake: Callable[[], object],
     ) -> None:
         self.failure: Exception | None = None
         """What the iterable raised, once its messages are all packed."""
@@ -154,91 +161,142 @@ class Packer:
         self._address = address
         self._sizes = sizes
         self._max_count = max_count
+        self._wake = wake
         self._count = 0
+        self._wanted = 0
         self._open: dict[tuple[str | None, str | None], Pack] = {}
         self._waiting = self._waiting_bytes = 0
         self._ready: deque[Pack] = deque()
+        self._ready_bytes = 0
         self._refused: list[tuple[int, Outcome]] = []
-        self._ended = self._stopped = self._closed = False
-        self._lock = threading.Lock()
+        self._ended = self._stopped = self._closed = self._has_woken = False
+        self._changed = threading.Condition()
 
-    def pull(self) -> None:
-        """Pull messages until a pack is full, or one has waited long enough; :meth:`take` gives it."""
-        while not (self._ready or self._ended or self._stopped or len(self._refused) >= _MAX_REFUSED):
+    # ------------------------------------------------------------------ in the thread
+
+    def run(self) -> None:
+        """Pull messages as packs are wanted, to the end of the input or until it is stopped."""
+        while self._goes_on():
             self._pull_one()
+            if (self._ready or self._refused or self._ended) and not self._has_woken:
+                self._has_woken = True
+                self._wake()
 
-    def take(self) -> Haul:
-        """What was pulled, a pack at a time."""
-        with self._lock:
-            refused, self._refused = self._refused, []
-            return Haul(self._ready.popleft() if self._ready else None, refused)
+    def _goes_on(self) -> bool:
+        if not self._may_pull():
+            with self._changed:
+                self._changed.wait_for(lambda: self._may_pull() or self._ended or self._stopped)
+        return not (self._ended or self._stopped)
+
+    def _may_pull(self) -> bool:
+        full = len(self._ready) >= self._wanted or self._ready_bytes > _MAX_WAITING_BYTES
+        return not (full or self._stopped or self._ended or len(self._refused) >= _MAX_REFUSED)
+
+    def _pull_one(self) -> None:
+        try:
+            message = next(self._input)
+        except StopIteration:
+            self._end(None)
+        except Exception as error:  # noqa: BLE001 (the user's own; it is raised when what came before is sent)
+            self._end(error)
+        else:
+            item = self._encoded(message)
+            with self._changed:
+                if not self._closed:
+                    self._count += 1
+                    self._place(item, message)
+
+    def _end(self, failure: Exception | None) -> None:
+        with self._changed:
+            if not self._closed:
+                self.failure, self._ended = failure, True
+                for key in list(self._open):
+                    self._finish(key)
+
+    def _encoded(self, message: Message) -> Item | Outcome:
+        try:
+            payload, message_id = payload_of(message), message.message_id
+        except Exception as error:  # noqa: BLE001 (an input may hold anything; the others go on)
+            said = scrub(f"{type(error).__name__}: {error}")[:_MAX_DESCRIPTION]
+            return self._refusal(getattr(message, "message_id", None), "amqp:encode-error", said)
+        if len(payload) > self._sizes.message:
+            said = f"The message is {len(payload):,} bytes, {self._address} takes {self._sizes.message:,}."
+            return self._refusal(message_id, "amqp:link:message-size-exceeded", said)
+        return Item(self._count, message_id, payload)
+
+    # ------------------------------------------------------------------ for who sends
 
     @property
     def is_done(self) -> bool:
         """Whether nothing more comes."""
         return self._stopped or (self._ended and not self._ready and not self._refused)
 
+    def want(self, count: int) -> None:
+        """Have so many packs ready, as far as the input gives them."""
+        self._wanted = count
+        if self._runs_low():
+            with self._changed:
+                self._changed.notify()
+
+    def take(self) -> Haul:
+        """What was pulled, a pack at a time."""
+        with self._changed:
+            self._has_woken = False
+            if not self._ready:
+                self._finish_the_oldest()
+            refused, self._refused = self._refused, []
+            pack = self._ready.popleft() if self._ready else None
+            self._ready_bytes -= pack.size if pack else 0
+            if refused or self._runs_low():
+                self._changed.notify()
+            return Haul(pack, refused)
+
+    def _runs_low(self) -> bool:
+        # Not for each pack that is taken: to wake a thread costs as much as to send a message.
+        return len(self._ready) <= self._wanted // 2
+
     def stop(self) -> None:
         """Pull nothing more; what is being pulled at this moment is taken in."""
-        self._stopped = True
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
 
     def leftovers(self) -> tuple[list[Pack], list[tuple[int, Outcome]]]:
         """Everything that was pulled and not taken, at the end; what still comes after this is dropped."""
-        with self._lock:
+        with self._changed:
             self._stopped = self._closed = True
+            self._changed.notify()
             return [*self._ready, *self._open.values()], self._refused
 
-    def _pull_one(self) -> None:
-        failure: Exception | None = None
-        try:
-            message = next(self._input)
-        except StopIteration:
-            message = None
-        except Exception as error:  # noqa: BLE001 (the user's own; it is raised when what came before is sent)
-            message, failure = None, error
-        with self._lock:
-            if self._closed:
-                return
-            if message is None:
-                self.failure, self._ended = failure, True
-                self._ready.extend(self._open.values())
-                self._open = {}
-            else:
-                self._take(self._count, message)
-                self._count += 1
+    # ------------------------------------------------------------------ packing, under the lock
 
-    def _take(self, index: int, message: Message) -> None:
-        try:
-            item = Item(index, message.message_id, payload_of(message))
-            # In an entity with sessions the session is the partition key, whether a message says so or not.
-            key = (message.session_id, message.partition_key if message.session_id is None else None)
-            pack = self._open.get(key) or Pack(*key, _envelope(message))
-        except Exception as error:  # noqa: BLE001 (an input may hold anything; the others go on)
-            said = scrub(f"{type(error).__name__}: {error}")[:_MAX_DESCRIPTION]
-            self._refuse(index, getattr(message, "message_id", None), "amqp:encode-error", said)
+    def _place(self, item: Item | Outcome, message: Message) -> None:
+        index = self._count - 1
+        if isinstance(item, Outcome):
+            self._refused.append((index, item))
             return
-        if len(item.payload) > self._sizes.message:
-            said = f"The message is {len(item.payload):,} bytes, {self._address} takes {self._sizes.message:,}."
-            self._refuse(index, item.message_id, "amqp:link:message-size-exceeded", said)
-            return
-        if not pack.fits(item, self._sizes.batch):
+        # In an entity with sessions the session is the partition key, whether a message says so or not.
+        key = (message.session_id, message.partition_key if message.session_id is None else None)
+        pack = self._open.get(key)
+        if pack is not None and not pack.fits(item, self._sizes.batch):
             self._finish(key)
-            pack = Pack(*key, _envelope(message))
-        self._open[key] = pack
+            pack = None
+        if pack is None:
+            pack = self._open[key] = Pack(*key, _envelope(message))
         pack.add(item)
         self._waiting += 1
         self._waiting_bytes += len(item.payload)
         if len(pack.items) >= self._max_count or pack.size > self._sizes.batch:
             self._finish(key)
-        self._finish_the_oldest(index)
+        self._finish_the_oldest()
 
-    def _finish_the_oldest(self, index: int) -> None:
+    def _finish_the_oldest(self) -> None:
         while self._open:
             key, oldest = next(iter(self._open.items()))
             if not (
                 self._waiting > _MAX_WAITING
                 or self._waiting_bytes > _MAX_WAITING_BYTES
-                or index - oldest.items[0].index > _MAX_BEHIND
+                or self._count - oldest.items[0].index > _MAX_BEHIND
                 or time.monotonic() - oldest.since > _MAX_WAIT
             ):
                 return
@@ -249,9 +307,10 @@ class Packer:
         self._waiting -= len(pack.items)
         self._waiting_bytes -= sum(len(item.payload) for item in pack.items)
         self._ready.append(pack)
+        self._ready_bytes += pack.size
 
-    def _refuse(self, index: int, message_id: str | None, condition: str, description: str) -> None:
-        outcome = Outcome(
+    def _refusal(self, message_id: str | None, condition: str, description: str) -> Outcome:
+        return Outcome(
             OutcomeStatus.FAILED,
             self._verb,
             self._address,
@@ -260,7 +319,6 @@ class Packer:
             description=description,
             retryable=False,
         )
-        self._refused.append((index, outcome))
 
 
 def _envelope(first: Message) -> bytes:

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["plan_cancel_scheduled", "schedule_many", "timed"]
 
 _ATTEMPTS: Final = 8
-_NOT_ALLOWED: Final = "amqp:not-allowed"
+_CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
+"""How a topic refuses to show its messages."""
 _GONE: Final = "It is not scheduled any more: it became active, or was cancelled."
 _INTERRUPTED: Final = "It was interrupted before."
 _TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
@@ -251,7 +252,7 @@ class _Cancelling:
         try:
             return await self._entity.namespace.peeker(self._entity.address).payloads_of(numbers)
         except ServiceBusError as error:
-            if sdk_internals.condition_of(error)[0] != _NOT_ALLOWED:
+            if sdk_internals.condition_of(error)[0] not in _CANNOT_LOOK:
                 raise
             return {}  # a topic: nobody can look at what is scheduled there
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -16,6 +17,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.settlement import sdk_internals, sdk_senders
 from sbnotebook.settlement.failures import outcome_of_error
+from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.packing import Item, Pack, Packer
 from sbnotebook.settlement.sender_pool import SenderPool
@@ -68,6 +70,8 @@ _SLOWEST: Final = 50_000
 """Bytes a second, at which a large transfer is still waited for."""
 _FINISH_WITHIN: Final = 10.0
 """Seconds to wait for what is in flight when the caller is cancelled."""
+_LOOK_AGAIN: Final = 0.5
+"""Seconds after which it is looked whether messages have waited long enough for others."""
 _PULL_WITHIN: Final = 1.0
 """Seconds to wait for the input's next message when the caller is cancelled."""
 _CUT_OFF: Final = {
@@ -154,11 +158,13 @@ async def deliver_many(
     # With a rate no transfer holds more than a second's messages, so that a short send is spread, too.
     max_count = min(way.max_count, batch_size or way.max_count, pace.at_once or way.max_count)
     sizes = await pool.sizes()
-    packer = Packer(messages, way.verb, pool.address, sizes._replace(batch=int(sizes.batch * way.share)), max_count)
-    run = _Run(pool, packer, way, pace, progress)
+    sizes = sizes._replace(batch=int(sizes.batch * way.share))
+    arrived = _Bell()
+    packer = Packer(messages, way.verb, pool.address, sizes, max_count, arrived.ring)
+    run = _Run(pool, packer, arrived, way, max_in_flight, pace, progress)
     with reporting(run.tally.report):
         try:
-            await run.carry_out(max_in_flight)
+            await run.carry_out()
         finally:
             run.close()
     report = run.tally.report()
@@ -168,34 +174,59 @@ async def deliver_many(
     return report
 
 
+class _Bell:
+    """Wakes this loop from another thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._rung.set)
+
+    async def wait(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            await self._rung.wait()
+        self._rung.clear()
+
+
 class _Run:
     """The state of one call of :func:`deliver_many`."""
 
-    def __init__(self, pool: SenderPool, packer: Packer, way: Way, pace: Pace, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        pool: SenderPool,
+        packer: Packer,
+        arrived: _Bell,
+        way: Way,
+        max_in_flight: int,
+        pace: Pace,
+        progress: Progress | None,
+    ) -> None:
         self.tally = Tally()
         self._pool = pool
         self._packer = packer
+        self._arrived = arrived
         self._way = way
+        self._max_in_flight = max_in_flight
         self._pace = pace
         self._progress = progress
         self._order: dict[str, anyio.Lock] = {}
         self._unfinished: set[Pack] = set()
-        self._bytes = 0
+        self._in_hand = self._bytes = 0
         self._freed = anyio.Event()
-        self._graces: dict[anyio.CancelScope, float] = {}
-        self._cancelled = False
+        self._grace = Grace(packer.stop)
 
-    async def carry_out(self, max_in_flight: int) -> None:
+    async def carry_out(self) -> None:
         to_workers, from_packer = anyio.create_memory_object_stream[Pack](0)
-        async with anyio.create_task_group() as guard:
-            guard.start_soon(self._notice_cancellation)
-            async with anyio.create_task_group() as workers:
-                for _ in range(max_in_flight):
-                    workers.start_soon(self._work, from_packer.clone())
-                from_packer.close()
-                async with to_workers:
-                    await self._feed(to_workers)
-            guard.cancel_scope.cancel()
+        async with self._grace.watching(), anyio.create_task_group() as workers:
+            workers.start_soon(self._pull)
+            for _ in range(self._max_in_flight):
+                workers.start_soon(self._work, from_packer.clone())
+            from_packer.close()
+            async with to_workers:
+                await self._feed(to_workers)
 
     def close(self) -> None:
         """Give an outcome to everything that was pulled and has none, because the caller was cancelled."""
@@ -206,44 +237,33 @@ class _Run:
             status, said = _CUT_OFF[pack.asked]
             self._finish_pack(pack, Outcome(status, self._way.verb, self._pool.address, description=said))
 
-    # ------------------------------------------------------------------ cancellation
-
-    async def _notice_cancellation(self) -> None:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            self._packer.stop()
-            self._cancelled = True
-            for scope, seconds in self._graces.items():
-                scope.deadline = anyio.current_time() + seconds
-
-    @contextmanager
-    def _grace(self, seconds: float) -> Generator[None]:
-        """A block that is not cut off as soon as the caller is cancelled, but some seconds later."""
-        with anyio.CancelScope(shield=True) as scope:
-            if self._cancelled:
-                scope.deadline = anyio.current_time() + seconds
-            self._graces[scope] = seconds
-            try:
-                yield
-            finally:
-                del self._graces[scope]
-
     # ------------------------------------------------------------------ from the input to the workers
 
+    async def _pull(self) -> None:
+        with self._grace.period(_PULL_WITHIN):
+            # In a thread: the user's code behind the iterable must not hold up what keeps locks alive.
+            own = anyio.CapacityLimiter(1)
+            await anyio.to_thread.run_sync(self._packer.run, abandon_on_cancel=True, limiter=own)
+
+    def _want(self) -> None:
+        room = self._max_in_flight + max(1, self._max_in_flight // 4) - self._in_hand
+        # What waits for its time is not pulled ahead.
+        self._packer.want(min(room, 1) if self._pace.at_once else room)
+
     async def _feed(self, to_workers: MemoryObjectSendStream[Pack]) -> None:
-        """Pull the messages, packed, and hand them over as there is room."""
+        """Take what was pulled, packed, and hand it over as there is room."""
+        self._want()
         while not self._packer.is_done:
-            with self._grace(_PULL_WITHIN):
-                # In a thread: the user's code behind the iterable must not hold up what keeps locks alive.
-                await anyio.to_thread.run_sync(self._packer.pull, abandon_on_cancel=True)
             haul = self._packer.take()
-            if haul.pack is not None:
-                self._unfinished.add(haul.pack)
             for index, outcome in haul.refused:
                 self._finish(index, outcome)
             if haul.pack is not None:
+                self._unfinished.add(haul.pack)
+                self._in_hand += 1
+                self._want()
                 await self._hand_over(haul.pack, to_workers)
+            elif not haul.refused:
+                await self._arrived.wait(_LOOK_AGAIN)
 
     async def _hand_over(self, pack: Pack, to_workers: MemoryObjectSendStream[Pack]) -> None:
         await self._pace.wait(len(pack.items))
@@ -260,7 +280,9 @@ class _Run:
                 async with self._turn(pack.key):
                     await self._deliver(pack)
                 self._forget_turn(pack.key)
+                self._in_hand -= 1
                 self._bytes -= pack.size
+                self._want()
                 self._freed.set()
 
     def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
@@ -315,7 +337,7 @@ class _Run:
     async def _try_once(self, pack: Pack) -> None:
         try:
             async with self._pool.slot() as sender:
-                with self._grace(_FINISH_WITHIN):
+                with self._grace.period(_FINISH_WITHIN):
                     await self._ask(pack, sender)
                 await anyio.lowlevel.checkpoint_if_cancelled()
         except TimeoutError:

@@ -1,0 +1,63 @@
+"""Work that is cancelled and may still finish what it is in the middle of, for some seconds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+
+import anyio
+
+__all__ = ["Grace"]
+
+
+class Grace:
+    """Lets blocks of a piece of work go on for some seconds after the work was cancelled.
+
+    Args:
+        on_cancel: called at once when the work is cancelled, and also when it ends.
+
+    Example:
+        >>> async def work(grace: Grace) -> None:
+        ...     async with grace.watching():
+        ...         await prepare()  # cut off at once
+        ...         with grace.period(10.0):
+        ...             await ask()  # cut off ten seconds later
+        ...         await anyio.lowlevel.checkpoint_if_cancelled()
+    """
+
+    def __init__(self, on_cancel: Callable[[], object] = int) -> None:
+        self._on_cancel = on_cancel
+        self._periods: dict[anyio.CancelScope, float] = {}
+        self._is_over = False
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator[None]:
+        """Around the whole work: notices that it is cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._notice)
+            yield
+            tasks.cancel_scope.cancel()
+
+    @contextmanager
+    def period(self, seconds: float) -> Generator[None]:
+        """A block that is cut off only so many seconds after the work was cancelled; then it ends without an error.
+
+        Look for the cancellation behind it (``anyio.lowlevel.checkpoint_if_cancelled``).
+        """
+        with anyio.CancelScope(shield=True) as scope:
+            self._periods[scope] = seconds
+            if self._is_over:
+                scope.deadline = anyio.current_time() + seconds
+            try:
+                yield
+            finally:
+                del self._periods[scope]
+
+    async def _notice(self) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self._is_over = True
+            self._on_cancel()
+            for scope, seconds in self._periods.items():
+                scope.deadline = anyio.current_time() + seconds

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from sbnotebook.settlement.grace import Grace
+
+pytestmark = pytest.mark.anyio
+
+
+async def cancelled_during(grace: Grace, seconds: float, takes: float) -> list[str]:
+    """What happens to work that is cancelled in the middle of a period."""
+    seen: list[str] = []
+    with anyio.CancelScope() as scope:
+        async with grace.watching():
+            with grace.period(seconds):
+                scope.cancel()
+                await anyio.sleep(takes)
+                seen.append("finished")
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            seen.append("went on")
+    return seen
+
+
+async def test_a_block_is_finished_after_the_work_was_cancelled_and_nothing_more_is_done() -> None:
+    assert await cancelled_during(Grace(), 60, 0.02) == ["finished"]
+
+
+async def test_a_block_that_takes_too_long_is_cut_off() -> None:
+    assert await cancelled_during(Grace(), 0.02, 60) == []
+
+
+async def test_a_period_that_begins_after_the_cancellation_is_bounded_too() -> None:
+    grace = Grace()
+    async with grace.watching():
+        pass
+    started = anyio.current_time()
+    with grace.period(0.02):
+        await anyio.sleep(60)
+    assert anyio.current_time() - started < 50
+
+
+async def test_it_is_told_at_once_that_the_work_was_cancelled() -> None:
+    told: list[str] = []
+    with anyio.CancelScope() as scope:
+        async with Grace(lambda: told.append("told")).watching():
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert told == ["told"]
+
+
+async def test_without_a_cancellation_nothing_is_cut_off() -> None:
+    grace = Grace()
+    async with grace.watching():
+        with grace.period(0.01):
+            await anyio.sleep(0.05)
+            done = True
+    assert done
