@@ -213,6 +213,11 @@ class Policy:
                 raise DecisionError(
                     f"A message that is {end} would be released and come again at once, for ever: abandon or defer it."
                 )
+            if comes_again and isinstance(row.decision, Abandon) and row.decision.delay:
+                raise DecisionError(
+                    f"A message that is {end} would be held for its delay, and all others with it: "
+                    "abandon it without a delay, or end when the entity is empty (max_wait)."
+                )
 
     def __str__(self) -> str:
         return "\n".join(f"{end}: {row}" for end, row in self.rows.items())
