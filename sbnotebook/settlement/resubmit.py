@@ -128,6 +128,10 @@ class Resubmitter:
         with reporting(report):
             try:
                 await self._run(plan, limits, progress)
+            except Exception as error:
+                if self._outcomes:
+                    error.add_note(f"The messages before it: {Report(self._outcomes.values())}.")
+                raise
             finally:
                 await self._steps.close()
         return report()
@@ -173,7 +177,7 @@ class Resubmitter:
             while chosen := await ahead.find():
                 await resubmit(_Held(ahead, batches), chosen)
                 # One whose lock was lost after its clone was sent comes again: it is completed, and not sent again.
-                ahead.left |= {message.sequence_number for message in chosen} & self._steps.owed
+                ahead.left |= {number for number in self._steps.owed if self._has_lost(number)}
         if ahead.stopped is not None:
             for number in ahead.left - self._outcomes.keys():
                 self._end(wanted[number], OutcomeStatus.SKIPPED, f"Not attempted: {ahead.stopped}")
@@ -204,6 +208,10 @@ class Resubmitter:
                 is_scheduled = found.state is MessageState.SCHEDULED
                 self._end(message, OutcomeStatus.SKIPPED, _SCHEDULED if is_scheduled else LOCKED)
         return deferred
+
+    def _has_lost(self, number: int) -> bool:
+        outcome = self._outcomes.get(number)
+        return outcome is not None and outcome.status is OutcomeStatus.LOCK_LOST
 
     def _note(self, done: Iterable[Outcome], progress: Progress | None) -> None:
         for outcome in done:

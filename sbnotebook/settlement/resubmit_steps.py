@@ -191,6 +191,8 @@ class ResubmitSteps:
         late = [step for step, is_held in zip(steps, held, strict=True) if not is_held]
         steps = [step for step, is_held in zip(steps, held, strict=True) if is_held]
         outcomes = [outcome_for(s.original, self.decision, OutcomeStatus.LOCK_LOST, _TOO_LATE) for s in late]
+        if not steps:
+            return outcomes
         try:
             async with self.pool.slot():
                 pass  # without a connection nothing is sent, and nothing need be written
