@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sbnotebook.client import query
 from sbnotebook.client.frames import to_arrow
 from sbnotebook.client.query import matching, where
 from sbnotebook.errors import ConfigurationError
@@ -116,25 +117,72 @@ def test_positions_are_ascending_over_many_rows() -> None:
     ("expression", "why"),
     [
         ("", "without selection list"),
-        ("subjet = 'a'", r'"subjet" not found.*"subject"'),
-        ("subject = ", "syntax error"),
-        ("subject = 'a", "unterminated"),
+        ("subjet = 'a'", "there is no column 'subjet' at character 1; did you mean subject\\?"),
+        ("true and (SUBJET = 'a')", "there is no column 'SUBJET' at character 11; did you mean subject\\?"),
+        ("subject = 'Größe' and subjet = ''", "no column 'subjet' at character 23"),
+        ("subject = 'Größe' und true", "at character 23"),
+        ("body_jsn->>'$.a' = '1'", "no column 'body_jsn' at character 1; did you mean body_json\\?"),
+        ("zzz = 1", "no column 'zzz' at character 1; the columns are entity, sequence_number"),
+        ("zzz.subject = 1", "no column 'zzz' at character 1"),
+        ("subject = ", "syntax error .* at character 9"),
+        ("subject == 'a' und true", "syntax error .*true.* at character 20"),
+        ("subject = 'a", "unterminated .* at character 11"),
         ("nosuch(subject)", "nosuch does not exist"),
         ("subject::int = 1", "Could not convert string"),
+        ("subject", "it gives a VARCHAR, and not true or false"),
+        ("delivery_count", "it gives a INTEGER, and not true or false"),
+        ("body_json->'$.late'", "it gives a JSON, and not true or false"),
         ("count(*) > 1", "aggregates"),
-        ("true, true", "single expression"),
-        ("*", "STAR"),
-        ("?", "prepared"),
-        ("a" * 100_000, "Referenced column"),
+        ("true, true", "one expression"),
+        ("*", "STAR|one expression|not true or false"),
+        ("?", "prepared|parameter"),
+        ("a" * 20_000, "no column 'aaa"),
+        ("a" * 20_001, "longer than 20,000 characters"),
+        ("(" * 9_000 + "true" + ")" * 9_000, "cannot be used"),
+        ("not " * 4_000 + "true", "cannot be used"),
         ("\ud800", "surrogate"),
     ],
-    ids=range(12),
+    ids=range(25),
 )
 def test_a_wrong_expression_is_refused_with_the_place(expression: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) as refused:
         numbers(expression)
     assert str(refused.value).startswith("The expression ")
     assert len(str(refused.value)) < 1_500
+
+
+def test_a_lambda_has_names_of_its_own() -> None:
+    assert numbers("len(list_filter(map_values(application_properties), lambda x: x = '7')) = 1") == [20]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT max(x) FROM t) > 0",
+        "(SELECT count(*) FROM range(1000000000000)) > 0",
+        "exists (SELECT 1)",
+        "subject IN (SELECT 'a')",
+        "subject = ANY (SELECT 'a')",
+        "case when true then (SELECT true) end",
+        "(FROM (SELECT true))",
+    ],
+)
+def test_a_query_within_an_expression_is_refused(expression: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is a query in it at character \d+"):
+        numbers(expression)
+
+
+@pytest.mark.parametrize("expression", ["len(range(100000000000)) > 0", "length(repeat(body_text, 10000000000)) > 0"])
+def test_an_expression_cannot_take_all_memory(expression: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        numbers(expression)
+
+
+def test_an_expression_cannot_take_all_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "_MOST_SECONDS", 0.2)
+    endless = "list_sum(list_transform(range(3000000), lambda x: list_sum(range(10000 + x % 2)))) > sequence_number"
+    with pytest.raises(ConfigurationError, match="took more than 0 seconds"):
+        numbers(endless)
 
 
 INJECTIONS = [
@@ -168,6 +216,15 @@ READS = [
     "(SELECT count(*) FROM query_table('FILE')) > 0",
     "EXISTS (FROM sqlite_scan('FILE', 't'))",
     "getenv('HOME') <> ''",
+    "current_setting('memory_limit') <> ''",
+    "Current_Setting('memory_limit') <> ''",
+    "EXISTS (FROM duckdb_settings())",
+    "EXISTS (FROM pragma_version())",
+    "true; PRAGMA version",
+    "true; CALL pragma_version()",
+    "true; EXPORT DATABASE 'FILE'",
+    "getvariable('x') = 1",
+    "EXISTS (FROM 'FILE')",
     "set_config('enable_external_access', 'true') IS NULL",
 ]
 
@@ -194,7 +251,7 @@ def test_the_same_expressions_do_reach_a_file_without_our_settings(tmp_path: Pat
 
 def test_pythons_variables_are_not_seen() -> None:
     hidden = to_arrow(MESSAGES)
-    with pytest.raises(ConfigurationError, match="hidden does not exist"):
+    with pytest.raises(ConfigurationError, match="there is a query in it"):
         where(MESSAGES, "(SELECT count(*) FROM hidden) > 0")
     assert len(hidden) == len(MESSAGES)
 
