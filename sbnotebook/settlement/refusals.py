@@ -24,6 +24,13 @@ __all__ = ["refusal"]
 _NOT_FOUND: Final = 404
 _REFUSED: Final = frozenset({400, 401, 403, _NOT_FOUND})
 _NOT_ALLOWED: Final = "amqp:not-allowed"
+_ABOUT_SESSIONS: Final = (
+    ("SessionId was not set", "requires sessions: give each message a session_id"),
+    ("entity that requires sessions", "requires sessions: use one of its sessions in place of all"),
+    ("sessionful message receiver cannot be created", "has no sessions: use it without naming one"),
+)
+# The operating systems' words for a name that the DNS does not have, not for one that could not be asked.
+_NO_SUCH_HOST: Final = re.compile(r"Errno -2\]|Errno -5\]|nodename nor servname|Errno 1100[14]\]")
 # What Azure adds for its support, and what names the status twice.
 _NOISE: Final = re.compile(r"(?i)\s*(?:tracking-?id|reference)\s*:.*|\s*Error condition:\s*[\w:.-]+\.?\s*$", re.DOTALL)
 
@@ -50,15 +57,14 @@ def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | 
         )
     if isinstance(error, MessagingEntityDisabledError):
         return f"The {place} is disabled: enable it, or wait until it is. The service says: {words}"
-    if getattr(error, "_condition", None) == _NOT_ALLOWED and "session" in words.lower():
-        return _about_sessions(words, place)
+    if _NO_SUCH_HOST.search(words):
+        return f"There is no host {host}: check the namespace's name, and the network of this machine."
+    if getattr(error, "_condition", None) == _NOT_ALLOWED:
+        return next(
+            (f"The {place} {what}. The service says: {words}" for found, what in _ABOUT_SESSIONS if found in words),
+            None,
+        )
     return None
-
-
-def _about_sessions(words: str, place: str) -> str:
-    if "requires session" in words.lower():
-        return f"The {place} requires sessions: use one of its sessions in place of all. The service says: {words}"
-    return f"The {place} has no sessions: use it without naming one. The service says: {words}"
 
 
 def _answer(error: ServiceBusError) -> tuple[int | None, str]:

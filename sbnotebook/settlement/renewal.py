@@ -9,7 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
-from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    MessageNotFoundError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
 
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.failures import explained
@@ -260,4 +265,5 @@ class Renewal:
 def _is_about_messages(error: Exception) -> bool:
     """Whether it was answered, and refused for a message's sake, so that others may be renewed."""
     _, retryable = sdk_internals.condition_of(error)
-    return isinstance(error, ServiceBusError) and retryable is False
+    is_one_lock = isinstance(error, MessageLockLostError | MessageNotFoundError)
+    return is_one_lock or (type(error) is ServiceBusError and retryable is False)

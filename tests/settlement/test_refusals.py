@@ -15,14 +15,15 @@ from urllib.parse import quote
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions, Tier
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
-from sbnotebook.model import Abandon, Complete, DeadLetter, Message, OutcomeStatus, Resubmit
+from sbnotebook.model import Abandon, Complete, DeadLetter, EntityAddress, Message, OutcomeStatus, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.plan import Limits
+from sbnotebook.settlement.refusals import refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -153,6 +154,11 @@ async def settle(namespace: AsyncNamespace, name: str) -> None:
     await namespace.entity(name).plan_by_token(Complete(), [(1, "7a5ebd3e-b74d-4b4e-9fc2-8a1f0f6f0b6c")]).apply()
 
 
+async def session(namespace: AsyncNamespace, name: str) -> None:
+    async with namespace.connection.receiver(EntityAddress(name), session_id="a"):
+        pytest.fail("it was opened")
+
+
 Act = Callable[[AsyncNamespace, str], Awaitable[None]]
 NOT_THERE = "There is no queue or topic 'nowhere' in 127.0.0.1"
 NOT_LET = "does not let this connection use the queue or topic 'orders'"
@@ -174,6 +180,7 @@ REFUSED: dict[tuple[str, Act, str], tuple[type[Exception], str]] = {
     ("right", send, "events/subscriptions/audit"): (ConfigurationError, "name a queue or a topic"),
     ("right", send, "orders/$dlq"): (ConfigurationError, "name a queue or a topic"),
     ("right", send, "sessions"): (SbNotebookError, "1 of 1 messages: send: 1 failed"),
+    ("right", session, "orders"): (ServiceBusError, "The queue or topic 'orders' has no sessions: use it without"),
 }
 
 
@@ -184,6 +191,23 @@ async def test_who_is_not_let_in_is_told_why(spaces: Spaces, case: tuple[str, Ac
     with pytest.raises(kind) as refused:
         await act(getattr(spaces, namespace), name)
     check_sentence(refused.value, pattern)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_explained"),
+    [
+        ("[Errno -2] Name or service not known", True),
+        ("[Errno 8] nodename nor servname provided, or not known", True),
+        ("[Errno 11001] getaddrinfo failed", True),
+        ("[Errno -3] Temporary failure in name resolution", False),
+        ("[Errno 111] Connect call failed", False),
+    ],
+)
+def test_a_host_that_is_not_there_is_told_and_what_may_pass_is_tried_again(words: str, *, is_explained: bool) -> None:
+    error = ServiceBusConnectionError(message=f"Failed to initiate the connection due to exception: {words}")
+    found = refusal(error, EntityAddress("orders"), "shop.servicebus.windows.net")
+    assert (found is not None) is is_explained
+    assert found is None or found.startswith("There is no host shop.servicebus.windows.net: check")
 
 
 async def test_what_is_refused_for_good_is_asked_once(spaces: Spaces) -> None:
@@ -205,7 +229,7 @@ async def test_what_cannot_be_sent_has_an_outcome_that_says_why(spaces: Spaces) 
         assert "Traceback" not in outcome.description
     (without_session,) = await spaces.right.entity("sessions").send([Message(body=b"x")])
     assert without_session.status is OutcomeStatus.FAILED
-    assert "session" in (without_session.description or "").lower()
+    assert "requires sessions: give each message a session_id" in (without_session.description or "")
 
 
 async def test_what_cannot_be_decided_is_refused_and_nothing_is_done(spaces: Spaces) -> None:
