@@ -96,6 +96,11 @@ class AheadBatch(LockedBatch):
         await self._withdraw_credit()
 
     @property
+    def held_count(self) -> int:
+        """How many messages are held now."""
+        return len(self._held)
+
+    @property
     def has_lost_link(self) -> bool:
         """Whether some of what is held came on a link that is gone, and cannot be released."""
         oldest = next(iter(self._held), None)
@@ -149,7 +154,7 @@ class Search:
         per_link: messages that are held on one link at most.
     """
 
-    wanted: frozenset[int]
+    wanted: frozenset[int] = frozenset()
     bodies: bool = True
     expected: int = 0
     max_held: int = DEFAULT_MAX_HELD
@@ -167,7 +172,6 @@ class _Link:
     """One batch, which is open for as long as the search goes on, in a task of its own."""
 
     batch: AheadBatch
-    locked: int = 0
     opened: anyio.Event = field(default_factory=anyio.Event)
     error: Exception | None = None
     rest: Report = field(default_factory=Report)
@@ -278,16 +282,17 @@ class LockedAhead:
     # ---------------------------------------------------------------- links
 
     async def _open_link(self) -> _Link:
-        if not self._links or self._links[-1].locked >= self._search.per_link:
+        link = next((link for link in self._links if link.batch.held_count < self._search.per_link), None)
+        if link is None:
             link, self._coming = self._coming or self._begin(), None
             await link.opened.wait()
             if link.error is not None:
                 raise link.error
             self._links.append(link)
-        # Opening takes the SDK half a second of waiting, which is done beside receiving.
-        if self._coming is None and self._search.expected > len(self._links) * self._search.per_link:
-            self._coming = self._begin()
-        return self._links[-1]
+            # Opening takes the SDK half a second of waiting, which is done beside receiving.
+            if self._search.expected > len(self._links) * self._search.per_link:
+                self._coming = self._begin()
+        return link
 
     def _begin(self) -> _Link:
         if self._tasks is None:
@@ -315,10 +320,10 @@ class LockedAhead:
 
     def _count(self, link: _Link) -> int:
         """How many messages to ask for: no more than are needed, may be held, and fit into memory."""
-        locked = sum(each.locked for each in self._links)
-        room = min(_CHUNK, self._search.per_link - link.locked, self._search.max_held - locked)
+        held = sum(each.batch.held_count for each in self._links)
+        room = min(_CHUNK, self._search.per_link - link.batch.held_count, self._search.max_held - held)
         if self._search.expected:
-            needed = self._search.expected - locked
+            needed = self._search.expected - len(self._seen)
             room = min(room, needed if needed > 0 else _SLACK)
         with_body = max(1, min(_WITH_BODY, _BODIES // self._largest))
         if self._search.bodies and len(self.left) > with_body:
@@ -329,7 +334,6 @@ class LockedAhead:
 
     def _look_at(self, link: _Link, locked: Sequence[LockedMessage]) -> tuple[LockedMessage, ...]:
         numbers = {message.sequence_number for message in locked}
-        link.locked += len(locked)
         self._check(numbers)
         chosen = tuple(message for message in locked if message.sequence_number in self.left)
         self._by_token |= {message.lock_token: link.batch for message in chosen}

@@ -40,7 +40,9 @@ from sbnotebook.settlement.ahead import (
 from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Edit, Limits, Plan, Preview
+from sbnotebook.settlement.resubmit import Resubmitter
 from sbnotebook.settlement.settle import Progress, check_decision, outcome_for
+from sbnotebook.settlement.standing import standing
 from sbnotebook.settlement.survey import Survey, survey
 from sbnotebook.settlement.watch import reporting
 
@@ -53,8 +55,6 @@ _RENEW_FOR: Final = timedelta(days=7)
 """Longer than any search."""
 _GROUP: Final = 100
 """Messages that are settled together, and not interrupted."""
-_ONE_BY_ONE: Final = 20
-"""Up to so many messages are looked at one by one, more by going through all."""
 _MAX_NUMBER: Final = 2**63 - 1
 
 _NOT_BEGUN: Final = "Not attempted: the pick was cut off before."
@@ -126,7 +126,7 @@ async def plan_pick(
         progress: told of every page that is peeked, in messages.
 
     Returns:
-        The plan; applying it gives a :class:`PickReport`, or the report of a resubmit.
+        The plan; applying it gives a :class:`PickReport`.
 
     Raises:
         DecisionError: the decision or a message is none that can be picked here, or more messages stand before the last
@@ -137,7 +137,7 @@ async def plan_pick(
         raise DecisionError("To release picked messages would change nothing: complete, defer or resubmit them.")
     if edit is not None and not isinstance(decision, Resubmit):
         raise DecisionError(f"An edit changes what a resubmit sends; to {decision.verb} sends nothing.")
-    search = Search(frozenset(), max_held=max_held, abandon_rest=abandon_rest)
+    search = Search(max_held=max_held, abandon_rest=abandon_rest)
     given = _by_number(messages, entity.address)
     seen = await survey(entity, given.keys(), progress)
     if seen.standing > max_held:
@@ -151,7 +151,12 @@ async def plan_pick(
     )
     notes = tuple(_notes(seen, len(chosen), abandon_rest=abandon_rest))
     if isinstance(decision, Resubmit):
-        return _noted(entity.plan_resubmit(chosen, decision, edit=edit), notes)
+
+        async def resubmit(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+            resubmitter = Resubmitter(entity, decision, search=replace(search, expected=seen.standing))
+            return PickReport(await resubmitter.run(plan, limits, progress), resubmitter.rest)
+
+        return replace(_noted(entity.plan_resubmit(chosen, decision, edit=edit), notes), carry_out=resubmit)
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         return await _Pick(entity, plan, seen, search, limits, progress).run()
@@ -349,7 +354,7 @@ class _Pick:
     async def _look_at(self, numbers: Sequence[int]) -> None:
         """Tell what became of messages that did not come; those that are deferred are settled by their numbers."""
         try:
-            there = await self._peek(numbers)
+            there = await standing(self.entity, numbers)
         except (ServiceBusError, OSError):
             for number in numbers:
                 self._end(number, OutcomeStatus.NOT_FOUND, "The entity gave no such message.")
@@ -369,15 +374,6 @@ class _Pick:
         if message.state is MessageState.ACTIVE:
             return OutcomeStatus.NOT_FOUND, _HELD_ELSEWHERE
         return (OutcomeStatus.SKIPPED, _DEFERRED) if isinstance(self.plan.decision, Defer) else None
-
-    async def _peek(self, numbers: Sequence[int]) -> dict[int, PeekedMessage]:
-        wanted = set(numbers)
-        if len(wanted) > _ONE_BY_ONE:
-            return (await survey(self.entity, wanted)).found
-        peeker = self.entity.namespace.peeker(self.entity.address)
-        # Peeking gives the next message where one is gone.
-        found = [message for number in wanted for message in await peeker.page(number, 1)]
-        return {message.sequence_number: message for message in found if message.sequence_number in wanted}
 
     async def _settle_deferred(self, numbers: frozenset[int], session_id: str | None) -> None:
         in_order = sorted(numbers)

@@ -7,7 +7,7 @@ A crash leaves either the original alone, or a clone whose id tells that it is o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.settlement.ahead import DEFAULT_MAX_HELD, AheadBatch, LockedAhead, Search
+from sbnotebook.settlement.ahead import AheadBatch, LockedAhead, Search
 from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID, clone_of
 from sbnotebook.settlement.destination import destinations_of
 from sbnotebook.settlement.lock import LockedBatch
@@ -82,11 +82,15 @@ class Resubmitter:
         entity: where they stand.
         decision: the plan's; without a destination it is the entity itself, or its topic.
         only_begun: finish what an earlier run has begun, and leave the others alone.
+        search: how far is looked for them.
     """
 
     entity: AsyncEntity
     decision: Resubmit
     only_begun: bool = False
+    search: Search = field(default_factory=Search)
+    rest: Report = field(default_factory=Report, init=False)
+    """How the others were given back that had to be held."""
     _steps: ResubmitSteps = field(init=False)
     _outcomes: dict[int, Outcome] = field(default_factory=dict[int, Outcome], init=False)
     _pace: Pace = field(default_factory=lambda: Pace(None), init=False)
@@ -171,13 +175,15 @@ class Resubmitter:
             batches.append(batch)
             return batch
 
-        # Those that are resubmitted are not held for long.
-        search = Search(frozenset(wanted), max_held=DEFAULT_MAX_HELD + len(wanted), max_wait=_MAX_WAIT)
-        async with LockedAhead(make_batch, search) as ahead:
-            while chosen := await ahead.find():
-                await resubmit(_Held(ahead, batches), chosen)
-                # One whose lock was lost after its clone was sent comes again: it is completed, and not sent again.
-                ahead.left |= {number for number in self._steps.owed if self._has_lost(number)}
+        ahead = LockedAhead(make_batch, replace(self.search, wanted=frozenset(wanted), max_wait=_MAX_WAIT))
+        try:
+            async with ahead:
+                while chosen := await ahead.find():
+                    await resubmit(_Held(ahead, batches), chosen)
+                    # One whose lock was lost after its clone was sent comes again: it is completed, not sent again.
+                    ahead.left |= {number for number in self._steps.owed if self._has_lost(number)}
+        finally:
+            self.rest = ahead.rest
         if ahead.stopped is not None:
             for number in ahead.left - self._outcomes.keys():
                 self._end(wanted[number], OutcomeStatus.SKIPPED, f"Not attempted: {ahead.stopped}")

@@ -115,7 +115,7 @@ async def test_no_more_are_held_than_allowed(namespace: AsyncNamespace) -> None:
 
 
 async def test_an_entity_that_is_not_there_is_told(namespace: AsyncNamespace) -> None:
-    ahead = ahead_in(namespace.entity("nowhere"), Search(frozenset({1})))
+    ahead = ahead_in(namespace.entity("ahead-nowhere"), Search(frozenset({1})))
     with pytest.raises(ServiceBusError):
         async with ahead:
             await ahead.find()
