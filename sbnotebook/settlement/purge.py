@@ -171,6 +171,7 @@ def _without_body(message: PeekedMessage) -> PeekedMessage:
         sequence_number=message.sequence_number,
         message_id=message.message_id,
         enqueued_time=message.enqueued_time,
+        session_id=message.session_id,
         state=message.state,
     )
 
@@ -298,7 +299,7 @@ class _Purging:
                 if not locked:
                     break
                 # One whose lock was lost comes again.
-                chosen = [message for message in locked if message.sequence_number in left]
+                chosen = [message for message in locked if message.sequence_number in left and self._is_meant(message)]
                 others += len(locked) - len(chosen)
                 await self._complete(batch.settle, chosen)
                 left -= {number for number in left if number in self._outcomes and self._outcomes[number].ok}
@@ -312,10 +313,15 @@ class _Purging:
         )
         async with LockedAhead(lambda: self._batch(AheadBatch), search) as ahead:
             while self._stopped is None and (chosen := await ahead.find()):
-                await self._complete(ahead.settle, chosen)
+                await self._complete(ahead.settle, [message for message in chosen if self._is_meant(message)])
             if ahead.stopped is not None:
                 self._stopped = f"Not attempted: {ahead.stopped}"
             self._not_found(ahead.missing, _NOT_GIVEN)
+
+    def _is_meant(self, message: LockedMessage) -> bool:
+        """Whether it is not only one with the same number, in an entity that was made anew meanwhile."""
+        planned = self._messages[message.sequence_number].enqueued_time
+        return None in (planned, message.enqueued_time) or planned == message.enqueued_time
 
     async def _remove_deferred(self, numbers: Sequence[int]) -> None:
         for start in range(0, len(numbers), _GROUP):
@@ -323,7 +329,7 @@ class _Purging:
                 some = numbers[start : start + _GROUP]
                 async with self._batch(LockedBatch) as batch:
                     held = await batch.receive_deferred(some)
-                    await self._complete(batch.settle, held)
+                    await self._complete(batch.settle, [message for message in held if self._is_meant(message)])
                 self._not_found(set(some) - {message.sequence_number for message in held}, _NOT_GIVEN)
 
     async def _cancel_scheduled(self, numbers: Sequence[int]) -> None:

@@ -49,6 +49,7 @@ __all__ = ["Wanted", "plan_undo"]
 
 _GROUP: Final = 100
 """Messages that are marked and sent together, and not interrupted."""
+_READ_AT_ONCE: Final = 500
 _MAX_MESSAGE_ID: Final = 128
 _NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "send", "undo"})
 """What a report may tell of beside removals. To dead-letter is none either, unless a copy was sent elsewhere."""
@@ -139,7 +140,7 @@ async def plan_undo(namespace: AsyncNamespace, wanted: Wanted) -> Plan:
         raise DecisionError(" ".join(["There is nothing to send back.", *found.left_out]))
     places = _destinations(found.rows, wanted)
     renamed = {to for to in set(places.values()) if await _needs_new_ids(namespace, to, wanted)}
-    messages = await anyio.to_thread.run_sync(_messages, archive, found.rows, places, renamed)
+    messages = await anyio.to_thread.run_sync(_messages, archive, found, places, renamed)
     undoing = _Undoing(namespace, archive, found.rows, places)
     sentence = _sentence(found, places, renamed)
 
@@ -234,11 +235,19 @@ async def _needs_new_ids(namespace: AsyncNamespace, to: EntityAddress, wanted: W
 
 
 def _messages(
-    archive: Archive, rows: Sequence[ArchivedMessage], places: Mapping[int, EntityAddress], renamed: set[EntityAddress]
+    archive: Archive, found: _Found, places: Mapping[int, EntityAddress], renamed: set[EntityAddress]
 ) -> tuple[PeekedMessage, ...]:
-    payloads = archive.payloads([row.row for row in rows])
     now = datetime.now(UTC)
-    return tuple(_returned(payloads[row.row], row, now, new_id=places[row.row] in renamed) for row in rows)
+    messages: dict[int, PeekedMessage] = {}
+    for start in range(0, len(found.rows), _READ_AT_ONCE):
+        part = found.rows[start : start + _READ_AT_ONCE]
+        payloads = archive.payloads([row.row for row in part])
+        for row in part:
+            if row.row in payloads:
+                messages[row.row] = _returned(payloads[row.row], row, now, new_id=places[row.row] in renamed)
+    found.missing += len(found.rows) - len(messages)  # pruned just now
+    found.rows = [row for row in found.rows if row.row in messages]
+    return tuple(messages.values())
 
 
 def _returned(payload: bytes, row: ArchivedMessage, now: datetime, *, new_id: bool) -> PeekedMessage:

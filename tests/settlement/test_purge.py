@@ -258,6 +258,16 @@ async def test_what_others_took_meanwhile_is_not_found(own: AsyncNamespace) -> N
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND] * 2 + [OutcomeStatus.SETTLED] * 2
 
 
+async def test_a_queue_that_was_made_anew_keeps_its_messages(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    plan = await (await filled(own, 3)).purge()
+    await own.delete_queue("orders")
+    async with AsyncNamespace(Connection(emulator.connection_string), journal=own.journal) as later:
+        queue = await filled(later, 3)
+        report = await plan.apply()
+        assert report.counts == {OutcomeStatus.NOT_FOUND: 3}
+        assert numbers(await queue.peek()) == [0, 1, 2]
+
+
 async def test_what_others_hold_is_not_found_and_stays(own: AsyncNamespace) -> None:
     queue = await filled(own, 3)
     plan = await queue.purge()
