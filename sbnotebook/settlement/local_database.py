@@ -122,7 +122,9 @@ def _begun(database: sqlite3.Connection) -> Generator[None]:
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
+        database.execute("COMMIT")
     except BaseException:
-        database.execute("ROLLBACK")
+        # A commit may fail, too, while somebody else reads; where the disk is full SQLite has rolled back by itself.
+        if database.in_transaction:
+            database.execute("ROLLBACK")
         raise
-    database.execute("COMMIT")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement import local_database
 from sbnotebook.settlement.local_database import LocalDatabase
 
 FIRST = ("CREATE TABLE photos (id INTEGER PRIMARY KEY)", "INSERT INTO photos VALUES (1)")
@@ -83,6 +84,35 @@ def test_what_raises_inside_leaves_nothing(tmp_path: Path) -> None:
             open_album.executemany("INSERT INTO photos VALUES (?, '')", [(2,), (1,)])
         with album.transaction() as open_album:
             assert open_album.execute("SELECT count(*) FROM photos").fetchall() == [(1,)]
+
+
+def test_what_cannot_be_committed_leaves_nothing_and_the_next_transaction_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_database, "_WAIT", 0.1)
+    path = tmp_path / "album.sqlite"
+    with closing(database(path)) as album, closing(sqlite3.connect(path)) as reader:
+        with album.transaction() as open_album:
+            open_album.executemany("INSERT INTO photos VALUES (?, '')", [(2,), (3,)])
+        reading = reader.execute("SELECT * FROM photos")
+        assert reading.fetchone() == (1, "one")  # and not to the end, so that nobody else can write
+        with pytest.raises(sqlite3.OperationalError, match="locked"), album.transaction() as open_album:
+            open_album.execute("INSERT INTO photos VALUES (4, '')")
+        reading.close()
+        with album.transaction() as open_album:
+            open_album.execute("INSERT INTO photos VALUES (5, '')")
+            assert open_album.execute("SELECT id FROM photos").fetchall() == [(1,), (2,), (3,), (5,)]
+
+
+def test_a_disk_without_room_is_told_as_such_and_the_next_transaction_works(tmp_path: Path) -> None:
+    with closing(database(tmp_path / "album.sqlite")) as album:
+        with album.transaction() as open_album:
+            ((pages,),) = open_album.execute("PRAGMA page_count").fetchall()
+            open_album.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(sqlite3.OperationalError, match="full"), album.transaction() as open_album:
+            open_album.execute("INSERT INTO photos VALUES (2, ?)", ("x" * 100_000,))
+        with album.transaction() as open_album:
+            open_album.execute("INSERT INTO photos VALUES (3, '')")
 
 
 def test_threads_take_turns(tmp_path: Path) -> None:
