@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
 from sbnotebook.model.amqp import Array, Char, Decimal128, Described, Int, Long, Symbol, Timestamp, ULong, encode
+from sbnotebook.model.extras import EXTRAS
 from sbnotebook.model.schema import COLUMNS, columns_of, message_from_row, peeked_from_row
 from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import PRIMITIVES, messages, peeked_messages
@@ -222,3 +224,11 @@ def test_the_largest_message_of_the_standard_tier() -> None:
     assert len(row_of(message)["body_text"]) == 128 * 1024
     assert differences(message_from_row(row_of(Message.of_value(body))), Message.of_value(body)) == {}
     assert Message.of_value(body).body == encode(body)
+
+
+def test_the_page_on_the_columns_names_all_of_them() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "message-columns.md").read_text()
+    for column in COLUMNS:
+        assert f"\n| `{column.name}` | {column.type.value} | " in page
+    for name in EXTRAS - {"to", "subject", "reply_to", "content_type", "content_encoding", "session_id"}:
+        assert name == "reply_to_session_id" or f"`{name}`" in page
