@@ -54,18 +54,20 @@ async def test_a_deferral_without_an_answer_stays_unconfirmed(tmp_path: Path) ->
                 await batch.receive(3)
                 emulator.faults.settle_delay_ms = 600_000
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(drop_soon, emulator)
+                    tasks.start_soon(drop_again_and_again, emulator)
                     report = await batch.settle(Defer(), max_in_flight=1)
+                    tasks.cancel_scope.cancel()
+                emulator.faults.settle_delay_ms = 0
             assert [o.status for o in report] == [OutcomeStatus.UNCONFIRMED, *[OutcomeStatus.SKIPPED] * 2]
             found = await queue.deferred()
             assert [(number, entry.confirmed) for number, entry in found.entries.items()] == [(1, False)]
 
 
-async def drop_soon(emulator: RunningEmulator) -> None:
-    """Cut all connections off while a settlement waits for its answer, which would come in ten minutes."""
-    await anyio.sleep(1.0)
-    emulator.faults.settle_delay_ms = 0
-    emulator.drop_connections()
+async def drop_again_and_again(emulator: RunningEmulator) -> None:
+    """Cut all connections off each second: one of the times a settlement waits for its answer, ten minutes long."""
+    while True:
+        await anyio.sleep(1.0)
+        emulator.drop_connections()
 
 
 KILLED = """
