@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
-from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.errors import ArchiveError, SbNotebookError
+from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import (
-    Complete,
-    Decision,
-    LockedMessage,
     MessageState,
-    Outcome,
-    OutcomeStatus,
     PeekedMessage,
     Purge,
     Report,
 )
-from sbnotebook.settlement.ahead import AheadBatch, LockedAhead, Search
-from sbnotebook.settlement.failures import explained
-from sbnotebook.settlement.lock import LockedBatch
-from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.plan import Limits, Plan, Preview
-from sbnotebook.settlement.schedule import plan_cancel_scheduled
-from sbnotebook.settlement.settle import Progress, outcome_for
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.purging import Purging
+from sbnotebook.settlement.settle import Progress
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.entity import AsyncEntity
@@ -41,25 +31,10 @@ __all__ = ["Filter", "PurgeOptions", "plan_purge"]
 Filter = Callable[[Sequence[PeekedMessage]], Sequence[PeekedMessage]]
 """Gives those of some messages that are meant."""
 
-_Batch = TypeVar("_Batch", bound=LockedBatch)
-
-_RENEW_FOR: Final = timedelta(days=7)
-"""Longer than any run."""
-_WINDOW: Final = 500
-"""Messages that are locked at once."""
-_OTHERS: Final = 1_000
-"""Messages of others that are locked at most, where none stood before the last one that is removed."""
-_MAX_WAIT: Final = 2.0
-"""Seconds to wait until the entity counts as empty."""
-_GROUP: Final = 200
-"""Messages that are removed together, and not interrupted."""
 _SHOWN: Final = 100
 """Messages that are kept whole, to be shown."""
 _NAMED: Final = 5
 _MAX_NAME: Final = 60
-_ANY_NUMBER: Final = 2**62
-_NOT_BEGUN: Final = "Not attempted: the purge was cut off before."
-_NOT_GIVEN: Final = "The entity gave no such message: it was settled, or is locked by another receiver."
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +77,11 @@ class _Seen:
     first: datetime | None = None
     last: datetime | None = None
 
+    @property
+    def between(self) -> int:
+        """Active messages that stay and stand before one that is removed."""
+        return self.standing - self.states[MessageState.ACTIVE]
+
     def note(self, chosen: Iterable[PeekedMessage]) -> None:
         for message in chosen:
             self.states[message.state] += 1
@@ -127,8 +107,17 @@ async def plan_purge(entity: AsyncEntity, options: PurgeOptions, progress: Progr
         The plan. Applying it writes the messages to the archive and removes them: active ones in their order, while
         others that stand between them are locked and released again, deferred ones by their numbers, and scheduled
         ones by cancelling them. When it is cut off, a new plan goes on with what is left.
+
+    Raises:
+        DecisionError: too many others stand between.
     """
     seen = await _look(entity, options, progress)
+    if seen.between > DEFAULT_MAX_HELD and not any(message.session_id for message in seen.messages):
+        raise DecisionError(
+            f"{seen.between:,} other messages stand between those that are to be removed, and all of them would be "
+            f"locked meanwhile; {DEFAULT_MAX_HELD:,} can be. Remove those near the head first, with "
+            "to_sequence_number=…, or take more of them."
+        )
     sentence = await _sentence(entity, seen, options)
 
     def describe(rows: int) -> Preview:
@@ -138,7 +127,7 @@ async def plan_purge(entity: AsyncEntity, options: PurgeOptions, progress: Progr
         archive = entity.namespace.archive
         if archive is not None and options.archived:
             await anyio.to_thread.run_sync(archive.require_room, seen.bytes)
-        return await _Purging(entity, plan, options, seen.standing, limits, progress).run()
+        return await Purging(entity, plan, limits, progress, standing=seen.standing, archived=options.archived).run()
 
     return Plan(entity.address, Purge(), tuple(seen.messages), carry_out, describe=describe)
 
@@ -189,9 +178,8 @@ async def _sentence(entity: AsyncEntity, seen: _Seen, options: PurgeOptions) -> 
         f"{what}; {seen.bytes:,} bytes of bodies{_times(seen)}.",
         f"By {kind}: {', '.join(named)}{f' and {more:,} more' if more > 0 else ''}.",
     ]
-    between = seen.standing - seen.states[MessageState.ACTIVE]
-    if between:
-        sentences.append(f"{between:,} others stand between them, and are locked meanwhile and then released.")
+    if seen.between:
+        sentences.append(f"{seen.between:,} others stand between them, and are locked meanwhile and then released.")
     return " ".join([*sentences, await _kept(entity, seen, options)])
 
 
@@ -215,151 +203,3 @@ async def _kept(entity: AsyncEntity, seen: _Seen, options: PurgeOptions) -> str:
     except ArchiveError as error:
         return f"As it is now, it will be refused. {error}"
     return f"They are kept in the archive for {archive.retention.days:,} days, and undo sends them back."
-
-
-# ------------------------------------------------------------------ removing
-
-
-class _Settle(Protocol):
-    """Settles messages that are locked."""
-
-    async def __call__(
-        self, decision: Decision, messages: Sequence[LockedMessage], *, max_in_flight: int
-    ) -> Report: ...
-
-
-class _Purging:
-    """One purge that is carried out."""
-
-    def __init__(
-        self,
-        entity: AsyncEntity,
-        plan: Plan,
-        options: PurgeOptions,
-        standing: int,
-        limits: Limits,
-        progress: Progress | None,
-    ) -> None:
-        self._entity = entity
-        self._messages = {message.sequence_number: message for message in plan.messages}
-        self._archived = options.archived
-        self._standing = standing
-        self._limits = limits
-        self._pace = Pace(limits.rate)
-        self._progress = progress
-        self._outcomes: dict[int, Outcome] = {}
-        self._stopped: str | None = None
-
-    async def run(self) -> Report:
-        with reporting(self._report):
-            try:
-                await self._remove_active(self._in_state(MessageState.ACTIVE))
-                await self._remove_deferred(self._in_state(MessageState.DEFERRED))
-                await self._cancel_scheduled(self._in_state(MessageState.SCHEDULED))
-            except (SbNotebookError, ServiceBusError, OSError) as error:
-                if not self._outcomes:
-                    raise
-                # Some are removed already, and their outcomes must not be lost.
-                self._stopped = f"Not attempted: {explained(error)}"
-        return self._report()
-
-    def _in_state(self, state: MessageState) -> list[int]:
-        return [number for number, message in self._messages.items() if message.state is state]
-
-    def _report(self) -> Report:
-        why = self._stopped or _NOT_BEGUN
-        return Report(
-            self._outcomes.get(number) or outcome_for(message, Purge(), OutcomeStatus.SKIPPED, why)
-            for number, message in self._messages.items()
-        )
-
-    def _end(self, outcomes: Iterable[Outcome]) -> None:
-        for outcome in outcomes:
-            number = outcome.sequence_number or 0
-            if number in self._messages:
-                known = self._messages[number].message_id
-                self._outcomes[number] = replace(outcome, verb=Purge.verb, message_id=known)
-
-    def _not_found(self, numbers: Iterable[int], why: str) -> None:
-        self._end(outcome_for(self._messages[number], Purge(), OutcomeStatus.NOT_FOUND, why) for number in numbers)
-
-    async def _remove_active(self, numbers: Sequence[int]) -> None:
-        if len(numbers) == self._standing:
-            await self._remove_from_the_head(numbers)
-        else:
-            await self._remove_between(numbers)
-
-    async def _remove_from_the_head(self, numbers: Sequence[int]) -> None:
-        """Remove messages as they come; nothing else stood between them when the plan was made."""
-        left = set(numbers)
-        others = 0
-        async with self._batch(LockedBatch) as batch:
-            while left and others < _OTHERS and self._stopped is None:
-                locked = await batch.receive(_WINDOW, max_wait=_MAX_WAIT)
-                if not locked:
-                    break
-                # One whose lock was lost comes again.
-                chosen = [message for message in locked if message.sequence_number in left and self._is_meant(message)]
-                others += len(locked) - len(chosen)
-                await self._complete(batch.settle, chosen)
-                left -= {number for number in left if number in self._outcomes and self._outcomes[number].ok}
-        if self._stopped is None:
-            self._not_found(left - self._outcomes.keys(), _NOT_GIVEN)
-
-    async def _remove_between(self, numbers: Sequence[int]) -> None:
-        # With an archive their bytes are needed, and without one only their locks.
-        search = Search(
-            frozenset(numbers), bodies=self._archived, expected=self._standing, max_held=_ANY_NUMBER, max_wait=_MAX_WAIT
-        )
-        async with LockedAhead(lambda: self._batch(AheadBatch), search) as ahead:
-            while self._stopped is None and (chosen := await ahead.find()):
-                await self._complete(ahead.settle, [message for message in chosen if self._is_meant(message)])
-            if ahead.stopped is not None:
-                self._stopped = f"Not attempted: {ahead.stopped}"
-            self._not_found(ahead.missing, _NOT_GIVEN)
-
-    def _is_meant(self, message: LockedMessage) -> bool:
-        """Whether it is not only one with the same number, in an entity that was made anew meanwhile."""
-        planned = self._messages[message.sequence_number].enqueued_time
-        return None in (planned, message.enqueued_time) or planned == message.enqueued_time
-
-    async def _remove_deferred(self, numbers: Sequence[int]) -> None:
-        for start in range(0, len(numbers), _GROUP):
-            if self._stopped is None:
-                some = numbers[start : start + _GROUP]
-                async with self._batch(LockedBatch) as batch:
-                    held = await batch.receive_deferred(some)
-                    await self._complete(batch.settle, [message for message in held if self._is_meant(message)])
-                self._not_found(set(some) - {message.sequence_number for message in held}, _NOT_GIVEN)
-
-    async def _cancel_scheduled(self, numbers: Sequence[int]) -> None:
-        if numbers and self._stopped is None:
-            chosen = [self._messages[number] for number in numbers]
-            plan = plan_cancel_scheduled(self._entity, chosen, archived=self._archived)
-            self._end(await plan.apply(self._limits, self._progress))
-
-    async def _complete(self, settle: _Settle, messages: Sequence[LockedMessage]) -> None:
-        size = min(_GROUP, self._pace.at_once or _GROUP)
-        for start in range(0, len(messages), size):
-            group = messages[start : start + size]
-            await self._pace.wait(len(group))
-            report = Report()
-            # An interrupt takes effect between two groups: what was under way has its outcome.
-            with anyio.CancelScope(shield=True):
-                report = await settle(Complete(), group, max_in_flight=self._limits.max_in_flight)
-                self._end(report)
-            if self._progress is not None:
-                self._progress(len(group))
-            if {OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED} & report.counts.keys():
-                self._stopped = "Not attempted: the connection was lost before. Purge again to go on."
-                return
-
-    def _batch(self, kind: type[_Batch]) -> _Batch:
-        namespace = self._entity.namespace
-        return kind(
-            namespace.connection,
-            self._entity.address,
-            renew_for=_RENEW_FOR,
-            clock=namespace.clock,
-            records=namespace.records(Purge.verb, archived=self._archived),
-        )

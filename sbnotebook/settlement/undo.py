@@ -140,6 +140,7 @@ async def plan_undo(namespace: AsyncNamespace, wanted: Wanted) -> Plan:
         raise DecisionError(" ".join(["There is nothing to send back.", *found.left_out]))
     places = _destinations(found.rows, wanted)
     renamed = {to for to in set(places.values()) if await _needs_new_ids(namespace, to, wanted)}
+    address = found.rows[0].address
     messages = await anyio.to_thread.run_sync(_messages, archive, found, places, renamed)
     undoing = _Undoing(namespace, archive, found.rows, places)
     sentence = _sentence(found, places, renamed)
@@ -147,7 +148,7 @@ async def plan_undo(namespace: AsyncNamespace, wanted: Wanted) -> Plan:
     def describe(count: int) -> Preview:
         return Preview(sentence, messages[:count])
 
-    return Plan(found.rows[0].address, Undo(wanted.to), messages, undoing.run, describe=describe)
+    return Plan(address, Undo(wanted.to), messages, undoing.run, describe=describe)
 
 
 # ------------------------------------------------------------------ what is sent

@@ -9,7 +9,8 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.errors import ArchiveError
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import (
     Complete,
     DeadLetter,
@@ -107,12 +108,12 @@ async def test_an_empty_entity_is_no_error(own: AsyncNamespace) -> None:
     assert len(await plan.apply()) == 0
 
 
+def odd(messages: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
+    return [message for message in messages if message.subject == "odd" and message.body != b"19"]
+
+
 async def test_chosen_ones_go_and_those_between_stay_as_they_are(own: AsyncNamespace) -> None:
     queue = await filled(own, 20)
-
-    def odd(messages: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
-        return [message for message in messages if message.subject == "odd" and message.body != b"19"]
-
     plan = await queue.purge(only=odd)
     assert "9 others stand between them" in plan.preview().sentence
     report = await plan.apply()
@@ -193,6 +194,28 @@ async def test_a_subscription_is_purged(own: AsyncNamespace, emulator: RunningEm
     assert (await own.entity("events").send([Message(message_id="m0"), Message(message_id="m1")])).ok
     assert (await (await own.entity("events/subscriptions/audit").purge()).apply()).settled == 2
     assert len(await own.entity("events/subscriptions/mail").peek()) == 2
+
+
+@pytest.mark.parametrize("odd_only", [False, True])
+async def test_an_entity_with_sessions_is_purged_session_by_session(
+    own: AsyncNamespace, emulator: RunningEmulator, odd_only: bool
+) -> None:
+    emulator.create_queue("sessions", QueueOptions(requires_session=True))
+    queue = own.entity("sessions")
+    sent = [Message(message_id=f"m{n}", session_id=f"s{n // 4}", subject=("even", "odd")[n % 2]) for n in range(12)]
+    assert (await queue.send(sent, max_in_flight=1)).ok
+    async with queue.session("s0") as session:
+        await session.settle(Defer(), (await session.receive(2))[:2])
+    plan = await queue.purge(only=odd if odd_only else None)
+    async with queue.session("s2"):  # somebody is at work there
+        report = await plan.apply()
+    assert [outcome.message_id for outcome in report if not outcome.ok] == [
+        f"m{n}" for n in range(8, 12) if n % 2 or not odd_only
+    ]
+    assert (await (await queue.purge(only=odd if odd_only else None)).apply()).ok
+    left = await queue.peek()
+    assert numbers(left) == ([0, 2, 4, 6, 8, 10] if odd_only else [])
+    assert {message.delivery_count for message in left if message.state is MessageState.ACTIVE} <= {0}
 
 
 async def test_more_than_a_window_with_limits_and_progress(own: AsyncNamespace) -> None:
@@ -295,6 +318,14 @@ async def test_an_archive_without_room_refuses_before_anything_is_removed(
         assert len(await queue.peek()) == 20
         assert (await (await queue.purge(archived=False)).apply()).settled == 20
         assert archive.find(namespace.host) == []
+
+
+async def test_more_others_than_can_be_locked_are_refused(own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.purge.DEFAULT_MAX_HELD", 5)
+    queue = await filled(own, 20)
+    with pytest.raises(DecisionError, match="9 other messages stand between"):
+        await queue.purge(only=odd)
+    assert len((await queue.purge(only=odd, to_sequence_number=10)).messages) == 5
 
 
 async def test_a_topic_has_no_messages_to_purge(own: AsyncNamespace, emulator: RunningEmulator) -> None:
