@@ -1,10 +1,10 @@
-"""The only place that reaches below the SDK's public interface, and why each time.
+"""The place that reaches below the SDK's public interface, and why each time.
 
 ``azure-servicebus`` offers no public way to release a locked message without raising its delivery count, to see a
-message's bytes with their types, to send bytes that are encoded already, to renew many locks at once, to settle without
-trying again behind one's back, to peek where sessions are required, or to withdraw a request for messages. Written
-against 7.15; each function is covered by tests that run the SDK against the emulator and fail when a later version
-moves what is used here.
+message's bytes with their types, to renew many locks at once, to settle without trying again behind one's back, to
+peek where sessions are required, or to withdraw a request for messages. Written against 7.15; each function is
+covered by tests that run the SDK against the emulator and fail when a later version moves what is used here. What
+sending needs is in :mod:`sbnotebook.settlement.sdk_senders`.
 """
 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
@@ -33,19 +33,17 @@ from azure.servicebus.aio._session_browser_async import _SessionBrowserAsync
 from azure.servicebus.exceptions import SessionLockLostError
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
-    from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 __all__ = [
     "Browser",
     "browser",
     "condition_of",
-    "fill_batch",
     "is_on_link",
     "is_open",
     "keep_payloads",
     "lock_by_token",
-    "max_batch_bytes",
     "payload_of_received",
     "peek_payloads",
     "receive_deferred",
@@ -69,8 +67,6 @@ _PAYLOAD: Final = "_sbnotebook_payload"
 _WHOLE: Final = "_sbnotebook_whole"
 # Positions in a transfer frame (AMQP 1.0 section 2.7.5), and the payload at its end.
 _FRAME_MORE, _FRAME_PAYLOAD = 5, 11
-# What one more message costs in a batch beside its own bytes: the data section's head.
-_DATA_HEAD: Final = 8
 
 
 def browser(client: ServiceBusClient, path: str) -> Browser:
@@ -330,26 +326,6 @@ async def renew_locks(receiver: ServiceBusReceiver, messages: Sequence[ServiceBu
     for message, end in zip(messages, ends, strict=True):
         message._expiry = end
     return ends
-
-
-def fill_batch(batch: ServiceBusMessageBatch, payloads: Iterable[bytes], envelope: tuple[str | None, ...]) -> None:
-    """Put encoded messages into an empty batch.
-
-    Args:
-        batch: from ``sender.create_message_batch()``.
-        payloads: the messages' AMQP bytes; the caller has seen to it that they fit.
-        envelope: message id, session id and partition key of the batch itself.
-    """
-    content: list[Any] = batch._message
-    content[5] = list(payloads)
-    batch._count = len(content[5])
-    batch._size += sum(len(payload) + _DATA_HEAD for payload in content[5])
-    batch._amqp_transport.set_batch_envelope_properties(content, *envelope)
-
-
-def max_batch_bytes(sender: ServiceBusSender) -> int:
-    """How large a batch may be on this sender's link, in bytes; the sender must be open."""
-    return int(sender._max_batch_size_on_link)
 
 
 def condition_of(error: BaseException) -> tuple[str | None, bool | None]:

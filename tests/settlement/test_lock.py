@@ -21,7 +21,7 @@ from sbnotebook.model import (
     OutcomeStatus,
     Release,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_internals
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_internals, sdk_senders
 from sbnotebook.settlement.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
 
@@ -266,9 +266,8 @@ async def test_a_message_that_cannot_be_read_is_held_like_the_others_and_can_be_
     queue = await filled(namespace, "unreadable", 1)
     text_as_data = b"\x00\x53\x75\xa1\x03bad"  # a data section holds binary, and nothing else
     async with namespace.connection.sender(queue.address) as sender:
-        envelope = await sender.create_message_batch()
-        sdk_internals.fill_batch(envelope, [text_as_data, payload_of(Message(message_id="good"))], (None, None, None))
-        await sender.send_messages(envelope)
+        for payload in (text_as_data, payload_of(Message(message_id="good"))):
+            await sdk_senders.send_payload(sender, payload)
     async with queue.batch() as batch:
         first, unreadable, good = await batch.receive(3)
         assert [first.message_id, good.message_id] == ["m0", "good"]

@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
 from sbnotebook.model import EntityAddress, Message
-from sbnotebook.settlement import AsyncNamespace, sdk_internals
+from sbnotebook.settlement import AsyncNamespace, sdk_internals, sdk_senders
 from sbnotebook.settlement.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
 
@@ -43,11 +43,7 @@ async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace
     payload = payload_of(Message(body=b"exactly", message_id="m"))
     sender = namespace.connection.sender(EntityAddress("bytes"))
     async with sender:
-        batch = await sender.create_message_batch()
-        sdk_internals.fill_batch(batch, [payload], ("m", None, None))
-        assert len(batch) == 1
-        await sender.send_messages(batch)
-        assert sdk_internals.max_batch_bytes(sender) >= 256 * 1024
+        await sdk_senders.send_payload(sender, payload)
     browser = namespace.connection.browser(EntityAddress("bytes"))
     (seen,) = await sdk_internals.peek_payloads(browser, 1, 10)
     await browser.close()
