@@ -13,6 +13,8 @@ _FIRST_GAP, _LONGEST_GAP, _NO_GAP = 0.05, 5.0, 0.001
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 16.0
 _RECOVERY: Final = 0.9
 """What is left of gap and pause after each transfer that was accepted."""
+_FORGET_AFTER: Final = 60.0
+"""Seconds without a transfer after which nothing is held against the service any more."""
 
 
 class Pace:
@@ -68,6 +70,9 @@ class Throttle:
     async def wait(self) -> None:
         """Wait for one's turn; at once where the service was not busy lately."""
         if self._gap == 0.0:
+            return
+        if self._now() > max(self._next_at, self._stopped_until) + _FORGET_AFTER:
+            self._gap = self._pause = 0.0
             return
         turn = max(self._now(), self._next_at)
         self._next_at = turn + self._gap

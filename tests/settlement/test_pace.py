@@ -77,6 +77,16 @@ async def test_answers_from_before_the_stop_do_not_end_it(throttle: Throttle, ti
     assert [await waited(throttle, time) for _ in range(2)] == [0.5, 0.05]
 
 
+async def test_what_was_long_ago_is_forgotten(throttle: Throttle, time: Time) -> None:
+    for _ in range(5):
+        throttle.refused()
+        await throttle.wait()
+    time.now += 3600
+    assert [await waited(throttle, time) for _ in range(2)] == [0.0, 0.0]
+    throttle.refused()
+    assert await waited(throttle, time) == 0.5
+
+
 async def test_who_waits_already_waits_longer_when_it_is_refused_again(time: Time) -> None:
     async def sleep(seconds: float) -> None:
         time.now += seconds
