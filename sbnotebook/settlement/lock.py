@@ -151,7 +151,7 @@ class LockedBatch:
 
     def holds(self, message: LockedMessage) -> bool:
         """Whether the very lock that a message came with is held still."""
-        return self._held.of(message) is not None
+        return self._held.is_held(message, self.clock.now())
 
     def locked_until(self, sequence_number: int) -> datetime | None:
         """When the lock of a held message ends as it was renewed last; None when it is not held."""

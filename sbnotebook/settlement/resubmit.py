@@ -66,8 +66,7 @@ class _Held:
         return await self.holder.settle(decision, messages, max_in_flight=max_in_flight)
 
     def is_held(self, message: LockedMessage) -> bool:
-        ends = [(batch.locked_until(message.sequence_number), batch.clock.now()) for batch in self.batches]
-        return any(end is not None and end > now for end, now in ends)
+        return any(batch.holds(message) for batch in self.batches)
 
 
 _Group = Callable[[_Held, Sequence[LockedMessage]], Awaitable[None]]

@@ -158,6 +158,11 @@ class SessionBatch(LockedBatch):
 
     # ---------------------------------------------------------------- what differs from a batch without a session
 
+    def holds(self, message: LockedMessage) -> bool:
+        """Whether a message is held still, which is for as long as the session is."""
+        self._lock.notice()
+        return self._held.of(message) is not None
+
     def _new_receiver(self) -> ServiceBusReceiver:
         # Never tried again behind one's back: what waits for a session has waited, and a lost one is lost.
         return self._connection.receiver(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -17,6 +17,7 @@ from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, ULong
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
 from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.journal import ResubmitState
+from sbnotebook.settlement.renewal import SystemClock
 from sbnotebook.settlement.resubmit_steps import TOO_OFTEN
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.dead_letters import NOW, cut_off, dead_letters
@@ -37,6 +38,16 @@ class Tampered(Journal):
         super().mark(ids, state)
         if state is self._state and self._act:
             self._act.pop()()
+
+
+class Skewed(SystemClock):
+    """The clock of a machine that was set wrong."""
+
+    def __init__(self, by: timedelta) -> None:
+        self._by = by
+
+    def now(self) -> datetime:
+        return super().now() + self._by
 
 
 def resubmit(to: str, **options: object) -> Resubmit:
@@ -130,6 +141,19 @@ async def test_a_lock_that_ended_before_anything_was_sent_is_told_and_nothing_is
     assert "nothing was sent" in (report[0].description or "")
     assert await namespace_by_hand.entity("late").peek() == []
     assert namespace_by_hand.journal.unfinished(namespace_by_hand.host) == []
+
+
+@pytest.mark.parametrize("minutes", [3, -3])
+async def test_a_clock_that_differs_from_the_services_keeps_nothing_from_being_sent(
+    shared_emulator: RunningEmulator, tmp_path: Path, minutes: int
+) -> None:
+    connection, journal = Connection(shared_emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+    name = f"skewed{minutes}"
+    async with AsyncNamespace(connection, journal=journal, clock=Skewed(timedelta(minutes=minutes))) as namespace:
+        letters = await dead_letters(namespace, name, 3)
+        report = await namespace.entity(f"{name}/$dlq").plan_resubmit(letters, resubmit(name)).apply()
+        assert report.ok, report.failures
+        assert await bodies(namespace, name) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("arrived", [True, False])
