@@ -76,8 +76,7 @@ class AheadBatch(LockedBatch):
                 locked = await self._lock_some(count, wanted, part)
                 waited += part
         finally:
-            # Where fewer came than were asked for, others are under way. The next call asks for the rest of them;
-            # what comes before that is released by the SDK as it comes, and comes again.
+            # Where fewer came than were asked for, others are under way, and wait for the next call.
             if not locked:
                 await self.ask_no_more()
         return locked

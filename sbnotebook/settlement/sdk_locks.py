@@ -66,7 +66,11 @@ def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
             annotations: dict[bytes, Any] = message.message_annotations or {}
             if wanted is not None and annotations.get(_NUMBER, 0) not in wanted:
                 frame, message = frame[:11], BareLock(frame, annotations)
-            await arrived(frame, message)
+            if wanted is not None and not receiver._receive_context.is_set():
+                # The SDK would release what comes between two calls, and it would come again behind later ones.
+                handler._received_messages.put((frame, message))
+            else:
+                await arrived(frame, message)
 
         handler._message_received_async = keep_or_drop
 
@@ -79,7 +83,10 @@ def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
 
 
 def keep_bodies_of(receiver: ServiceBusReceiver, wanted: Container[int] | None) -> None:
-    """From now on keep only the locks of messages whose number is not among the wanted; None keeps everything."""
+    """From now on keep only the locks of messages whose number is not among the wanted; None keeps everything.
+
+    As long as it is not None, what comes between two calls waits for the next one, so that the order is kept.
+    """
     setattr(receiver, _WANTED, wanted)
 
 

@@ -60,3 +60,16 @@ async def test_a_bare_lock_says_of_the_lock_what_the_whole_message_says(namespac
         )
         assert ends == {0: [None], 1: [None], 2: [None]}
         assert await counts(queue) == [0, 0, 0]
+
+
+async def test_what_comes_between_two_calls_waits_for_the_next_one(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-locks-between", 2, wanted=set()) as (queue, receiver, messages):
+        assert await receiver.receive_messages(10, max_wait_time=1) == [], "ten are asked for, and do not come"
+        await queue.send([Message(message_id="late"), Message(message_id="later")])
+        for message in messages:  # reads from the link, and so what has come meanwhile
+            await sdk_internals.settle_by_token(receiver, message.lock_token, "complete", answer_within=20)
+        got = await receiver.receive_messages(2, max_wait_time=5)
+        assert [message.sequence_number for message in got] == [3, 4]
+        assert sdk_locks.ranges([*messages, *got]) == [slice(0, 4)], "they came once, and not again after a release"
+        await sdk_internals.withdraw_credit(receiver)
+    assert await counts(queue) == [0, 0]
