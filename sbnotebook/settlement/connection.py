@@ -113,6 +113,7 @@ class Connection:
         """
         self._check_entity(address)
         browser = sdk_internals.browser(self._client(retries=3), address.path)
+        sdk_internals.close_sockets(browser)
         self._explain_refusals(browser, address)
         return browser
 
@@ -153,6 +154,7 @@ class Connection:
             )
         sdk_internals.keep_payloads(receiver)
         sdk_locks.keep_locks_alone(receiver)
+        sdk_internals.close_sockets(receiver)
         self._explain_refusals(receiver, address)
         return receiver
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Browser",
     "browser",
+    "close_sockets",
     "condition_of",
     "is_on_link",
     "is_open",
@@ -137,6 +138,23 @@ async def receive_deferred(
     with _as_service_bus_error(receiver):
         received: Any = await receiver._mgmt_request_response(_RECEIVE_BY_NUMBER, request, answer)
     return received
+
+
+def close_sockets(client: ServiceBusReceiver | Browser) -> None:
+    """Have the socket closed with each connection, also with one that is broken, whose socket the SDK forgets."""
+    close: Any = client._close_handler
+
+    async def close_all() -> None:
+        connection = client._handler._connection if client._handler else None
+        transport: Any = getattr(connection, "_transport", None)
+        try:
+            await close()
+        finally:
+            if transport is not None:
+                with contextlib.suppress(Exception):  # it is closed already
+                    await transport.close()
+
+    client._close_handler = close_all
 
 
 def keep_payloads(receiver: ServiceBusReceiver) -> None:

@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
-from azure.servicebus.exceptions import MessageLockLostError
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, sdk_internals, sdk_senders
 from sbnotebook.settlement.conversion import payload_of
@@ -92,3 +94,16 @@ async def test_a_message_is_settled_by_its_token_when_its_link_is_gone(
         await sdk_internals.settle_by_token(receiver, token, operation, "r", "d", answer_within=5)
         with pytest.raises(MessageLockLostError):
             await sdk_internals.settle_by_token(receiver, token, operation, answer_within=5)
+
+
+async def test_the_socket_of_a_broken_connection_is_closed(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("socket")
+    receiver = namespace.connection.receiver(EntityAddress("socket"))
+    async with receiver:
+        writer = receiver._handler._connection._transport.writer
+        shared_emulator.drop_connections("socket")
+        with contextlib.suppress(ServiceBusError):
+            await receiver.receive_messages(1, max_wait_time=0.2)
+    assert writer.is_closing()

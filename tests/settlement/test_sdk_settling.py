@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -21,18 +20,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK does not close the sockets of connections that broke.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def _broken_sockets() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """Collect them where their warning is expected."""
-    yield
-    gc.collect()
+pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,11 +13,7 @@ from sbnotebook.model import Abandon, Complete, DeadLetter, LockedMessage, Messa
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal, settle
 from sbnotebook.settlement.lock import LockedBatch
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK does not close the sockets of connections that broke.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.anyio
 
 SETTLED, LOCK_LOST, UNCONFIRMED = OutcomeStatus.SETTLED, OutcomeStatus.LOCK_LOST, OutcomeStatus.UNCONFIRMED
 SKIPPED, ALREADY_SETTLED = OutcomeStatus.SKIPPED, OutcomeStatus.ALREADY_SETTLED
@@ -29,7 +24,6 @@ COUNT = 100
 def emulator() -> Iterator[RunningEmulator]:
     with running() as server:
         yield server
-    gc.collect()
 
 
 @pytest.fixture
