@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.results import Result, show, write_page
 
-_ALL: Final = ("sending", "settling", "picking", "resubmitting")
+_ALL: Final = ("sending", "settling", "archiving", "picking", "resubmitting")
 """Modules with a function ``measure`` that gives results."""
 
 
