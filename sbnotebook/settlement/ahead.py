@@ -85,7 +85,8 @@ class AheadBatch(LockedBatch):
         async with self._busy:
             receiver, asked = self._open_receiver(), self.clock.now()
             sdk_locks.keep_bodies_of(receiver, wanted)
-            received = await receiver.receive_messages(count, max_wait_time=wait)
+            at_once = min(count, sdk_locks.waiting(receiver) or count)
+            received = await receiver.receive_messages(at_once, max_wait_time=wait)
             holds = [self._hold(message, asked) for message in received]
         self._read([hold for hold in holds if hold.message.sequence_number in wanted])
         return tuple(hold.message for hold in holds if self._held.of(hold.message) is hold)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["BareLock", "keep_bodies_of", "keep_locks_alone", "ranges"]
+__all__ = ["BareLock", "keep_bodies_of", "keep_locks_alone", "ranges", "waiting"]
 
 _WANTED: Final = "_sbnotebook_wanted"
 _NUMBER: Final = b"x-opt-sequence-number"
@@ -88,6 +88,15 @@ def keep_bodies_of(receiver: ServiceBusReceiver, wanted: Container[int] | None) 
     As long as it is not None, what comes between two calls waits for the next one, so that the order is kept.
     """
     setattr(receiver, _WANTED, wanted)
+
+
+def waiting(receiver: ServiceBusReceiver) -> int:
+    """How many messages have come between two calls, and wait for the next one.
+
+    A call that asks for more than these takes them, waits, and loses them when it is cancelled.
+    """
+    handler: Any = receiver._handler
+    return 0 if handler is None else handler._received_messages.qsize()
 
 
 def ranges(messages: Sequence[ServiceBusReceivedMessage]) -> list[slice]:

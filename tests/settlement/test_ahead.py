@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
+import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
@@ -143,3 +144,20 @@ async def test_a_resubmit_is_not_a_settlement(namespace: AsyncNamespace) -> None
         with pytest.raises(DecisionError, match="is not a settlement"):
             await ahead.settle(Resubmit(), chosen)
     assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+async def test_what_came_between_two_calls_is_given_back_when_the_second_is_cancelled(
+    namespace: AsyncNamespace,
+) -> None:
+    queue, numbers = await filled(namespace, "between", 2)
+    async with ahead_batch(queue, Complete.verb)() as batch:
+        locked = await batch.lock_ahead(10, frozenset[int]())
+        assert [message.sequence_number for message in locked] == numbers
+        await queue.send([Message(message_id="late"), Message(message_id="later")])
+        await batch.settle(Complete(), locked)  # reads from the link, and so what has come meanwhile
+        with anyio.move_on_after(0.3):
+            await batch.lock_ahead(10, frozenset[int](), max_wait=30)
+            await batch.lock_ahead(10, frozenset[int](), max_wait=30)
+    async with queue.batch() as batch:
+        assert [message.message_id for message in await batch.receive(2)] == ["late", "later"]
+    assert set((await counts(queue)).values()) == {0}
