@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, cast
@@ -17,7 +17,7 @@ from sbnotebook.model import LockedMessage
 from sbnotebook.settlement.envelope import Fault
 from sbnotebook.settlement.policy import End, RejectMessage, SkipMessage, StopProcessing
 from sbnotebook.settlement.renewal import Clock
-from sbnotebook.settlement.seen import Seen
+from sbnotebook.settlement.seen import Seen, key_of
 
 __all__ = ["AnyFunction", "AsyncFunction", "Calls", "Ended", "Function", "Go"]
 
@@ -67,6 +67,7 @@ class Go:
 
     todo: deque[LockedMessage]
     ends: deque[Ended] = field(default_factory=deque["Ended"])
+    begun: float = field(default_factory=time.monotonic)
 
 
 class Calls:
@@ -77,7 +78,6 @@ class Calls:
         clock: the time of faults.
         at_once: how many workers there are.
         seen: knows the messages for which the function is not called again; None for no memory.
-        done: the ends after which the work counts as done, and is remembered at once.
     """
 
     def __init__(
@@ -87,14 +87,10 @@ class Calls:
         *,
         at_once: int,
         seen: Seen | None = None,
-        done: Collection[End] = (),
     ) -> None:
         self._function = function
         self._clock = clock
         self._seen = seen
-        self._done = frozenset(done)
-        self.error: Exception | None = None
-        """Why what is done could not be remembered, a disk that is full."""
         self._limiter = anyio.CapacityLimiter(at_once)
         self._component = str(getattr(function, "__qualname__", None) or type(function).__qualname__)
         called: object = getattr(function, "__call__", None)  # noqa: B004 (of an object, whose method may be async)
@@ -129,15 +125,14 @@ class Calls:
                 await anyio.to_thread.run_sync(self._run_in_thread, go, limiter=self._limiter)
 
     def _run_in_thread(self, go: Go) -> None:
+        known = self._done_before(tuple(go.todo))
         begun, elapsed, count = time.perf_counter(), 0.0, 0
         while not self._is_stopped and elapsed < _HOP:
             try:
                 message = go.todo.popleft()
             except IndexError:  # all are done, or were taken over
                 break
-            ended = self._done_before(message) or self._call(message)
-            self._remember(ended)
-            go.ends.append(ended)
+            go.ends.append(self._known_end(message, known) or self._call(message))
             elapsed, count = time.perf_counter() - begun, count + 1
         if count:
             each = elapsed / count
@@ -153,28 +148,21 @@ class Calls:
 
     async def _run_async(self, message: LockedMessage) -> Ended:
         if self._seen is not None:
-            done = await anyio.to_thread.run_sync(self._done_before, message)
+            known = await anyio.to_thread.run_sync(self._done_before, (message,))
+            done = self._known_end(message, known)
             if done is not None:
                 return done
         try:
             await cast("AsyncFunction", self._function)(message)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (as above)
-            ended = self._ended_by(message, error)
-        else:
-            ended = Ended(message, End.COMPLETED)
-        if self._seen is not None:
-            await anyio.to_thread.run_sync(self._remember, ended)
-        return ended
+            return self._ended_by(message, error)
+        return Ended(message, End.COMPLETED)
 
-    def _remember(self, ended: Ended) -> None:
-        if self._seen is not None and ended.end in self._done and ended.done_at is None:
-            try:
-                self._seen.remember([ended.message])
-            except Exception as error:  # noqa: BLE001 (the work is done all the same, and the message is completed)
-                self.error = error
+    def _done_before(self, messages: Collection[LockedMessage]) -> dict[str, datetime]:
+        return self._seen.done_at(messages) if self._seen is not None else {}
 
-    def _done_before(self, message: LockedMessage) -> Ended | None:
-        done_at = self._seen.done_at(message) if self._seen is not None else None
+    def _known_end(self, message: LockedMessage, known: Mapping[str, datetime]) -> Ended | None:
+        done_at = known.get(key_of(message)) if known else None
         return Ended(message, End.COMPLETED, done_at=done_at) if done_at is not None else None
 
     def _ended_by(self, message: LockedMessage, error: BaseException) -> Ended:

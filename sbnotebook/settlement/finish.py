@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -13,7 +12,7 @@ import anyio
 import anyio.to_thread
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.errors import DecisionError, SbNotebookError
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, Decision, EntityAddress, LockedMessage, Message, Outcome, OutcomeStatus
 from sbnotebook.settlement.calls import Ended
 from sbnotebook.settlement.connection import scrub
@@ -87,7 +86,7 @@ class Finish:
             if token not in found:
                 decisions[token] = self.decision(ended)
         messages = {ended.message.lock_token: ended.message for ended in ends}
-        await self._remember(messages[token] for token in envelopes if isinstance(decisions.get(token), Complete))
+        await self._write_down([messages[token] for token in envelopes if isinstance(decisions.get(token), Complete)])
         found |= await self._settle_all(batch, messages, decisions)
         if self._abandons:
             refused = {token: messages[token] for token in messages if token not in decisions}
@@ -121,12 +120,17 @@ class Finish:
                 found[message.lock_token] = _of_envelope(message, destination, outcome)
         return found
 
-    async def _remember(self, done: Iterable[LockedMessage]) -> None:
-        messages = list(done)
-        if self._seen is not None and messages:
+    async def remember(self, ends: Sequence[Ended]) -> None:
+        """Write down whose work is done, before they are settled; where an envelope comes first, that is not yet so."""
+        done = self._policy.done
+        await self._write_down([ended.message for ended in ends if ended.end in done and ended.done_at is None])
+
+    async def _write_down(self, done: Sequence[LockedMessage]) -> None:
+        if self._seen is not None and done:
             try:
-                await anyio.to_thread.run_sync(self._seen.remember, messages)
-            except (SbNotebookError, OSError, sqlite3.Error) as error:
+                await anyio.to_thread.run_sync(self._seen.remember, done)
+            except Exception as error:  # noqa: BLE001 (a disk that is full, a file that is gone)
+                # The run ends with it; but the work is done, and what is completed now is not delivered again.
                 self.error = self.error or error
 
     async def _settle_all(
@@ -154,8 +158,9 @@ class Finish:
             return await batch.settle(decision, messages, max_in_flight=_IN_FLIGHT)
         except DecisionError as error:  # a message that is rejected in a dead-letter queue: it stays there
             return [outcome_for(m, decision, OutcomeStatus.FAILED, str(error)) for m in messages]
-        except (SbNotebookError, OSError, sqlite3.Error) as error:  # it could not be written down, so it was not done
-            self.error = self.error or error
+        except Exception as error:  # noqa: BLE001 (it could not be written down, so it was not done; others are settled)
+            if not isinstance(error, ServiceBusError):
+                self.error = self.error or error
             why = f"Not attempted: {type(error).__name__}: {error}"
             return [outcome_for(m, decision, OutcomeStatus.SKIPPED, scrub(why)) for m in messages]
 

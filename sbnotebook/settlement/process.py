@@ -79,7 +79,7 @@ class Processing:
     ) -> None:
         options.policy.check(entity, comes_again=options.comes_again)
         clock = clock or SystemClock()
-        calls = Calls(function, clock, at_once=options.max_in_flight, seen=seen, done=options.policy.done)
+        calls = Calls(function, clock, at_once=options.max_in_flight, seen=seen)
         finish = Finish(options.policy, host, pools, abandons=options.comes_again, seen=seen)
         self._run = Run(entity, options, calls, finish, clock)
         self._workers = make_workers(self._run)

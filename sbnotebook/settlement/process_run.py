@@ -237,7 +237,6 @@ class Run:
                 self.options.progress(1)
         self.tally.note(index, outcome)
         self.not_settled += not outcome.ok
-        failure = self.finish.error or self.calls.error
-        if failure is not None:
-            self.fail(failure)
+        if self.finish.error is not None:
+            self.fail(self.finish.error)
         return index

@@ -127,6 +127,7 @@ class SessionWorkers:
         run.ended(worker, ended)
         self._settling += 1
         try:
+            await run.finish.remember([ended])
             (outcome,) = await run.finish.settle(batch, [ended])
         finally:
             self._settling -= 1

@@ -50,7 +50,10 @@ class SharedWorkers:
         """Keys of messages that are worked on, or not settled yet."""
         self._parked: dict[str, list[LockedMessage]] = {}
         """Messages whose like is worked on just now."""
+        self._done: deque[Ended] = deque()
+        """Ends that are to be written down where what is done is remembered."""
         self._ends: deque[Ended] = deque()
+        """Ends that are to be settled."""
         self._held_back: list[Ended] = []
         self._lost: dict[int, tuple[Ended, int]] = {}
         """Messages that ended and whose settlement did not get through: they come again, and are only settled."""
@@ -71,7 +74,7 @@ class SharedWorkers:
     @property
     def unsettled(self) -> int:
         """Messages whose function has ended and that are not settled yet."""
-        return len(self._ends) + self._settling + len(self._held_back)
+        return len(self._done) + len(self._ends) + self._settling + len(self._held_back)
 
     async def work(self) -> None:
         """Work until there is no more to do, or the run is stopped; then settle what has ended."""
@@ -84,6 +87,7 @@ class SharedWorkers:
         async with anyio.create_task_group() as settling:
             settling.start_soon(self._or_fail, self._settle_ends)
             settling.start_soon(self._or_fail, self._collect_often)
+            settling.start_soon(self._or_fail, self._remember_ends)
             async with anyio.create_task_group() as working:
                 working.start_soon(self._or_fail, self._feed)
                 for worker in range(self._run.options.max_in_flight):
@@ -124,7 +128,7 @@ class SharedWorkers:
         enough = min(_MAX_WAITING, math.ceil(per_second * _AHEAD)) + workers
         here = self.waiting + sum(1 + len(go.todo) for go in self._goes.values())
         # In large parts: to receive a few takes as long.
-        if here >= enough or (self.waiting and here > enough // 2) or self.unsettled > _MAX_UNSETTLED:
+        if here >= enough or (self.waiting and here > enough // 2) or len(self._ends) > _MAX_UNSETTLED:
             return 0
         return min(enough - here, enough if self._run.left is None else self._run.left)
 
@@ -188,7 +192,7 @@ class SharedWorkers:
     async def _take(self) -> list[LockedMessage]:
         """Messages for one worker; none when there will be no more."""
         while not self._run.is_stopping:
-            messages = self._next() if len(self._ends) < _MAX_UNSETTLED else []
+            messages = self._next() if len(self._done) + len(self._ends) < _MAX_UNSETTLED else []
             if messages and await self._run.wait_for_pace(len(messages)):
                 return messages
             self._give_back(messages)
@@ -213,7 +217,9 @@ class SharedWorkers:
 
     def _taken_over(self) -> list[LockedMessage]:
         """Half of what waits behind a message that another worker works on."""
-        longest = max((go.todo for go in self._goes.values()), key=len, default=deque[LockedMessage]())
+        before = time.monotonic() - _COLLECT_EACH / 2
+        slow = (go.todo for go in self._goes.values() if go.begun < before)
+        longest = max(slow, key=len, default=deque[LockedMessage]())
         taken: deque[LockedMessage] = deque()
         with contextlib.suppress(IndexError):  # the other worker's thread takes from it, too
             for _ in range((len(longest) + 1) // 2):
@@ -236,13 +242,25 @@ class SharedWorkers:
             self._held_back.append(ended)
             self._free(self._run.key_of(ended.message))
         else:
-            self._ends.append(ended)
+            self._done.append(ended)
 
     # ---------------------------------------------------------------- settling
 
+    async def _remember_ends(self) -> None:
+        # Apart from settling, which may take long: what is done is to be known as soon as can be.
+        while self._done or not self._over.is_set():
+            ends = tuple(self._done)
+            if not ends:
+                await self._run.bell.wait()
+                continue
+            await self._run.finish.remember(ends)
+            for _ in ends:
+                self._ends.append(self._done.popleft())
+            self._run.bell.ring()
+
     async def _settle_ends(self) -> None:
         while True:
-            if not self._ends and self._over.is_set():
+            if not self._ends and not self._done and self._over.is_set():
                 self._ends.extend(self._held_back)
                 self._held_back.clear()
                 if not self._ends:

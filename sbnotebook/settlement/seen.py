@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -53,14 +54,19 @@ class Seen:
         self._namespace = namespace
         self._retention = retention
 
-    def done_at(self, message: ReceivedMessage) -> datetime | None:
-        """When a message was done; None when it was not, or that is too long ago."""
+    def done_at(self, messages: Collection[ReceivedMessage]) -> dict[str, datetime]:
+        """When messages of one entity were done, by :func:`key_of`; without those that were not, or too long ago."""
+        places = [self._place(message) for message in messages]
+        if not places:
+            return {}
+        keys = json.dumps([key for _, _, key in places])
         with self._database.transaction() as database:
             rows = database.execute(
-                "SELECT done FROM seen WHERE namespace = ? AND entity = ? AND key = ? AND done > ?",
-                (*self._place(message), self._cut_off()),
+                "SELECT key, done FROM seen WHERE namespace = ? AND entity = ? AND done > ?"
+                " AND key IN (SELECT value FROM json_each(?))",
+                (*places[0][:2], self._cut_off(), keys),
             ).fetchall()
-        return datetime.fromisoformat(rows[0][0]) if rows else None
+        return {key: datetime.fromisoformat(done) for key, done in rows}
 
     def remember(self, messages: Iterable[ReceivedMessage]) -> None:
         """Write down that the work for these messages is done, on disk before this returns."""
@@ -93,7 +99,7 @@ def key_of(message: ReceivedMessage) -> str:
         'id:m'
     """
     if message.message_id:
-        # A text of a broken sender may hold half a character, which a file cannot.
-        return "id:" + message.message_id.encode(errors="backslashreplace").decode()
+        # A text of a broken sender may hold half a character, which a file cannot, and a null ends a text in SQL.
+        return "id:" + message.message_id.encode(errors="backslashreplace").decode().replace("\0", "\\0")
     enqueued = message.enqueued_time.isoformat() if message.enqueued_time else ""
     return f"#{message.sequence_number}@{enqueued}"
