@@ -41,7 +41,8 @@ _OUTGOING_WINDOW: Final = 2**31 - 1
 _HANDLE_MAX: Final = 4095
 _MAX_HANDLES: Final = 5000
 """Links of one connection: many more than any client has, since every SDK opens several connections before."""
-_MAX_ARRIVING: Final = 67_108_864
+_MAX_ARRIVING: Final = 134_217_728
+"""Bytes: the largest message that a premium namespace takes, and some more beside it."""
 _MAX_ENDED: Final = 1000
 """Deliveries of a session that have ended without the peer and that the peer may still have something to say about."""
 _TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", 0, settled=False, more=False))

@@ -39,8 +39,8 @@ _IDLE_TIMEOUT: Final = 240.0
 """Seconds within which a client has to say something, Azure's; one that is silent for twice as long is gone."""
 _SHORTEST_BEAT: Final = 0.05
 """Seconds between two signs of life, whatever the client asks for."""
-_MAX_UNSENT: Final = 67_108_864
-"""Bytes that one read may make us write: small requests can have large answers."""
+_MAX_UNSENT: Final = 134_217_728
+"""Bytes that one read may make us write: small requests can have large answers, such as the largest of messages."""
 
 
 class AmqpPeer(asyncio.Protocol):

@@ -92,12 +92,12 @@ def test_links_that_are_gone_do_not_count(peer: Peer) -> None:
 
 def test_messages_that_never_end_do_not_fill_the_memory(peer: Peer) -> None:
     part = b"x" * 60_000
-    for handle in range(1, 2000):
+    for handle in range(1, 3000):
         peer.sender(handle=handle)
         events = peer.transfer(handle, part, handle=handle, more=True)
         if events:
             assert end_of(events) == "amqp:resource-limit-exceeded"
-            assert handle == 67_108_864 // 60_000 + 1
+            assert handle == 134_217_728 // 60_000 + 1
             return
     pytest.fail("the server kept everything")
 
