@@ -30,9 +30,6 @@ __all__ = [
 ]
 
 _ROWS_AT_ONCE: Final = 10_000
-_OBJECTS_AT_ONCE: Final = 1_000
-_BYTES_AT_ONCE: Final = 64 * 1024 * 1024
-"""Of bodies in one part of a table; Arrow's texts and binary values end at 2 GB in one."""
 _BODY_COLUMNS: Final = ("body", "body_text")
 
 
@@ -66,25 +63,19 @@ def to_arrow(messages: Iterable[Message]) -> pa.Table:
 async def table_of_pages(pages: AsyncIterator[Sequence[Message]], progress: Progress | None = None) -> pa.Table:
     """Messages that come page after page as a table with all message columns.
 
-    It keeps rows and no messages: of a hundred thousand Python objects Python would look through all, again and again,
-    for those that are not needed any more.
+    Each page becomes rows at once: of messages that are kept as objects Python looks through all, again and again, for
+    those that nobody needs any more, which takes a fifth of the time.
 
     Args:
         pages: of messages.
         progress: told of every page, in messages.
     """
-    parts: list[pa.Table] = []
-    waiting: list[Message] = []
-    size = 0
+    parts = [to_arrow(())]
     async for page in pages:
-        waiting += page
-        size += sum(len(message.body) for message in page)
-        if len(waiting) >= _OBJECTS_AT_ONCE or size >= _BYTES_AT_ONCE:
-            parts.append(to_arrow(waiting))
-            waiting, size = [], 0
+        parts.append(to_arrow(page))
         if progress is not None:
             progress(len(page))
-    return pa.concat_tables([*parts, to_arrow(waiting)])
+    return pa.concat_tables(parts)
 
 
 def to_pandas(messages: Iterable[Message]) -> pd.DataFrame:

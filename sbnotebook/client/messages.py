@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Messages"]
 
-_OBJECTS_AT_ONCE: Final = 1_000
+_OBJECTS_AT_ONCE: Final = 500
 
 
 class Messages(Sequence[PeekedMessage]):
