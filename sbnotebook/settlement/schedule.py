@@ -30,6 +30,7 @@ from sbnotebook.model import (
     Tally,
 )
 from sbnotebook.settlement import sdk_internals, sdk_senders
+from sbnotebook.settlement.conversion import peeked_from_payload
 from sbnotebook.settlement.failures import outcome_of_error
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.packing import Pack
@@ -52,6 +53,7 @@ _ATTEMPTS: Final = 8
 _CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
 """How a topic refuses to show its messages."""
 _GONE: Final = "It is not scheduled any more: it became active, or was cancelled."
+_ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew."
 _INTERRUPTED: Final = "It was interrupted before."
 _TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
 
@@ -198,13 +200,18 @@ class _Cancelling:
             messages = self._messages[start : start + group]
             await pace.wait(len(messages))
             payloads = await self._payloads(messages)
+            others = [each for each in messages if self._is_another(each, payloads)]
             # A group is never left half done: an interrupt takes effect between two of them.
             with anyio.CancelScope(shield=True):
-                rows = await self._keep(messages, payloads)
+                rows = await self._keep([each for each in messages if each not in others], payloads)
                 self._begun = start + len(messages)
                 async with anyio.create_task_group() as tasks:
                     for index, message in enumerate(messages, start):
-                        tasks.start_soon(self._cancel, index, message)
+                        if message in others:
+                            end = outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER)
+                            self._tally.note(index, end)
+                        else:
+                            tasks.start_soon(self._cancel, index, message)
                 await self._write_ends(rows, self._tally.report()[start:])
             if progress is not None:
                 progress(len(messages))
@@ -246,7 +253,7 @@ class _Cancelling:
     # ------------------------------------------------------------------ the archive
 
     async def _payloads(self, messages: Sequence[ReceivedMessage]) -> Mapping[int, bytes]:
-        if self._archive is None:
+        if self._archive is None and all(message.enqueued_time is None for message in messages):
             return {}
         numbers = [message.sequence_number for message in messages]
         try:
@@ -255,6 +262,12 @@ class _Cancelling:
             if sdk_internals.condition_of(error)[0] not in _CANNOT_LOOK:
                 raise
             return {}  # a topic: nobody can look at what is scheduled there
+
+    def _is_another(self, message: ReceivedMessage, payloads: Mapping[int, bytes]) -> bool:
+        payload = payloads.get(message.sequence_number)
+        if payload is None or message.enqueued_time is None:
+            return False
+        return peeked_from_payload(payload, message.entity).enqueued_time != message.enqueued_time
 
     async def _keep(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> dict[int, int]:
         archive, host = self._archive, self._entity.namespace.host

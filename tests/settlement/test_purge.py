@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from sbnotebook.model import (
     ReceivedMessage,
 )
 from sbnotebook.settlement import Archive, AsyncEntity, AsyncNamespace, Connection, Journal, Limits
-from sbnotebook.settlement.archive import ArchiveState
+from sbnotebook.settlement.archive import ArchivedMessage, ArchiveState
 
 pytestmark = pytest.mark.anyio
 
@@ -289,6 +290,50 @@ async def test_a_queue_that_was_made_anew_keeps_its_messages(own: AsyncNamespace
         report = await plan.apply()
         assert report.counts == {OutcomeStatus.NOT_FOUND: 3}
         assert numbers(await queue.peek()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("archived", [True, False])
+async def test_others_with_the_numbers_of_the_plan_stay_wherever_they_stand(
+    own: AsyncNamespace, archived: bool
+) -> None:
+    queue = await filled(own, 5)
+    assert (await queue.schedule([Message(message_id="m5")], delay=timedelta(hours=1))).ok
+    async with queue.batch() as batch:
+        await batch.settle(Defer(), await batch.receive(1))
+    chosen = [1, 2, 4, 5, 6]
+    plan = await queue.purge(only=lambda found: [m for m in found if m.sequence_number in chosen], archived=archived)
+    earlier = datetime(2020, 1, 1, tzinfo=UTC)
+    stale = tuple(message.with_changes(enqueued_time=earlier) for message in plan.messages)
+    report = await replace(plan, messages=stale).apply()
+    assert report.counts == {OutcomeStatus.NOT_FOUND: 5}
+    assert numbers(await queue.peek()) == [0, 1, 2, 3, 4, 5]
+    # What was looked at to find that out is as it was.
+    assert {message.delivery_count for message in await queue.peek(state=MessageState.ACTIVE)} == {0}
+
+
+async def test_what_was_cancelled_is_told_when_the_archive_breaks_after_it(
+    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await own.create_queue("orders")
+    queue = own.entity("orders")
+    messages = [Message(message_id=f"m{n}") for n in range(25)]
+    assert (await queue.schedule(messages, delay=timedelta(hours=1))).ok
+    plan = await queue.purge()
+    archive = own.archive
+    assert archive is not None
+    kept: list[int] = []
+
+    def breaks(messages: Sequence[ArchivedMessage]) -> list[int]:
+        if kept:
+            raise ArchiveError("The disk is full.")
+        kept.extend(type(archive).keep(archive, messages))
+        return kept
+
+    monkeypatch.setattr(archive, "keep", breaks)
+    report = await plan.apply(Limits(max_in_flight=10))
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 10 + [OutcomeStatus.SKIPPED] * 15
+    assert report[-1].description == "Not attempted: The disk is full."
+    assert numbers(await queue.peek()) == list(range(10, 25))
 
 
 async def test_what_others_hold_is_not_found_and_stays(own: AsyncNamespace) -> None:

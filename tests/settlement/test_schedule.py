@@ -11,7 +11,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report
 from sbnotebook.model.amqp import Short, Symbol
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
-from sbnotebook.settlement.schedule import timed
+from sbnotebook.settlement.schedule import plan_cancel_scheduled, timed
 from sbnotebook.testing.clock import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -96,6 +96,19 @@ async def test_what_is_cancelled_is_kept_and_can_be_scheduled_again(namespace: A
     assert {(message.body, message.scheduled_enqueue_time) for message in again} == {
         (message.body, LATER) for message in numbered(3)
     }
+
+
+@pytest.mark.parametrize("archived", [True, False])
+async def test_another_message_with_the_number_of_a_chosen_one_stays(namespace: AsyncNamespace, archived: bool) -> None:
+    name = f"cancelled-other-{archived}".lower()
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    assert (await queue.schedule(numbered(2), at=LATER)).ok
+    first, second = await queue.scheduled()
+    stale = first.with_changes(enqueued_time=LATER)
+    report = await plan_cancel_scheduled(queue, [stale, second], archived=archived).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    assert await queue.scheduled() == [first]
 
 
 async def test_those_of_a_topic_are_cancelled_by_their_numbers(
