@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from sbnotebook.client.frames import to_arrow
@@ -71,9 +70,10 @@ def where(messages: Sequence[M], expression: str | None) -> list[M]:
 
 def filtered(table: pa.Table, expression: str) -> pa.Table:
     """The rows of a table for which an expression is true: see :func:`where`."""
-    chosen = np.zeros(len(table), dtype=bool)
-    chosen[matching(table, expression)] = True
-    return table.filter(pa.array(chosen))
+    chosen = [False] * len(table)
+    for index in matching(table, expression):
+        chosen[index] = True
+    return table.filter(pa.array(chosen, pa.bool_()))
 
 
 def matching(table: pa.Table, expression: str) -> list[int]:
