@@ -4,8 +4,9 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Defer, Message, MessageState
-from sbnotebook.model.amqp import ULong, type_name
-from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.model.amqp import ULong, encode, type_name
+from sbnotebook.settlement import AsyncNamespace, packing
+from sbnotebook.settlement.conversion import payload_of
 from sbnotebook.settlement.peek import PAGE
 
 pytestmark = pytest.mark.anyio
@@ -61,3 +62,32 @@ async def test_a_warm_connection_that_was_ended_meanwhile_is_opened_again(
     assert len(await queue.peek()) == 1
     getattr(shared_emulator, fault)(name)
     assert len(await queue.peek()) == 1
+
+
+async def test_messages_that_cannot_be_read_hide_no_others(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A broker looks neither into the properties nor into the body.
+    damaged = b"\x00\x53\x73" + b"\xc0\x08\x02" + encode("id") + b"\xa1\x01\xff" + b"\x00\x53\x75\xa0\x01x"
+
+    def written(message: Message) -> bytes:
+        return damaged if message.subject == "x" else payload_of(message)
+
+    monkeypatch.setattr(packing, "payload_of", written)
+    await namespace.create_queue("damaged")
+    queue = namespace.entity("damaged")
+    (await queue.send([Message(subject=name) for name in "axbx"], max_in_flight=1)).raise_for_failures()
+
+    messages = await queue.peek()
+
+    assert [message.subject for message in messages] == ["a", None, "b", None]
+    assert [message.unreadable is None for message in messages] == [True, False, True, False]
+    assert damaged[-6:] in messages[1].body
+    numbers = [message.sequence_number for message in messages]
+    assert numbers == sorted(set(numbers))
+    assert [message.sequence_number for message in await queue.peek(from_sequence_number=numbers[1])] == numbers[1:]
+    assert all(message.enqueued_time is not None for message in messages)
+    # They are nobody's to send, and stay where they are.
+    report = await queue.send(messages)
+    assert [outcome.ok for outcome in report] == [True, False, True, False]
+    assert "could not be read" in str(report[1].description)
