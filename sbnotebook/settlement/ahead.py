@@ -252,7 +252,8 @@ class LockedAhead:
                 if count <= 0:
                     self.stopped = f"{self._search.max_held:,} messages are held, and max_held allows no more."
                     break
-                wanted = self.left if self._search.bodies else frozenset[int]()
+                # All of them, and not only those that are left: one whose lock was lost may come again at any time.
+                wanted = self._search.wanted if self._search.bodies else frozenset[int]()
                 locked = await link.batch.lock_ahead(count, wanted, max_wait=self._search.max_wait)
             except (ServiceBusError, OSError) as error:
                 if not self._seen:

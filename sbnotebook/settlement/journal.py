@@ -173,6 +173,13 @@ class Journal:
             with self.database.transaction() as database:
                 _mark(database, dict.fromkeys(found, state))
 
+    def mark_edited(self, ids: Iterable[int]) -> None:
+        """Write that the clones of resubmits are edited now, on disk before this returns."""
+        rows = [(entry,) for entry in ids]
+        if rows:
+            with self.database.transaction() as database:
+                database.executemany("UPDATE resubmits SET edited = 1 WHERE id = ?", rows)
+
     def unfinished(self, namespace: str, source: str | None = None) -> list[ResubmitEntry]:
         """Resubmits of a namespace that were begun and not ended, oldest first.
 

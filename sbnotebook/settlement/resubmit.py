@@ -230,5 +230,7 @@ class Resubmitter:
 
 
 def _is_same(message: LockedMessage | PeekedMessage, wanted: ReceivedMessage) -> bool:
+    # One that was not read has nothing but its number, and its clone would be empty.
+    is_read = message.enqueued_time is not None or message.unreadable is not None
     # A queue that was made anew since they were peeked gives the same numbers to others.
-    return wanted.enqueued_time in (None, message.enqueued_time)
+    return is_read and wanted.enqueued_time in (None, message.enqueued_time)

@@ -64,6 +64,8 @@ class Step:
     clone: Message | None = None
     entry: int = 0
     """In the journal."""
+    is_new: bool = False
+    """Whether the entry was written in this run."""
     note: str | None = None
 
 
@@ -204,22 +206,30 @@ class ResubmitSteps:
         sent = [step for step, end in zip(steps, ends, strict=True) if end.ok]
         self.owed |= {step.original.sequence_number for step in sent}
         never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED)
-        refused = [step for step, end in zip(steps, ends, strict=True) if end.status in never]
+        refused = [step.entry for step, end in zip(steps, ends, strict=True) if end.status in never and step.is_new]
         await self._mark(refused, ResubmitState.NOT_SENT)
+        # Only now: had the new one been refused, the earlier one would still be in doubt.
+        replaced = [step.earlier.id for step in sent if step.earlier is not None and step.is_new]
+        await self._mark(replaced, ResubmitState.GONE)
         # What was not sent stays held until the batch closes: released now, it would come again in the next window.
         unsent = [(step, end) for step, end in zip(steps, ends, strict=True) if not end.ok]
         return outcomes + [_as_resubmit(step, end, self.decision) for step, end in unsent]
 
     def _intend(self, steps: Sequence[Step], is_edited: bool) -> None:
         new: list[Step] = []
+        again: list[ResubmitEntry] = []
         for step in steps:
             if step.earlier is not None and self._is_same(step.earlier):
+                # With the time of the first attempt: since then duplicates of it are dropped.
                 step.entry = step.earlier.id
+                again.append(step.earlier)
             else:
+                step.is_new = True
                 new.append(step)
+        if is_edited:
+            self.journal.mark_edited(entry.id for entry in again if not entry.edited)
         entries = [replace(self._entry(step.original, step.clone), edited=is_edited) for step in new]
         ended = dict.fromkeys(self._done, ResubmitState.DONE)
-        ended |= {step.earlier.id: ResubmitState.GONE for step in new if step.earlier is not None}
         for step, entry in zip(new, self.journal.intend(entries, ended=ended), strict=True):
             step.entry = entry
         self._done.clear()
@@ -232,7 +242,7 @@ class ResubmitSteps:
 
         async def mark() -> None:
             try:
-                await self._mark(steps, ResubmitState.SENT)
+                await self._mark([step.entry for step in steps], ResubmitState.SENT)
             except Exception as error:  # noqa: BLE001 (raised when it is known how the settling ended)
                 errors.append(error)
 
@@ -250,8 +260,8 @@ class ResubmitSteps:
         self._done += [step.entry for step in done]
         return [_as_resubmit(step, end, self.decision) for step, end in zip(steps, ends, strict=True)]
 
-    async def _mark(self, steps: Iterable[Step], state: ResubmitState) -> None:
-        await anyio.to_thread.run_sync(self.journal.mark, [step.entry for step in steps], state)
+    async def _mark(self, entries: Iterable[int], state: ResubmitState) -> None:
+        await anyio.to_thread.run_sync(self.journal.mark, entries, state)
 
     def _entry(self, original: ReceivedMessage, clone: Message | None = None) -> ResubmitEntry:
         return ResubmitEntry(

@@ -109,7 +109,7 @@ async def work(job: Job) -> None:
     journal = DeadlyJournal(Path(job.journal), job)
     async with AsyncNamespace(Connection(job.connection_string), journal=journal) as namespace:
         report = Report()
-        for plan in await namespace.resume():
+        for plan in await namespace.resume(max_wait=60):
             report += await plan.apply()
         say("resumed", report)
         await anyio.to_thread.run_sync(sys.stdin.readline)

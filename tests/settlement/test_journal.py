@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import platformdirs
@@ -69,6 +70,42 @@ def test_nothing_to_write_is_no_error(journal: Journal) -> None:
     assert journal.intend([]) == []
     journal.mark([], ResubmitState.DONE)
     assert journal.unfinished(HOST) == []
+
+
+def test_what_is_finished_is_forgotten_after_a_month(journal: Journal) -> None:
+    done, fresh, open_still, _ = journal.intend([entry(number) for number in range(4)])
+    journal.mark([done, fresh], ResubmitState.DONE)
+    old = (datetime.now(UTC) - timedelta(days=31)).isoformat()
+    with journal.database.transaction() as database:
+        database.execute("UPDATE resubmits SET changed = ? WHERE id IN (?, ?)", (old, done, open_still))
+    with closing(Journal(journal.path)) as later:
+        later.intend([entry(9)], ended={open_still + 1: ResubmitState.GONE})
+        with later.database.transaction() as database:
+            kept = database.execute("SELECT sequence_number, state FROM resubmits ORDER BY id").fetchall()
+    assert kept == [(1, "done"), (2, "intended"), (3, "gone"), (9, "intended")]
+
+
+def test_what_has_ended_stays_as_it_is(journal: Journal) -> None:
+    ids = journal.intend([entry()])
+    journal.mark(ids, ResubmitState.DONE)
+    journal.mark(ids, ResubmitState.SENT)
+    assert journal.unfinished(HOST) == []
+
+
+def test_an_edit_of_a_later_attempt_is_written_down(journal: Journal) -> None:
+    journal.mark_edited(journal.intend([entry(1)]))
+    journal.intend([entry(2)])
+    journal.mark_edited([])
+    assert [found.edited for found in journal.unfinished(HOST)] == [True, False]
+
+
+def test_unfinished_ones_are_found_by_their_original(journal: Journal) -> None:
+    first, again, other = entry(1), replace(entry(1), clone_id="later"), replace(entry(1), enqueued_time="another")
+    journal.intend([first, other, again])
+    found = journal.find_unfinished([replace(first, source=first.source.upper()), entry(2)])
+    assert found == {again.key: again}
+    assert journal.unfinished(HOST, "ORDERS/$deadletterqueue") == [first, other, again]
+    assert journal.unfinished(HOST, "elsewhere") == []
 
 
 def test_hostile_texts_are_kept_as_they_are(journal: Journal) -> None:

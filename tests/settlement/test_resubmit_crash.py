@@ -42,6 +42,8 @@ PLENTY: Final = 150
 """Messages to resubmit at the begin of each run: more than go together."""
 LANES: Final = 2
 """Lanes in each world: processes wait most of the time."""
+LOCK: Final = 20_000
+"""Milliseconds: shorter than what a resume waits for locks."""
 PATIENCE: Final = 120
 """Seconds after which something hangs."""
 STEPS: Final = [f"{when} {state}" for state in ("intended", "sent", "done") for when in ("before", "after")]
@@ -76,15 +78,19 @@ class Lane:
 
     async def run(self, deaths: list[tuple[str, float]]) -> None:
         """Die in each of these ways, count after each, and finish at last."""
-        self.emulator.create_queue(self.name, QueueOptions(max_delivery_count=2000, lock_duration=300_000))
+        self.emulator.create_queue(self.name, QueueOptions(max_delivery_count=2000, lock_duration=LOCK))
         self.emulator.create_queue(self.to, QueueOptions(requires_duplicate_detection=self.world is World.ONCE))
         for die_at, die_later in deaths:
             await self.top_up()
             await self.once(die_at, die_later)
             await self.consume_some()
-        await self.once("", -1)
-        left = await self.count()
-        assert self.world is World.BUSY or not left, f"{len(left)} originals are left"
+        left: set[str] = set()
+        for _ in range(3):  # some may be locked for a dead process
+            await self.once("", -1)
+            left = await self.count()
+            if not left or self.world is World.BUSY:
+                return
+        raise AssertionError(f"{len(left)} originals are left")
 
     async def top_up(self) -> None:
         missing = PLENTY - len(await self.namespace.entity(self.name).peek())
@@ -118,7 +124,7 @@ class Lane:
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
-        # What it held is free again at once, and not when the locks end.
+        # What it held is free again at once; not that which the emulator gives to it before it sees that it is dead.
         self.emulator.lose_locks(self.name)
 
     async def follow(self, process: Process, *, dies: bool) -> None:

@@ -290,3 +290,41 @@ async def test_a_destination_that_is_not_there_is_told_before_anything_is_writte
     assert namespace.journal.unfinished(namespace.host) == []
     async with source.batch() as batch:
         assert len(await batch.receive(1)) == 1
+
+
+async def test_a_second_attempt_that_is_refused_leaves_the_first_in_doubt(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    letters = await dead_letters(namespace, "doubt", 1)
+    await namespace.create_queue("doubt-to")
+    source = namespace.entity("doubt/$dlq")
+    await cut_off(namespace, letters[0], "doubt", sent=False)
+    for to in ("doubt", "doubt-to"):
+        faults = shared_emulator.faults.entity(to)
+        faults.reject_nth, faults.reject_condition = 1, "com.microsoft:argument-error"
+        report = await source.plan_resubmit(letters, resubmit(to, resend_unknown=True)).apply()
+        assert [outcome.status for outcome in report] == [FAILED]
+    report = await source.plan_resubmit(letters, resubmit("doubt")).apply()
+    assert [outcome.status for outcome in report] == [UNCONFIRMED]
+    assert await bodies(namespace, "doubt") == []
+
+
+async def test_what_is_edited_the_second_time_is_not_made_anew_without_the_edit(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("mend", QueueOptions(requires_duplicate_detection=True))
+    letters = await dead_letters(namespace, "mend", 1)
+    await cut_off(namespace, letters[0], "mend", sent=False)
+    drops = [1]
+
+    def mend(message: ReceivedMessage) -> Message:
+        shared_emulator.faults.entity("mend").drop_before_nth = drops.pop() if drops else 0
+        return message.with_changes(body=b"mended")
+
+    source = namespace.entity("mend/$dlq")
+    report = await source.plan_resubmit(letters, resubmit("mend"), edit=mend).apply()
+    assert [outcome.status for outcome in report] == [UNCONFIRMED]
+    (plan,) = await namespace.resume()
+    assert [outcome.status for outcome in await plan.apply()] == [UNCONFIRMED]
+    assert (await source.plan_resubmit(letters, resubmit("mend"), edit=mend).apply()).ok
+    assert await bodies(namespace, "mend") == [b"mended"]
