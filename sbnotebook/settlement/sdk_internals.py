@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Browser",
     "browser",
+    "catch_up",
     "close_sockets",
     "condition_of",
     "is_on_link",
@@ -68,6 +69,9 @@ _PAYLOAD: Final = "_sbnotebook_payload"
 _WHOLE: Final = "_sbnotebook_whole"
 # Positions in a transfer frame (AMQP 1.0 section 2.7.5), and the payload at its end.
 _FRAME_MORE, _FRAME_PAYLOAD = 5, 11
+_GLANCE: Final = 0.005
+"""Seconds to look for frames that have come already."""
+_MANY_FRAMES: Final = 100
 
 
 def browser(client: ServiceBusClient, path: str) -> Browser:
@@ -270,6 +274,14 @@ def is_open(receiver: ServiceBusReceiver) -> bool:
     return handler is not None and receiver._running and _is_attached(handler)
 
 
+async def catch_up(receiver: ServiceBusReceiver) -> None:
+    """Let the SDK read what the service has said meanwhile, such as that the link is detached, for :func:`is_open`."""
+    handler: Any = receiver._handler
+    if handler is not None and handler._connection is not None:
+        with contextlib.suppress(Exception):  # what is wrong with it, is_open tells
+            await handler._connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
+
+
 async def reopen(receiver: ServiceBusReceiver) -> None:
     """Open a receiver again whose connection or link was lost; nothing when it is open.
 
@@ -312,9 +324,11 @@ def _as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
 
 def _is_attached(handler: Any) -> bool:
     link, connection = handler._link, handler._connection
-    return (
-        link is not None and link.state is LinkState.ATTACHED and connection is not None and connection._error is None
-    )
+    if link is None or link.state is not LinkState.ATTACHED or connection is None or connection._error is not None:
+        return False
+    # A connection that the other side has ended is seen here before the SDK reads from it.
+    reader = getattr(connection._transport, "reader", None)
+    return reader is None or not (reader.at_eof() or reader.exception())
 
 
 def _tags(link: Any) -> set[bytes]:

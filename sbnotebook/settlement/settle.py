@@ -110,6 +110,7 @@ class Settling:
 
         Settlements that are under way when the caller is cancelled are cut off, and in doubt from then on.
         """
+        await sdk_internals.catch_up(self._receiver)
         await self._open()
         here = [hold for hold in holds if sdk_internals.is_on_link(self._receiver, hold.received)]
         await self._settle_on_link(here)
