@@ -33,10 +33,16 @@ class Grace:
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
         """Around the whole work: notices that it is cancelled."""
+        failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._notice)
-            yield
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001 (raised again, and not in a group)
+                failure = error
             tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
     @contextmanager
     def period(self, seconds: float) -> Generator[None]:

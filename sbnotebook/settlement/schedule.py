@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Unpack
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
@@ -27,11 +28,11 @@ from sbnotebook.model import (
     PeekedMessage,
     ReceivedMessage,
     Report,
-    Tally,
 )
 from sbnotebook.settlement import sdk_internals, sdk_senders
 from sbnotebook.settlement.conversion import peeked_from_payload
 from sbnotebook.settlement.failures import outcome_of_error
+from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.packing import Pack
 from sbnotebook.settlement.plan import Limits, Plan
@@ -54,7 +55,12 @@ _CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
 """How a topic refuses to show its messages."""
 _GONE: Final = "It is not scheduled any more: it became active, or was cancelled."
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew."
-_INTERRUPTED: Final = "It was interrupted before."
+_FINISH_WITHIN: Final = 10.0
+"""Seconds to wait for what was asked for when the caller is cancelled."""
+_CUT_OFF: Final = {
+    True: (OutcomeStatus.UNCONFIRMED, "It was interrupted before the answer came: it may be cancelled."),
+    False: (OutcomeStatus.SKIPPED, "It was interrupted before."),
+}
 _TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
 
 
@@ -184,60 +190,70 @@ class _Cancelling:
         self._messages = messages
         self._limits = limits
         self._decision = CancelScheduled()
-        self._tally = Tally()
-        self._begun = 0
+        self._grace = Grace()
+        self._asked: set[int] = set()
+        self._ends: dict[int, Outcome] = {}
 
     def report(self) -> Report:
-        """What is known; what was not begun is SKIPPED."""
-        left = self._messages[self._begun :]
-        skipped = (outcome_for(each, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED) for each in left)
-        return self._tally.report() + Report(skipped)
+        """What is known: of what was asked for without an answer nobody knows, and what was not is SKIPPED."""
+        return Report(self._end_of(message) for message in self._messages)
+
+    def _end_of(self, message: ReceivedMessage) -> Outcome:
+        end = self._ends.get(message.sequence_number)
+        status, said = _CUT_OFF[message.sequence_number in self._asked]
+        return end or outcome_for(message, self._decision, status, said)
 
     async def run(self, progress: Progress | None) -> None:
         pace = Pace(self._limits.rate)
         group = min(self._limits.max_in_flight, pace.at_once or self._limits.max_in_flight)
-        for start in range(0, len(self._messages), group):
-            messages = self._messages[start : start + group]
-            await pace.wait(len(messages))
-            payloads = await self._payloads(messages)
-            others = [each for each in messages if self._is_another(each, payloads)]
-            # A group is never left half done: an interrupt takes effect between two of them.
-            with anyio.CancelScope(shield=True):
-                rows = await self._keep([each for each in messages if each not in others], payloads)
-                self._begun = start + len(messages)
-                async with anyio.create_task_group() as tasks:
-                    for index, message in enumerate(messages, start):
-                        if message in others:
-                            end = outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER)
-                            self._tally.note(index, end)
-                        else:
-                            tasks.start_soon(self._cancel, index, message)
-                await self._write_ends(rows, self._tally.report()[start:])
-            if progress is not None:
-                progress(len(messages))
+        async with self._grace.watching():
+            for start in range(0, len(self._messages), group):
+                messages = self._messages[start : start + group]
+                await pace.wait(len(messages))
+                await self._cancel_group(messages, await self._payloads(messages))
+                if progress is not None:
+                    progress(len(messages))
 
-    async def _cancel(self, index: int, message: ReceivedMessage) -> None:
+    async def _cancel_group(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> None:
+        others = [each for each in messages if self._is_another(each, payloads)]
+        rows: dict[int, int] = {}
+        # An interrupt takes effect between two groups, where there are answers.
+        with self._grace.period(_FINISH_WITHIN):
+            rows = await self._keep([each for each in messages if each not in others], payloads)
+            async with anyio.create_task_group() as tasks:
+                for message in messages:
+                    if message in others:
+                        end = outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER)
+                        self._ends[message.sequence_number] = end
+                    else:
+                        tasks.start_soon(self._cancel, message)
+        with anyio.CancelScope(shield=True):
+            await self._write_ends(rows, [self._end_of(message) for message in messages])
+        await anyio.lowlevel.checkpoint_if_cancelled()
+
+    async def _cancel(self, message: ReceivedMessage) -> None:
         error: Exception | None = None
-        asked = False
+        number = message.sequence_number
         for _ in range(_ATTEMPTS):
             await self._pool.throttle.wait()
             try:
                 async with self._pool.slot() as sender:
-                    asked = True
+                    self._asked.add(number)
                     with anyio.fail_after(self._pool.answer_within):
-                        await sdk_senders.cancel_scheduled(sender, message.sequence_number)
+                        await sdk_senders.cancel_scheduled(sender, number)
             except ServiceBusServerBusyError as latest:
-                error, asked = latest, False
+                error = latest
+                self._asked.discard(number)
                 self._pool.throttle.refused()
             except Exception as latest:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
                 error = latest
                 break
             else:
                 self._pool.throttle.accepted()
-                self._tally.note(index, outcome_for(message, self._decision, OutcomeStatus.SETTLED))
+                self._ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED)
                 return
         if error is not None:
-            self._tally.note(index, self._outcome_of(error, message, asked=asked))
+            self._ends[number] = self._outcome_of(error, message, asked=number in self._asked)
 
     def _outcome_of(self, error: Exception, message: ReceivedMessage, *, asked: bool) -> Outcome:
         place, number = message.entity, message.sequence_number
@@ -278,7 +294,7 @@ class _Cancelling:
         rows = await anyio.to_thread.run_sync(archive.keep, kept)
         return {message.sequence_number: row for message, row in zip(found, rows, strict=True)}
 
-    async def _write_ends(self, rows: Mapping[int, int], outcomes: Report) -> None:
+    async def _write_ends(self, rows: Mapping[int, int], outcomes: Sequence[Outcome]) -> None:
         archive = self._archive
         if archive is None or not rows:
             return

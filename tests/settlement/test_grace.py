@@ -57,3 +57,9 @@ async def test_without_a_cancellation_nothing_is_cut_off() -> None:
             await anyio.sleep(0.05)
             done = True
     assert done
+
+
+async def test_an_error_of_the_work_comes_out_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with Grace().watching():
+            raise ZeroDivisionError

@@ -186,6 +186,39 @@ async def test_cancelling_that_is_cut_off_tells_what_was_not_begun(namespace: As
     assert len(await queue.scheduled()) == 15
 
 
+async def test_cancelling_that_gets_no_answer_is_cut_off_with_what_nobody_knows(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.schedule._FINISH_WITHIN", 0.3)
+    await namespace.create_queue("frozen-later")
+    queue = namespace.entity("frozen-later")
+    report = await queue.schedule(numbered(9), at=LATER)
+    await namespace.pool(queue.address).warm(3)
+    scope = anyio.CancelScope()
+
+    def freeze(_: int) -> None:
+        shared_emulator.freeze("frozen-later")
+        scope.cancel()
+
+    with Watch() as watch, scope:
+        await plan_cancel_scheduled(queue, numbers(report), archived=False).apply(Limits(3), freeze)
+    shared_emulator.thaw()
+    assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SETTLED] * 3 + [OutcomeStatus.SKIPPED] * 6
+
+    scope = anyio.CancelScope()
+    left = numbers(report)[3:]
+    with Watch() as watch:
+        async with anyio.create_task_group() as tasks:
+            shared_emulator.freeze("frozen-later")
+            tasks.start_soon(plan_cancel_scheduled(queue, left, archived=False).apply, Limits(3))
+            with anyio.fail_after(30):
+                while watch.report.counts.get(OutcomeStatus.UNCONFIRMED) != 3:
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+    shared_emulator.thaw()
+    assert [outcome.status for outcome in watch.report] == [OutcomeStatus.UNCONFIRMED] * 3 + [OutcomeStatus.SKIPPED] * 3
+
+
 async def test_times_and_messages_that_cannot_be_are_refused(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("refused-later")
     queue = namespace.entity("refused-later")
