@@ -212,7 +212,7 @@ async def test_cancelling_that_gets_no_answer_is_cut_off_with_what_nobody_knows(
             shared_emulator.freeze("frozen-later")
             tasks.start_soon(plan_cancel_scheduled(queue, left, archived=False).apply, Limits(3))
             with anyio.fail_after(30):
-                while watch.report.counts.get(OutcomeStatus.UNCONFIRMED) != 3:
+                while watch.report.counts.get(OutcomeStatus.UNCONFIRMED) != 3:  # noqa: ASYNC110 (nobody tells)
                     await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
     shared_emulator.thaw()
