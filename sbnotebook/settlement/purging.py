@@ -180,13 +180,14 @@ class Purging:
             self._not_found(left - self._outcomes.keys(), _NOT_GIVEN)
 
     async def _remove_between(self, numbers: Sequence[int], session_id: str | None) -> None:
-        # With an archive their bytes are needed, and without one only their locks.
-        search = Search(frozenset(numbers), bodies=self._archived, expected=self._standing, max_wait=_MAX_WAIT)
+        search = Search(frozenset(numbers), expected=self._standing, max_wait=_MAX_WAIT)
         if session_id is not None:  # it is held over one link
             search = replace(search, expected=0, per_link=search.max_held)
         async with LockedAhead(lambda: self._batch(session_id), search) as ahead:
             while self._stopped is None and (chosen := await ahead.find()):
-                await self._complete(ahead.settle, [message for message in chosen if self._is_meant(message)])
+                meant = [message for message in chosen if self._is_meant(message)]
+                await self._complete(ahead.settle, meant)
+                self._not_found({m.sequence_number for m in chosen} - {m.sequence_number for m in meant}, _NOT_GIVEN)
             if ahead.stopped is not None:
                 self._stopped = f"Not attempted: {ahead.stopped}"
             self._not_found(ahead.missing, _NOT_GIVEN)
@@ -201,15 +202,20 @@ class Purging:
             if self._stopped is None:
                 some = numbers[start : start + _GROUP]
                 async with self._batch(session_id) as batch:
-                    held = await batch.receive_deferred(some)
-                    await self._complete(batch.settle, [message for message in held if self._is_meant(message)])
+                    held = [message for message in await batch.receive_deferred(some) if self._is_meant(message)]
+                    await self._complete(batch.settle, held)
                 self._not_found(set(some) - {message.sequence_number for message in held}, _NOT_GIVEN)
 
     async def _cancel_scheduled(self, numbers: Sequence[int]) -> None:
-        if numbers and self._stopped is None:
-            chosen = [self._messages[number] for number in numbers]
-            plan = plan_cancel_scheduled(self._entity, chosen, archived=self._archived)
-            self._end(await plan.apply(self._limits, self._progress))
+        # In groups: what was cancelled has its outcome whatever ends the purge after it.
+        limits = Limits(self._limits.max_in_flight)
+        size = min(limits.max_in_flight, self._pace.at_once or limits.max_in_flight)
+        for start in range(0, len(numbers), size):
+            if self._stopped is None:
+                chosen = [self._messages[number] for number in numbers[start : start + size]]
+                await self._pace.wait(len(chosen))
+                plan = plan_cancel_scheduled(self._entity, chosen, archived=self._archived)
+                self._end(await plan.apply(limits, self._progress))
 
     async def _complete(self, settle: _Settle, messages: Sequence[LockedMessage]) -> None:
         size = min(_GROUP, self._pace.at_once or _GROUP)
