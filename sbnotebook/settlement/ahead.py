@@ -306,12 +306,11 @@ class LockedAhead:
         try:
             async with link.batch:
                 link.opened.set()
-                try:
+                # An interrupt ends the body first: it may have to settle what it has begun, under locks that last.
+                with anyio.CancelScope(shield=True):
                     await self._ended.wait()
-                finally:
                     # The batch itself releases as it closes; here also what cannot be released is seen to.
-                    with anyio.CancelScope(shield=True):
-                        link.rest = await link.batch.give_back(self._search.wanted, abandon=self._search.abandon_rest)
+                    link.rest = await link.batch.give_back(self._search.wanted, abandon=self._search.abandon_rest)
         except Exception as error:  # noqa: BLE001 (told to whoever waits for the link, as it was raised)
             link.error = error
         finally:

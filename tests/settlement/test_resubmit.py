@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Complete,
@@ -18,7 +19,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.model.amqp import type_name
-from sbnotebook.settlement import AsyncNamespace, Limits
+from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID
 from tests.settlement.dead_letters import cut_off, dead_letters
 
@@ -217,6 +218,30 @@ async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespac
         message.application_properties[ORIGINAL_MESSAGE_ID] for message in await namespace.entity("stopped").peek()
     ]
     assert sorted(map(str, originals)) == sorted(f"m{n}" for n in range(300))
+
+
+async def test_an_interrupt_while_clones_are_sent_lets_their_originals_be_completed(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    letters = await dead_letters(namespace, "midway", 150)
+    source, queue = namespace.entity("midway/$dlq"), namespace.entity("midway")
+    shared_emulator.faults.entity("midway").accept_delay_ms = 3_000
+
+    async def stop_when_clones_have_arrived() -> None:
+        while not await queue.peek(1):
+            pass
+        scope.cancel()
+
+    with Watch() as watch:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stop_when_clones_have_arrived)
+            with anyio.CancelScope() as scope:
+                await source.plan_resubmit(letters, Resubmit(to=queue.address)).apply()
+    assert scope.cancelled_caught
+    assert watch.report.counts == {OutcomeStatus.SETTLED: 100, OutcomeStatus.SKIPPED: 50}
+    assert (len(await queue.peek()), len(await source.peek())) == (100, 50)
+    assert {message.delivery_count for message in await source.peek()} == {0}
+    assert namespace.journal.unfinished(namespace.host) == []
 
 
 def test_places_that_take_no_messages_and_senseless_limits_are_refused() -> None:
