@@ -173,6 +173,8 @@ class Policy:
             given: PolicyRow | Decision = getattr(self, row.name)
             if not isinstance(given, PolicyRow):
                 object.__setattr__(self, row.name, replace(_DEFAULTS[End(row.name)], decision=given))
+        if self.row(End.COMPLETED).envelope_to is not None:
+            raise DecisionError("An envelope tells what went wrong: there is none for a message that is completed.")
 
     def row(self, end: End) -> PolicyRow:
         """The row of one end."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import anyio
 from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
 
 from sbnotebook.model import Abandon, LockedMessage, Release
-from sbnotebook.settlement.calls import Go
+from sbnotebook.settlement.calls import Ended, Go
 from sbnotebook.settlement.process_run import PASSING_TROUBLE, Run
 from sbnotebook.settlement.sessions import SessionBatch
 
@@ -40,6 +41,8 @@ class SessionWorkers:
         self._run = run
         self._next_session = next_session
         self._waiting: dict[int, int] = {}
+        self._lost: dict[int, tuple[Ended, int]] = {}
+        """Messages that ended and whose settlement did not get through: they come again, and are only settled."""
         self._settling = 0
 
     @property
@@ -117,19 +120,26 @@ class SessionWorkers:
         run = self._run
         if not await run.wait_for_pace(1):
             return False
-        run.taken += 1
-        run.leases.work_on(worker, message.sequence_number, run.clock.now())
-        go = Go(deque([message]))
-        await run.calls.run(go)
-        if not go.ends:  # it was stopped before it began
-            return False
-        ended = go.ends.popleft()
-        run.ended(worker, ended)
+        ended, index = self._lost.pop(message.sequence_number, (None, None))
+        if ended is not None and ended.message.enqueued_time == message.enqueued_time:
+            ended = replace(ended, message=message)
+        else:
+            run.taken += 1
+            run.leases.work_on(worker, message.sequence_number, run.clock.now())
+            go = Go(deque([message]))
+            await run.calls.run(go)
+            if not go.ends:  # it was stopped before it began
+                return False
+            ended, index = go.ends.popleft(), None
+            run.ended(worker, ended)
         self._settling += 1
         try:
             await run.finish.remember([ended])
             (outcome,) = await run.finish.settle(batch, [ended])
         finally:
             self._settling -= 1
-        run.note(outcome)
-        return outcome.ok and not isinstance(run.finish.decision(ended), (Abandon, Release))
+        index = run.note(outcome, index)
+        is_removed = not isinstance(run.finish.decision(ended), (Abandon, Release))
+        if is_removed and not outcome.ok:
+            self._lost[message.sequence_number] = (ended, index)
+        return outcome.ok and is_removed

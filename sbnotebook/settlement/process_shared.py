@@ -117,7 +117,8 @@ class SharedWorkers:
             per_second = max((self._count - counted) / max(now - since, 1e-3), per_second / 2)
             since, counted = now, self._count
             wait = _SLICE if max_wait is None else min(_SLICE, max_wait - silent)
-            locked = await self._receive(wanted, wait)
+            # After a silence one is asked for: it is worked on at once, and does not wait until others have come.
+            locked = await self._receive(1 if silent else wanted, wait)
             self._take_in(locked)
             silent = 0.0 if locked else silent + wait
         self._is_fed = True
@@ -147,15 +148,20 @@ class SharedWorkers:
 
     def _take_in(self, locked: Sequence[LockedMessage]) -> None:
         for message in locked:
-            lost = self._lost.pop(message.sequence_number, None)
-            if lost is not None and lost[0].message.enqueued_time == message.enqueued_time:
-                # Its work is done, only its settlement did not get through. It keeps its place in the report.
-                self._indexes[message.lock_token] = lost[1]
-                self._ends.append(replace(lost[0], message=message))
-            else:
+            if not self._is_done(message):
                 self._run.taken += 1
                 self._queue.append(message)
         self._run.bell.ring()
+
+    def _is_done(self, message: LockedMessage) -> bool:
+        """Whether its work is done, and only its settlement did not get through; then it is settled once more."""
+        lost = self._lost.get(message.sequence_number)
+        if lost is None or lost[0].message.enqueued_time != message.enqueued_time:
+            return False
+        del self._lost[message.sequence_number]
+        self._indexes[message.lock_token] = lost[1]  # it keeps its place in the report
+        self._ends.append(replace(lost[0], message=message))
+        return True
 
     # ---------------------------------------------------------------- working
 
@@ -206,8 +212,8 @@ class SharedWorkers:
         while self._queue and len(messages) < self._run.at_once:
             message = self._queue.popleft()
             key = self._run.key_of(message)
-            if not self._batch.holds(message):
-                self._run.taken -= 1  # it comes again
+            if not self._batch.holds(message) or self._is_done(message):
+                self._run.taken -= 1  # it comes again, or has come again while the first of it was worked on
             elif key in self._active:
                 self._parked.setdefault(key, []).append(message)
             else:

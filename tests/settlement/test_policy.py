@@ -50,8 +50,9 @@ def test_rows_tell_what_is_done_and_where_envelopes_go() -> None:
         (lambda: PolicyRow(Complete(), envelope_to="orders/$dlq"), "cannot be sent to orders"),
         (lambda: PolicyRow(Complete(), envelope_to="news/subscriptions/all"), "cannot be sent to news"),
         (lambda: Policy(completed=Resubmit()), "settles messages"),
+        (lambda: Policy(completed=PolicyRow(Complete(), envelope_to="faults")), "what went wrong"),
     ],
-    ids=["resubmit", "sub-queue", "subscription", "resubmit-alone"],
+    ids=["resubmit", "sub-queue", "subscription", "resubmit-alone", "nothing-wrong"],
 )
 def test_a_row_that_cannot_be_is_refused(row: Callable[[], object], error: str) -> None:
     with pytest.raises(DecisionError, match=error):

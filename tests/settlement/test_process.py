@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from functools import partial
 
 import anyio
 import anyio.lowlevel
 import pytest
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -27,6 +29,7 @@ from sbnotebook.settlement import (
     AsyncNamespace,
     Policy,
     PolicyRow,
+    Processing,
     RejectMessage,
     SkipMessage,
     StopProcessing,
@@ -388,3 +391,25 @@ async def test_what_is_done_is_settled_although_a_slow_message_follows(namespace
             settled.set()
 
     assert (await queue.process(work, max_wait=1, progress=progress)).settled == 200
+
+
+async def test_a_message_that_comes_again_while_it_is_worked_on_is_not_done_twice(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, "again-meanwhile", b"x")
+    calls: list[int] = []
+    processing: list[Processing] = []
+
+    def work(_message: LockedMessage) -> None:
+        calls.append(1)
+        shared_emulator.lose_locks("again-meanwhile")
+        for _ in range(300):  # until it is here for the second time
+            if processing[0].status.waiting:
+                break
+            time.sleep(0.1)
+
+    processing.append(queue.processing(work, max_in_flight=2, max_wait=5))
+    report = await processing[0].run()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED]
+    assert len(calls) == 1
+    assert await queue.peek() == []

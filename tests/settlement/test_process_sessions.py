@@ -110,19 +110,21 @@ async def test_an_error_ends_the_run_and_releases_what_follows(
     assert {m.message_id: m.delivery_count for m in await queue.peek()} == {"a1": 1, "a2": 0}
 
 
+@pytest.mark.parametrize("seen", [True, False])
 async def test_a_session_that_is_lost_goes_on_from_where_it_was(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, *, seen: bool
 ) -> None:
-    queue = await filled(namespace, shared_emulator, "lost-session", "ab", 4)
+    name = f"lost-session-{seen}"
+    queue = await filled(namespace, shared_emulator, name, "ab", 4)
     worker, lost = Worker(), threading.Event()
 
     def work(message: LockedMessage) -> None:
         worker(message)
         if message.message_id == "a1" and not lost.is_set():
             lost.set()
-            shared_emulator.lose_locks("lost-session")
+            shared_emulator.lose_locks(name)
 
-    await queue.process(work, by_session=True, max_in_flight=2, max_wait=3, seen=True)
+    await queue.process(work, by_session=True, max_in_flight=2, max_wait=3, seen=seen)
     assert worker.order["a"] == ["a0", "a1", "a2", "a3"], "what was done is remembered, and the order is kept"
     assert worker.order["b"] == [f"b{n}" for n in range(4)]
     assert await queue.peek() == []
