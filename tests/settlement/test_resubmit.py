@@ -227,6 +227,8 @@ async def test_an_interrupt_while_clones_are_sent_lets_their_originals_be_comple
     source, queue = namespace.entity("midway/$dlq"), namespace.entity("midway")
     shared_emulator.faults.entity("midway").accept_delay_ms = 3_000
 
+    scope = anyio.CancelScope()
+
     async def stop_when_clones_have_arrived() -> None:
         while not await queue.peek(1):
             pass
@@ -235,7 +237,7 @@ async def test_an_interrupt_while_clones_are_sent_lets_their_originals_be_comple
     with Watch() as watch:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stop_when_clones_have_arrived)
-            with anyio.CancelScope() as scope:
+            with scope:
                 await source.plan_resubmit(letters, Resubmit(to=queue.address)).apply()
     assert scope.cancelled_caught
     assert watch.report.counts == {OutcomeStatus.SETTLED: 100, OutcomeStatus.SKIPPED: 50}
