@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 from sbnotebook.client import progress, query
 from sbnotebook.client.batch import LockedBatch
+from sbnotebook.client.deferred import DeferredMessages
 from sbnotebook.client.durations import duration
 from sbnotebook.client.frames import messages_from, table_of_pages
 from sbnotebook.client.messages import Messages
@@ -271,6 +272,15 @@ class Entity:
                 return await self._entity.pick(messages, decision, progress=advance, **options)
 
             return Plan(run(pick))
+
+    def deferred(self, *, show_progress: bool = True) -> DeferredMessages:
+        """What is deferred here, by the journal and by the entity itself, which is peeked at to its end.
+
+        Args:
+            show_progress: False for no bar.
+        """
+        with progress.bar(f"look into {self.address}", None, shown=show_progress) as advance:
+            return DeferredMessages(self._entity, run(self._entity.deferred, advance))
 
     def purge(
         self,

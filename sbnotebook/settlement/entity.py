@@ -236,10 +236,9 @@ class AsyncEntity:
 
         return Plan(self.address, decision, chosen, carry_out, edit)
 
-    async def deferred(self) -> Deferrals:
+    async def deferred(self, progress: Progress | None = None) -> Deferrals:
         """What is deferred here, by the journal and by peeking at all messages: see :class:`Deferrals`."""
-        ledger, pages = self.namespace.deferral_ledger, self.pages(state=MessageState.DEFERRED)
-        return await compared(ledger, self.address, pages)
+        return await compared(self.namespace.deferral_ledger, self.address, self.pages(), progress)
 
     def plan_deferred(self, messages: Iterable[ReceivedMessage], decision: Decision) -> Plan:
         """A plan to settle deferred messages, which are locked by their numbers.

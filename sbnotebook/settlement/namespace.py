@@ -21,10 +21,11 @@ from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.records import Record
 from sbnotebook.settlement.removals import Removals
-from sbnotebook.settlement.renewal import Clock
+from sbnotebook.settlement.renewal import Clock, SystemClock
 from sbnotebook.settlement.resume import plan_resume
 from sbnotebook.settlement.send import SenderPool
 from sbnotebook.settlement.undo import Wanted, plan_undo
+from sbnotebook.settlement.wake_up import WakeUps
 
 __all__ = ["AsyncNamespace"]
 
@@ -167,10 +168,10 @@ class AsyncNamespace:
             verb: what the settlements are part of.
             archived: False where messages are removed for good.
         """
-        ledger = DeferralRecord(self.deferral_ledger)
+        always = (DeferralRecord(self.deferral_ledger), WakeUps(self.pool, self.clock or SystemClock()))
         if self.archive is None or not archived:
-            return (ledger,)
-        return (ledger, Removals(self.archive, self.host, self.peeker, verb))
+            return always
+        return (*always, Removals(self.archive, self.host, self.peeker, verb))
 
     @property
     def deferral_ledger(self) -> DeferralLedger:
