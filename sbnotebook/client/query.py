@@ -78,6 +78,7 @@ def filtered(table: pa.Table, expression: str) -> pa.Table:
 
 def matching(table: pa.Table, expression: str) -> list[int]:
     """The positions of the rows for which an expression is true, ascending: see :func:`where`."""
+    expression = str(expression)  # DuckDB takes an instance of a subclass for the name of a column
     if len(expression) > _LONGEST:
         _refuse(expression, f"it is longer than {_LONGEST:,} characters")
     indexed = table.append_column(_INDEX, pa.array(range(len(table)), type=pa.int64()))

@@ -108,6 +108,13 @@ def test_messages_are_given_back_themselves_in_their_order() -> None:
     assert where([Message(subject="x")], "subject = 'x' and sequence_number is null") == [Message(subject="x")]
 
 
+def test_an_expression_may_be_of_a_class_of_its_own() -> None:
+    class Quoted(str):
+        __slots__ = ()
+
+    assert numbers(Quoted("subject = 'a'")) == [10]
+
+
 def test_positions_are_ascending_over_many_rows() -> None:
     table = to_arrow(Message(message_id=str(number)) for number in range(30_000))
     assert matching(table, "message_id::int % 3 = 0") == list(range(0, 30_000, 3))

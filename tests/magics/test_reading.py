@@ -55,7 +55,9 @@ def test_where_looks_at_all_unless_told(shell: Shell) -> None:
 
 def test_a_wrong_expression_names_the_column(shell: Shell) -> None:
     send(shell, "asked", "a")
-    assert '"no_such_column" not found' in shell.error('%sb_peek asked --where "no_such_column = 1"')
+    assert "there is no column 'no_such_column' at character 1" in shell.error(
+        '%sb_peek asked --where "no_such_column = 1"'
+    )
 
 
 def test_variables_expand(shell: Shell) -> None:
