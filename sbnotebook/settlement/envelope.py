@@ -3,23 +3,23 @@
 It is a message with the original's body and typed properties, and these application properties. What the original
 has of the same names is overwritten, so that nobody can send a fault that did not happen.
 
-========================  ==========================================================================
-``FaultComponent``        the function that ended this way, by its qualified name
-``FaultComponentKind``    ``function`` or ``async function``
-``FaultType``             the exception's type
-``FaultText``             the exception's text, without secrets and cut
-``FaultTime``             when the function ended
-``DeadLetterTime``        when the envelope was made
-``DeadLetterReason``      why, as in a dead-letter queue, so that envelopes are grouped as dead letters are
+==============================  =================================================================================
+``FaultComponent``              the function that ended this way, by its qualified name
+``FaultComponentKind``          ``function`` or ``async function``
+``FaultType``                   the exception's type
+``FaultText``                   the exception's text, without secrets and cut
+``FaultTime``                   when the function ended
+``DeadLetterTime``              when the envelope was made
+``DeadLetterReason``            why, as in a dead-letter queue, so that envelopes are grouped as dead letters are
 ``DeadLetterErrorDescription``  what explains that
-``SourceNamespace``       the host that the original stood on
-``SourceEntity``          the entity that it stood in
-``SourceSequenceNumber``  its number there
-``SourceMessageId``       its message id, where it had one
-``SourceEnqueuedTime``    when it came there
-``SourceDeliveryCount``   how many deliveries had failed before this one
-``OriginalMessageId``     the id of the first message, where it was resubmitted before, or the original's
-========================  ==========================================================================
+``SourceNamespace``             the host that the original stood on
+``SourceEntity``                the entity that it stood in
+``SourceSequenceNumber``        its number there
+``SourceMessageId``             its message id, where it had one
+``SourceEnqueuedTime``          when it came there
+``SourceDeliveryCount``         how many deliveries had failed before this one
+``OriginalMessageId``           the id of the first message, where it was resubmitted before, or the original's
+==============================  =================================================================================
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import anyio
 import pytest
@@ -103,3 +104,58 @@ async def test_a_rate_is_kept_and_does_not_hold_up_a_stop(namespace: AsyncNamesp
             processing.stop()
     assert len(processing.report) == 1
     assert [message.delivery_count for message in await queue.peek()] == [0] * 4
+
+
+async def test_what_waits_behind_a_slow_message_is_taken_over(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "behind", 200)
+    others_are_done = threading.Event()
+    left = set(range(200)) - {150}
+
+    def work(message: LockedMessage) -> None:
+        number = int(message.body)
+        if number == 150:
+            assert others_are_done.wait(30), "some waited behind it although a worker was free"
+        left.discard(number)
+        if not left:
+            others_are_done.set()
+
+    assert (await queue.process(work, max_in_flight=2, max_wait=1)).settled == 200
+
+
+async def test_what_is_done_is_settled_although_a_slow_message_follows(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "followed", 200)
+    settled = threading.Event()
+    counts: list[int] = []
+
+    def work(message: LockedMessage) -> None:
+        if message.body == b"199":
+            assert settled.wait(30), "what was done before was not settled"
+
+    def progress(count: int) -> None:
+        counts.append(count)
+        if sum(counts) == 199:
+            settled.set()
+
+    assert (await queue.process(work, max_wait=1, progress=progress)).settled == 200
+
+
+async def test_a_message_that_comes_again_while_it_is_worked_on_is_not_done_twice(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, "again-meanwhile", 1)
+    calls: list[int] = []
+    processing: list[Processing] = []
+
+    def work(_message: LockedMessage) -> None:
+        calls.append(1)
+        shared_emulator.lose_locks("again-meanwhile")
+        for _ in range(300):  # until it is here for the second time
+            if processing[0].status.waiting:
+                break
+            time.sleep(0.1)
+
+    processing.append(queue.processing(work, max_in_flight=2, max_wait=5))
+    report = await processing[0].run()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED]
+    assert len(calls) == 1
+    assert await queue.peek() == []
