@@ -196,9 +196,9 @@ async def test_a_clone_of_which_nobody_knows_is_not_sent_again_unless_that_is_wa
 
 
 async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespace) -> None:
-    letters = await dead_letters(namespace, "stopped", 300)
-    source = namespace.entity("stopped/$dlq")
-    resubmit = Resubmit(to=EntityAddress("stopped"))
+    letters = await dead_letters(namespace, "resubmit-stopped", 300)
+    source = namespace.entity("resubmit-stopped/$dlq")
+    resubmit = Resubmit(to=EntityAddress("resubmit-stopped"))
     with anyio.CancelScope() as scope:
 
         def stop_after_the_first_group(_count: int) -> None:
@@ -206,7 +206,7 @@ async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespac
 
         await source.plan_resubmit(letters, resubmit).apply(progress=stop_after_the_first_group)
     assert scope.cancelled_caught
-    clones = await namespace.entity("stopped").peek()
+    clones = await namespace.entity("resubmit-stopped").peek()
     left = await source.peek()
     assert clones
     assert left
@@ -215,7 +215,8 @@ async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespac
 
     assert (await source.plan_resubmit(left, resubmit).apply()).ok
     originals = [
-        message.application_properties[ORIGINAL_MESSAGE_ID] for message in await namespace.entity("stopped").peek()
+        message.application_properties[ORIGINAL_MESSAGE_ID]
+        for message in await namespace.entity("resubmit-stopped").peek()
     ]
     assert sorted(map(str, originals)) == sorted(f"m{n}" for n in range(300))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import Any
 
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
@@ -102,7 +103,7 @@ async def test_the_socket_of_a_broken_connection_is_closed(
     await namespace.create_queue("socket")
     receiver = namespace.connection.receiver(EntityAddress("socket"))
     async with receiver:
-        writer = receiver._handler._connection._transport.writer
+        writer: Any = receiver._handler._connection._transport.writer
         shared_emulator.drop_connections("socket")
         with contextlib.suppress(ServiceBusError):
             await receiver.receive_messages(1, max_wait_time=0.2)
