@@ -2,13 +2,12 @@
 
 # ruff: noqa: SLF001 (what is tested is the SDK's inside)
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportOptionalMemberAccess=false
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownVariableType=false
 
 from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any
 
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
@@ -103,7 +102,7 @@ async def test_the_socket_of_a_broken_connection_is_closed(
     await namespace.create_queue("socket")
     receiver = namespace.connection.receiver(EntityAddress("socket"))
     async with receiver:
-        writer: Any = receiver._handler._connection._transport.writer
+        writer = receiver._handler._connection._transport.writer
         shared_emulator.drop_connections("socket")
         with contextlib.suppress(ServiceBusError):
             await receiver.receive_messages(1, max_wait_time=0.2)
