@@ -65,7 +65,8 @@ class Processing:
     @property
     def report(self) -> Report:
         """The outcomes that are known now."""
-        return self._processing.report
+        # On the loop, which writes it.
+        return portal().call(lambda: self._processing.report)
 
     def stop(self) -> Report:
         """Begin no more messages, wait for the functions that run, settle their messages, and release the rest.
