@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_MAX_HELD", "AheadBatch", "LockedAhead", "Search", "SessionAheadBatch", "needs_session"]
 
 DEFAULT_MAX_HELD: Final = 50_000
-"""Messages held at once at most; each takes about two kilobytes here, and a third of its renewal a minute there."""
+"""Messages held at once at most; each takes about a kilobyte here, and is renewed three times a minute."""
 _PER_LINK: Final = 5_000
 """Messages held on one link. The service detaches a link with too many that are not settled, and says nowhere how many
 that are; it is tested with 5,010 (azure-sdk-for-net, pull request 16163)."""
@@ -233,7 +233,8 @@ class LockedAhead:
     @property
     def rest(self) -> Report:
         """How the others were given back that were held when the search ended; empty before that."""
-        return sum((link.rest for link in self._links), Report())
+        # Where giving back failed, the batch has released as it closed.
+        return sum((link.rest or link.batch.release_report or Report() for link in self._links), Report())
 
     async def find(self) -> tuple[LockedMessage, ...]:
         """Lock ahead until some of the chosen messages have come.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 import anyio
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import (
     Abandon,
     Decision,
@@ -61,6 +61,7 @@ _NOT_BEGUN: Final = "Not attempted: the pick was cut off before."
 _GONE: Final = "It is not there any more: it was settled, or it has expired."
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
 _HELD_ELSEWHERE: Final = "Another receiver holds it: messages behind it came, and it did not. Try again later."
+_NOT_GIVEN: Final = "Not attempted: the entity did not give it, and could not be looked into."
 _SCHEDULED: Final = "Not attempted: it is scheduled, and nobody gets it before its time: cancel it instead."
 _DEFERRED: Final = "Not attempted: it is deferred already."
 
@@ -337,7 +338,13 @@ class _Pick:
             # An interrupt takes effect between two groups: what was under way has its outcome.
             report = Report()
             with anyio.CancelScope(shield=True):
-                report = await source.settle(self.plan.decision, some, max_in_flight=self.limits.max_in_flight)
+                try:
+                    report = await source.settle(self.plan.decision, some, max_in_flight=self.limits.max_in_flight)
+                except SbNotebookError as error:  # such as an archive that is full
+                    if not self.outcomes:
+                        raise
+                    for message in some:  # what was settled before must not be hidden by this
+                        self._end(message.sequence_number, OutcomeStatus.SKIPPED, f"Not attempted: {error}")
             self.outcomes |= {outcome.sequence_number or 0: outcome for outcome in report}
 
     def _those_meant(self, messages: Sequence[LockedMessage]) -> list[LockedMessage]:
@@ -357,7 +364,7 @@ class _Pick:
             there = await standing(self.entity, numbers)
         except (ServiceBusError, OSError):
             for number in numbers:
-                self._end(number, OutcomeStatus.NOT_FOUND, "The entity gave no such message.")
+                self._end(number, OutcomeStatus.SKIPPED, _NOT_GIVEN)
             return
         for number in numbers:
             if (end := self._end_of(there.get(number))) is not None:
