@@ -19,6 +19,8 @@ __all__ = ["HeldMessages", "Hold"]
 
 _STILL_HELD: Final = frozenset({OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED})
 _LEFT: Final = "Its lock was left to end by itself."
+_REMEMBERED: Final = 100_000
+"""Messages that ended and of which is still known how."""
 _MAY_BE_DONE: Final = "An earlier settlement had no answer: it may have been done."
 _SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
 """Locks that Service Bus grants (documentation, "Message transfers, locks, and settlement")."""
@@ -207,5 +209,7 @@ class HeldMessages:
             del self._holds[number]
         self._ended.pop(token, None)
         self._ended[token] = (number, status, why)
+        if len(self._ended) > _REMEMBERED:  # a batch may be open for weeks
+            del self._ended[next(iter(self._ended))]
         if status is OutcomeStatus.LOCK_LOST:
             self._newly_lost.append(number)
