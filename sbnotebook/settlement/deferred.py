@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+import anyio
 import anyio.to_thread
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusError
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -19,6 +20,7 @@ from sbnotebook.model import (
     Decision,
     EntityAddress,
     MessageState,
+    Outcome,
     OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
@@ -26,9 +28,12 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.deferral_ledger import DeferralEntry, DeferralLedger, time_text
+from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.settle import Progress, check_decision, outcome_for
+from sbnotebook.settlement.standing import is_same
+from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -38,8 +43,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Deferrals", "Standing", "compared", "plan_of_deferred", "receive_those_there", "same_partition_chunks"]
 
-_WINDOW: Final = 500
-"""Messages that are locked at once."""
+_GROUP: Final = 200
+"""Messages that are locked and settled together, and not interrupted."""
+_NOT_BEGUN: Final = "Not attempted: the run was cut off before."
 _NOT_HAD: Final = "It is not deferred there any more, or another receiver holds it."
 
 _PARTITION_SHIFT: Final = 48
@@ -192,19 +198,46 @@ def plan_of_deferred(
         )
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        report, pace = Report(), Pace(limits.rate)
-        step = min(_WINDOW, pace.at_once or _WINDOW)
-        for start in range(0, len(plan.messages), step):
-            part = plan.messages[start : start + step]
-            await pace.wait(len(part))
-            async with batch_for(verb=decision.verb) as batch:
-                locked = await batch.receive_deferred(message.sequence_number for message in part)
-                done = await batch.settle(decision, locked, max_in_flight=limits.max_in_flight, progress=progress)
-            by_number = {outcome.sequence_number: outcome for outcome in done}
-            report += Report(
-                by_number.get(m.sequence_number) or outcome_for(m, decision, OutcomeStatus.NOT_FOUND, _NOT_HAD)
-                for m in part
-            )
-        return report
+        return await _settle_deferred(plan, batch_for, limits, progress)
 
     return Plan(entity, decision, messages, carry_out)
+
+
+async def _settle_deferred(
+    plan: Plan, batch_for: Callable[..., LockedBatch], limits: Limits, progress: Progress | None
+) -> Report:
+    ends: dict[int, Outcome] = {}
+    stopped = _NOT_BEGUN
+
+    def report() -> Report:
+        return Report(
+            ends.get(message.sequence_number) or outcome_for(message, plan.decision, OutcomeStatus.SKIPPED, stopped)
+            for message in plan.messages
+        )
+
+    async def settle_some(batch: LockedBatch, some: Mapping[int, ReceivedMessage]) -> None:
+        locked = [
+            message for message in await batch.receive_deferred(some) if is_same(message, some[message.sequence_number])
+        ]
+        # An interrupt takes effect between two groups: what was under way has its outcome.
+        with anyio.CancelScope(shield=True):
+            done = await batch.settle(plan.decision, locked, max_in_flight=limits.max_in_flight, progress=progress)
+            ends.update({outcome.sequence_number or 0: outcome for outcome in done})
+        for number in some.keys() - ends.keys():
+            ends[number] = outcome_for(some[number], plan.decision, OutcomeStatus.NOT_FOUND, _NOT_HAD)
+
+    pace = Pace(limits.rate)
+    size = min(_GROUP, pace.at_once or _GROUP)
+    with reporting(report):
+        try:
+            async with batch_for(verb=plan.decision.verb) as batch:
+                for start in range(0, len(plan.messages), size):
+                    some = plan.messages[start : start + size]
+                    await pace.wait(len(some))
+                    await settle_some(batch, {message.sequence_number: message for message in some})
+        except (SbNotebookError, ServiceBusError, OSError) as error:
+            if not ends:
+                raise
+            # Some are settled already, and their outcomes must not be lost.
+            stopped = f"Not attempted: {explained(error)}"
+    return report()

@@ -42,7 +42,7 @@ from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Edit, Limits, Plan, Preview
 from sbnotebook.settlement.resubmit import Resubmitter
 from sbnotebook.settlement.settle import Progress, check_decision, outcome_for
-from sbnotebook.settlement.standing import standing
+from sbnotebook.settlement.standing import is_same, standing
 from sbnotebook.settlement.survey import Survey, survey
 from sbnotebook.settlement.watch import reporting
 
@@ -351,8 +351,7 @@ class _Pick:
         """Without those that only have the number of a chosen one, because the entity was made anew meanwhile."""
         meant: list[LockedMessage] = []
         for message in messages:
-            chosen = self.known[message.sequence_number].enqueued_time
-            if chosen is None or message.enqueued_time in (None, chosen):
+            if is_same(message, self.known[message.sequence_number]):
                 meant.append(message)
             else:
                 self._end(message.sequence_number, OutcomeStatus.NOT_FOUND, _ANOTHER)

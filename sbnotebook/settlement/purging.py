@@ -28,6 +28,7 @@ from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.schedule import plan_cancel_scheduled
 from sbnotebook.settlement.settle import Progress, outcome_for
+from sbnotebook.settlement.standing import is_same
 from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
@@ -194,8 +195,7 @@ class Purging:
 
     def _is_meant(self, message: LockedMessage) -> bool:
         """Whether it is not only one with the same number, in an entity that was made anew meanwhile."""
-        planned = self._messages[message.sequence_number].enqueued_time
-        return None in (planned, message.enqueued_time) or planned == message.enqueued_time
+        return is_same(message, self._messages[message.sequence_number])
 
     async def _remove_deferred(self, numbers: Sequence[int], session_id: str | None) -> None:
         for start in range(0, len(numbers), _GROUP):

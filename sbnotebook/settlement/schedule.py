@@ -41,6 +41,7 @@ from sbnotebook.settlement.sdk_senders import ToSchedule
 from sbnotebook.settlement.send import SendOptions, Way, deliver_many
 from sbnotebook.settlement.sender_pool import SenderPool
 from sbnotebook.settlement.settle import Progress, outcome_for
+from sbnotebook.settlement.standing import is_same
 from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
@@ -281,9 +282,7 @@ class _Cancelling:
 
     def _is_another(self, message: ReceivedMessage, payloads: Mapping[int, bytes]) -> bool:
         payload = payloads.get(message.sequence_number)
-        if payload is None or message.enqueued_time is None:
-            return False
-        return peeked_from_payload(payload, message.entity).enqueued_time != message.enqueued_time
+        return payload is not None and not is_same(peeked_from_payload(payload, message.entity), message)
 
     async def _keep(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> dict[int, int]:
         archive, host = self._archive, self._entity.namespace.host

@@ -1,16 +1,26 @@
-"""Which of some messages stand in an entity now."""
+"""Which of some messages stand in an entity now, and whether a message is one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sbnotebook.model import PeekedMessage
+from sbnotebook.model import PeekedMessage, ReceivedMessage
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.entity import AsyncEntity
 
-__all__ = ["standing"]
+__all__ = ["is_same", "standing"]
+
+
+def is_same(message: ReceivedMessage, chosen: ReceivedMessage) -> bool:
+    """Whether a message with the number of a chosen one is that one.
+
+    An entity that was made anew gives the same numbers to others, at other times. Where a time is not known, such as
+    where only a number was given, the number decides.
+    """
+    times = message.enqueued_time, chosen.enqueued_time
+    return None in times or times[0] == times[1]
 
 
 async def standing(entity: AsyncEntity, numbers: Iterable[int]) -> dict[int, PeekedMessage]:

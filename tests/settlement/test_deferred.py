@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import anyio
 import pytest
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, MessageState, OutcomeStatus, Release, Report
 from sbnotebook.model.amqp import Long
-from sbnotebook.settlement import AsyncNamespace, Journal
+from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch
+from sbnotebook.settlement.archive import ArchivedMessage
 from sbnotebook.settlement.deferred import Standing, same_partition_chunks
 
 pytestmark = pytest.mark.anyio
@@ -111,6 +114,43 @@ async def test_deferred_messages_are_settled_by_a_plan(namespace: AsyncNamespace
     assert set(found.entries) == {4}
     (dead,) = await namespace.entity(f"{queue.address}/$dlq").peek()
     assert dead.dead_letter_reason == "Late"
+
+
+async def test_others_with_the_numbers_of_the_plan_stay(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    first, second = (await queue.deferred()).messages.values()
+    stale = first.with_changes(enqueued_time=datetime(2020, 1, 1, tzinfo=UTC))
+    report = await queue.plan_deferred([stale, second], Complete()).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    assert await queue.peek() == [first]
+
+
+async def test_a_plan_that_is_cut_off_tells_what_was_done(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 25, 25))
+    plan = queue.plan_deferred((await queue.deferred()).messages.values(), Complete())
+    scope = anyio.CancelScope()
+    with Watch() as watch, scope:
+        await plan.apply(Limits(rate=10), lambda _: scope.cancel())
+    assert watch.report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 15}
+    assert len(await queue.peek()) == 15
+
+    archive = namespace.archive
+    assert archive is not None
+    kept: list[int] = []
+
+    def breaks(messages: Sequence[ArchivedMessage]) -> list[int]:
+        if kept:
+            raise ArchiveError("The disk is full.")
+        kept.extend(type(archive).keep(archive, messages))
+        return kept
+
+    monkeypatch.setattr(archive, "keep", breaks)
+    report = await queue.plan_deferred((await queue.deferred()).messages.values(), Complete()).apply(Limits(rate=10))
+    assert report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 5}
+    assert report[-1].description == "Not attempted: The disk is full."
+    assert len(await queue.peek()) == 5
 
 
 async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
