@@ -77,7 +77,7 @@ def host_of(endpoint: str) -> str:
     port = match[1].rpartition(":")[2]
     if ":" in match[1] and port.isdigit() and not 0 < int(port) <= _MAX_PORT:
         raise ConfigurationError(f"The namespace's port is a number from 1 to {_MAX_PORT:,}.")
-    return match[1]
+    return match[1].lower()  # one name for it in the journal, however it is spelled
 
 
 def _parts(text: str) -> dict[str, str]:

@@ -31,7 +31,7 @@ from sbnotebook.settlement.deferral_ledger import DeferralEntry, DeferralLedger,
 from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits, Plan
-from sbnotebook.settlement.settle import Progress, check_decision, outcome_for
+from sbnotebook.settlement.settle import Progress, check_decision, outcome_for, outcome_until_now
 from sbnotebook.settlement.standing import is_same
 from sbnotebook.settlement.watch import reporting
 
@@ -207,11 +207,13 @@ async def _settle_deferred(
     plan: Plan, batch_for: Callable[..., LockedBatch], limits: Limits, progress: Progress | None
 ) -> Report:
     ends: dict[int, Outcome] = {}
+    begun: set[int] = set()
     stopped = _NOT_BEGUN
 
     def report() -> Report:
         return Report(
-            ends.get(message.sequence_number) or outcome_for(message, plan.decision, OutcomeStatus.SKIPPED, stopped)
+            ends.get(message.sequence_number)
+            or outcome_until_now(message, plan.decision, stopped, begun=message.sequence_number in begun)
             for message in plan.messages
         )
 
@@ -221,6 +223,7 @@ async def _settle_deferred(
         ]
         # An interrupt takes effect between two groups: what was under way has its outcome.
         with anyio.CancelScope(shield=True):
+            begun.update(message.sequence_number for message in locked)
             done = await batch.settle(plan.decision, locked, max_in_flight=limits.max_in_flight, progress=progress)
             ends.update({outcome.sequence_number or 0: outcome for outcome in done})
         for number in some.keys() - ends.keys():
@@ -238,6 +241,7 @@ async def _settle_deferred(
         except (SbNotebookError, ServiceBusError, OSError) as error:
             if not ends:
                 raise
-            # Some are settled already, and their outcomes must not be lost.
+            # Some are settled already, and their outcomes must not be lost. What raised did nothing.
+            begun.clear()
             stopped = f"Not attempted: {explained(error)}"
     return report()

@@ -41,7 +41,7 @@ from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Edit, Limits, Plan, Preview
 from sbnotebook.settlement.resubmit import Resubmitter
-from sbnotebook.settlement.settle import Progress, check_decision, outcome_for
+from sbnotebook.settlement.settle import Progress, check_decision, outcome_until_now
 from sbnotebook.settlement.standing import is_same, standing
 from sbnotebook.settlement.survey import Survey, survey
 from sbnotebook.settlement.watch import reporting
@@ -257,6 +257,7 @@ class _Pick:
     limits: Limits
     progress: Progress | None
     outcomes: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
+    begun: set[int] = field(default_factory=set[int])
     rest: Report = field(default_factory=Report)
     pace: Pace = field(init=False)
     known: dict[int, ReceivedMessage] = field(init=False)
@@ -281,7 +282,8 @@ class _Pick:
     def _outcome(self, message: ReceivedMessage) -> Outcome:
         known = self.outcomes.get(message.sequence_number)
         if known is None:
-            return outcome_for(message, self.plan.decision, OutcomeStatus.SKIPPED, _NOT_BEGUN)
+            begun = message.sequence_number in self.begun
+            return outcome_until_now(message, self.plan.decision, _NOT_BEGUN, begun=begun)
         # A message of which only the lock was kept does not know its identifier.
         return known if known.message_id == message.message_id else replace(known, message_id=message.message_id)
 
@@ -338,6 +340,7 @@ class _Pick:
             # An interrupt takes effect between two groups: what was under way has its outcome.
             report = Report()
             with anyio.CancelScope(shield=True):
+                self.begun |= {message.sequence_number for message in some}
                 try:
                     report = await source.settle(self.plan.decision, some, max_in_flight=self.limits.max_in_flight)
                 except SbNotebookError as error:  # such as an archive that is full

@@ -27,7 +27,7 @@ from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.schedule import plan_cancel_scheduled
-from sbnotebook.settlement.settle import Progress, outcome_for
+from sbnotebook.settlement.settle import Progress, outcome_for, outcome_until_now
 from sbnotebook.settlement.standing import is_same
 from sbnotebook.settlement.watch import reporting
 
@@ -88,6 +88,7 @@ class Purging:
         self._pace = Pace(limits.rate)
         self._progress = progress
         self._outcomes: dict[int, Outcome] = {}
+        self._begun: set[int] = set()
         self._stopped: str | None = None
 
     async def run(self) -> Report:
@@ -100,7 +101,8 @@ class Purging:
             except (SbNotebookError, ServiceBusError, OSError) as error:
                 if not self._outcomes:
                     raise
-                # Some are removed already, and their outcomes must not be lost.
+                # Some are removed already, and their outcomes must not be lost. What raised did nothing.
+                self._begun.clear()
                 self._stopped = f"Not attempted: {explained(error)}"
         return self._report()
 
@@ -110,7 +112,7 @@ class Purging:
     def _report(self) -> Report:
         why = self._stopped or _NOT_BEGUN
         return Report(
-            self._outcomes.get(number) or outcome_for(message, Purge(), OutcomeStatus.SKIPPED, why)
+            self._outcomes.get(number) or outcome_until_now(message, Purge(), why, begun=number in self._begun)
             for number, message in self._messages.items()
         )
 
@@ -225,6 +227,7 @@ class Purging:
             report = Report()
             # An interrupt takes effect between two groups: what was under way has its outcome.
             with anyio.CancelScope(shield=True):
+                self._begun |= {message.sequence_number for message in group}
                 report = await settle(Complete(), group, max_in_flight=self._limits.max_in_flight)
                 self._end(report)
             if self._progress is not None:

@@ -33,7 +33,7 @@ from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.renewal import SystemClock
 from sbnotebook.settlement.resubmit_steps import TOO_OFTEN, ResubmitSteps
-from sbnotebook.settlement.settle import Progress, outcome_for
+from sbnotebook.settlement.settle import Progress, outcome_for, outcome_until_now
 from sbnotebook.settlement.standing import standing
 from sbnotebook.settlement.watch import reporting
 
@@ -92,6 +92,7 @@ class Resubmitter:
     """How the others were given back that had to be held."""
     _steps: ResubmitSteps = field(init=False)
     _outcomes: dict[int, Outcome] = field(default_factory=dict[int, Outcome], init=False)
+    _begun: set[int] = field(default_factory=set[int], init=False)
     _pace: Pace = field(default_factory=lambda: Pace(None), init=False)
 
     def __post_init__(self) -> None:
@@ -124,7 +125,7 @@ class Resubmitter:
         def report() -> Report:
             return Report(
                 self._outcomes.get(message.sequence_number)
-                or outcome_for(message, self.decision, OutcomeStatus.SKIPPED, _NOT_BEGUN)
+                or outcome_until_now(message, self.decision, _NOT_BEGUN, begun=message.sequence_number in self._begun)
                 for message in plan.messages
             )
 
@@ -150,6 +151,7 @@ class Resubmitter:
                 await self._pace.wait(len(part))
                 # A group is never left half done: an interrupt takes effect between two of them.
                 with anyio.CancelScope(shield=True):
+                    self._begun |= {message.sequence_number for message in part}
                     self._note(await self._steps.run(held, part, plan.edit, limits), progress)
 
         deferred = {number: message for number, message in wanted.items() if message.state is MessageState.DEFERRED}

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
     from sbnotebook.settlement.held import HeldMessages, Hold
 
-__all__ = ["DEFAULT_MAX_IN_FLIGHT", "Progress", "Settling", "check_decision", "outcome_for"]
+__all__ = ["DEFAULT_MAX_IN_FLIGHT", "Progress", "Settling", "check_decision", "outcome_for", "outcome_until_now"]
 
 DEFAULT_MAX_IN_FLIGHT: Final = 10
 _ANSWER_WITHIN: Final = 20.0
 """Seconds."""
+_UNDER_WAY: Final = "It was under way when it was cut off, and may be done or not."
 
 Progress = Callable[[int], None]
 """Called with the number of messages that were finished since the last call."""
@@ -228,3 +229,16 @@ def outcome_for(
         message_id=message.message_id,
         description=description,
     )
+
+
+def outcome_until_now(message: ReceivedMessage, decision: Decision, why: str, *, begun: bool) -> Outcome:
+    """The outcome of one message of which nothing is known yet.
+
+    Args:
+        message: which one.
+        decision: what is to be done with it.
+        why: it was not attempted, in a sentence.
+        begun: it is under way, and nobody knows how far.
+    """
+    status = OutcomeStatus.UNCONFIRMED if begun else OutcomeStatus.SKIPPED
+    return outcome_for(message, decision, status, _UNDER_WAY if begun else why)

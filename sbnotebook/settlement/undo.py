@@ -39,7 +39,7 @@ from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.send import send_many
-from sbnotebook.settlement.settle import Progress, outcome_for
+from sbnotebook.settlement.settle import Progress, outcome_for, outcome_until_now
 from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
@@ -314,12 +314,13 @@ class _Undoing:
 
     async def run(self, plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         outcomes: dict[int, Outcome] = {}
+        begun: set[int] = set()
         stopped = _NOT_ATTEMPTED
         messages = {row.row: message for row, message in zip(self._rows, plan.messages, strict=True)}
 
         def report(why: str = _NOT_ATTEMPTED) -> Report:
             return Report(
-                outcomes.get(row) or outcome_for(message, plan.decision, OutcomeStatus.SKIPPED, why)
+                outcomes.get(row) or outcome_until_now(message, plan.decision, why, begun=row in begun)
                 for row, message in messages.items()
             )
 
@@ -331,10 +332,12 @@ class _Undoing:
                 try:
                     # A group is never left half done: an interrupt takes effect between two of them.
                     with anyio.CancelScope(shield=True):
+                        begun |= group.keys()
                         outcomes |= await self._send(to, group, limits)
                 except (ArchiveError, ServiceBusError) as error:
                     if not outcomes:
                         raise
+                    begun.clear()  # what raised sent nothing
                     stopped = f"Not attempted: {explained(error)}"
                     break
                 if progress is not None:

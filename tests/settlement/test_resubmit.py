@@ -233,6 +233,7 @@ async def test_an_interrupt_while_clones_are_sent_lets_their_originals_be_comple
     async def stop_when_clones_have_arrived() -> None:
         while not await queue.peek(1):
             pass
+        assert watch.report.counts == {OutcomeStatus.UNCONFIRMED: 100, OutcomeStatus.SKIPPED: 50}
         scope.cancel()
 
     with Watch() as watch:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import anyio
 import pytest
 
-from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, Report, Tally
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import Complete, EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Plan
 from sbnotebook.settlement.watch import Watch, reporting
 
 pytestmark = pytest.mark.anyio
@@ -72,3 +76,36 @@ async def test_watches_within_each_other_see_the_same() -> None:
 async def test_without_a_watch_nothing_is_different() -> None:
     assert ids(await work(range(2))) == [0, 1]
     assert Watch().report == Report()
+
+
+async def _picked(queue: AsyncEntity) -> Plan:
+    return await queue.pick([1, 2, 3], Complete())
+
+
+@pytest.mark.parametrize("make_plan", [_picked, AsyncEntity.purge], ids=["pick", "purge"])
+async def test_what_is_under_way_is_unconfirmed_until_its_end_is_known(
+    namespace: AsyncNamespace,
+    shared_emulator: RunningEmulator,
+    make_plan: Callable[[AsyncEntity], Awaitable[Plan]],
+    request: pytest.FixtureRequest,
+) -> None:
+    name = request.node.callspec.id
+    await namespace.create_queue(f"under-way-{name}")
+    queue = namespace.entity(f"under-way-{name}")
+    (await queue.send([Message(message_id=str(n)) for n in range(3)])).raise_for_failures()
+    plan = await make_plan(queue)
+    faults = shared_emulator.faults.entity(queue.address.path)
+    faults.settle_delay_ms = 3_000
+    seen: list[Report] = []
+
+    async def look_when_one_is_gone() -> None:
+        while len(await queue.peek(3)) == 3:
+            pass
+        seen.append(watch.report)
+
+    with Watch() as watch:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look_when_one_is_gone)
+            await plan.apply()
+    assert seen[0].counts == {OutcomeStatus.UNCONFIRMED: 3}
+    assert watch.report.counts == {OutcomeStatus.SETTLED: 3}
