@@ -52,7 +52,7 @@ def test_all_options_are_read_in_any_spelling() -> None:
         ({"target": "emulator"}, r"Give exactly one of the options connectionString, secret.connectionString"),
         ({"connectionString": ""}, r"Give exactly one of the options"),
         ({"connectionString": "name.servicebus.windows.net"}, r"connectionString holds a whole connection string"),
-        ({"connectionString": "Endpoint=sb://name"}, r"The connection string must hold"),
+        ({"connectionString": "Endpoint=sb://name"}, r"The connection string has neither a SharedAccessKey"),
     ],
 )
 def test_a_wrong_option_of_a_read_is_refused_in_a_sentence(wrong: dict[str, str], says: str) -> None:
