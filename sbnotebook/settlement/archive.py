@@ -26,7 +26,7 @@ _VERSIONS: Final = (
     (
         """
         CREATE TABLE archived (
-            id INTEGER PRIMARY KEY,
+            id INTEGER PRIMARY KEY AUTOINCREMENT, -- who holds one that was pruned must not meet another message
             archived REAL NOT NULL,
             state TEXT NOT NULL,
             namespace TEXT NOT NULL COLLATE NOCASE,

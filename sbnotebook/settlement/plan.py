@@ -21,6 +21,7 @@ _Pair = tuple[str, Any, Any]
 
 _SHOWN_NAME: Final = 80
 _SHOWN_VALUE: Final = 2_000
+_ALL_GET_THEM: Final = " (where all of its subscriptions get them)"
 _ABSENT: Final = "(absent)"
 _MAPS_AND_BODY: Final = frozenset({"body", "application_properties", "extras"})
 
@@ -140,6 +141,8 @@ def _details(decision: Decision, entity: EntityAddress) -> str:
     match decision:
         case Resubmit(to, delay, max_resubmits, _):
             parts = [f" to {to}" if to else ""]
+            # To resubmit from a subscription looks like to put back, and is more.
+            parts.append(_ALL_GET_THEM if entity.subscription and to == entity.sends_to else "")
             parts.append(f", {delay} later" if delay else "")
             parts.append(f", at most {max_resubmits} times each" if max_resubmits else "")
             parts.append(_beyond(entity) if max_resubmits else "")

@@ -155,7 +155,9 @@ class Resubmitter:
                     self._note(await self._steps.run(held, part, plan.edit, limits), progress)
 
         deferred = {number: message for number, message in wanted.items() if message.state is MessageState.DEFERRED}
-        await self._search({number: wanted[number] for number in wanted.keys() - deferred.keys()}, resubmit)
+        # Those that are scheduled never come, and to look for them would lock all others.
+        active = {number: message for number, message in wanted.items() if message.state is MessageState.ACTIVE}
+        await self._search(active, resubmit)
         left = {number: wanted[number] for number in wanted if number not in self._outcomes and number not in deferred}
         await self._receive(deferred | await self._look_at(left), resubmit)
         for number in wanted.keys() - self._outcomes.keys():

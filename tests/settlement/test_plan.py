@@ -77,6 +77,16 @@ def test_messages_are_counted() -> None:
     assert str(plan_of(Complete(), 1234).preview()) == "complete 1,234 messages of orders."
 
 
+def test_a_resubmit_from_a_subscription_says_who_gets_it() -> None:
+    letters, topic = EntityAddress.parse("events/subscriptions/audit/$dlq"), EntityAddress("events")
+    message = PeekedMessage(entity=letters, sequence_number=1)
+    said = [
+        str(Plan(letters, Resubmit(to), (message,), settle_all).preview()) for to in (topic, EntityAddress("orders"))
+    ]
+    assert said[0].endswith(" to events (where all of its subscriptions get them).")
+    assert said[1].endswith(" to orders.")
+
+
 def test_a_preview_holds_the_first_messages_only() -> None:
     plan = plan_of(Complete(), 9)
     assert plan.preview().messages == plan.messages[:5]

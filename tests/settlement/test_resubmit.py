@@ -16,14 +16,18 @@ from sbnotebook.model import (
     MessageState,
     OutcomeStatus,
     ReceivedMessage,
+    Report,
     Resubmit,
 )
 from sbnotebook.model.amqp import type_name
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.resubmit import Resubmitter
 from tests.settlement.dead_letters import cut_off, dead_letters
 
 pytestmark = pytest.mark.anyio
+
+NEXT_YEAR = datetime.now(UTC) + timedelta(days=365)
 
 
 async def test_the_chosen_are_sent_again_and_completed_and_the_others_do_not_notice(namespace: AsyncNamespace) -> None:
@@ -291,3 +295,13 @@ async def test_scheduled_originals_and_those_that_somebody_holds_are_skipped(nam
     assert "another receiver has its lock" in (report[0].description or "")
     assert "scheduled" in (report[1].description or "")
     assert len(await queue.peek()) == 2
+
+
+async def test_nothing_is_locked_to_look_for_what_is_scheduled(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("not-locked")
+    queue = namespace.entity("not-locked")
+    await queue.send([Message(body=b"now"), Message(body=b"later", scheduled_enqueue_time=NEXT_YEAR)])
+    resubmitter = Resubmitter(queue, Resubmit(to=queue.address))
+    report = await resubmitter.run(queue.plan_resubmit(await queue.scheduled()), Limits(), None)
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
+    assert resubmitter.rest == Report()
