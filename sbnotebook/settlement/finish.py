@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -65,6 +66,8 @@ class Finish:
         self._pools = pools
         self._abandons = abandons
         self._seen = seen
+        self._enveloped: dict[tuple[EntityAddress, int, datetime | None], Outcome] = {}
+        """Confirmed envelopes of messages that are not settled: when these come again, no second one is sent."""
         self.error: Exception | None = None
         """Why nothing could be settled, where that is no matter of one message: a disk that is full."""
 
@@ -88,6 +91,10 @@ class Finish:
         messages = {ended.message.lock_token: ended.message for ended in ends}
         await self._write_down([messages[token] for token in envelopes if isinstance(decisions.get(token), Complete)])
         found |= await self._settle_all(batch, messages, decisions)
+        for ended in ends:
+            envelope, destination = envelopes.get(ended.message.lock_token), self._row(ended).destination
+            if envelope and destination and envelope.ok and not found[ended.message.lock_token].ok:
+                self._enveloped[_place(destination, ended.message)] = envelope
         if self._abandons:
             refused = {token: messages[token] for token in messages if token not in decisions}
             await self._settle_all(batch, refused, dict.fromkeys(refused, Abandon()))
@@ -103,13 +110,17 @@ class Finish:
     async def _send_envelopes(self, batch: LockedBatch, ends: Sequence[Ended]) -> dict[UUID, Outcome]:
         """Send what is to be sent before its message is settled; the outcomes by lock token."""
         by_destination: defaultdict[EntityAddress, list[tuple[LockedMessage, Message]]] = defaultdict(list)
+        found: dict[UUID, Outcome] = {}
         for ended in ends:
-            destination = self._row(ended).destination
-            if destination is not None and ended.fault is not None and ended.done_at is None:
-                message = ended.message
+            message, destination = ended.message, self._row(ended).destination
+            if destination is None or ended.fault is None or ended.done_at is not None:
+                continue
+            sent_before = self._enveloped.pop(_place(destination, message), None)
+            if sent_before is not None:
+                found[message.lock_token] = sent_before
+            else:
                 envelope = envelope_of(message, ended.fault, namespace=self._namespace, now=batch.clock.now())
                 by_destination[destination].append((message, envelope))
-        found: dict[UUID, Outcome] = {}
         for destination, pairs in by_destination.items():
             try:
                 sent = await send_many(self._pools[destination], [envelope for _, envelope in pairs])
@@ -163,6 +174,10 @@ class Finish:
                 self.error = self.error or error
             why = f"Not attempted: {type(error).__name__}: {error}"
             return [outcome_for(m, decision, OutcomeStatus.SKIPPED, scrub(why)) for m in messages]
+
+
+def _place(destination: EntityAddress, message: LockedMessage) -> tuple[EntityAddress, int, datetime | None]:
+    return destination, message.sequence_number, message.enqueued_time
 
 
 def _may_work_now(outcome: Outcome) -> bool:

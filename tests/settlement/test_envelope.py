@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime
 
+import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
@@ -205,6 +206,33 @@ async def test_duplicate_detection_drops_a_repeated_envelope(
     assert first.settled == 0
     assert (await queue.process(reject, policy=policy, max_wait=1)).settled == 1
     assert len(await namespace.entity("once").peek()) == 1
+
+
+@pytest.mark.parametrize("by_session", [False, True])
+async def test_a_message_that_comes_again_after_its_envelope_is_not_told_of_twice(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, *, by_session: bool
+) -> None:
+    name = f"told-once-{by_session}"
+    await namespace.create_queue(name, requires_session=by_session)
+    await namespace.create_queue(f"{name}-envelopes")
+    queue = namespace.entity(name)
+    assert (await queue.send([Message(message_id="m", session_id="s" if by_session else None)])).ok
+    shared_emulator.faults.entity(f"{name}-envelopes").accept_delay_ms = 1_500
+
+    async def lose_its_lock() -> None:
+        with anyio.fail_after(60):
+            while not shared_emulator.counts(f"{name}-envelopes").active:  # noqa: ASYNC110 (it has nothing to wait for)
+                await anyio.sleep(0.05)
+        shared_emulator.lose_locks(name)
+
+    policy = Policy(rejected=PolicyRow(Complete(), envelope_to=f"{name}-envelopes"))
+    processing = queue.processing(reject, policy=policy, max_wait=3, by_session=by_session, archived=False)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lose_its_lock)
+        await processing.run()
+    assert [outcome.status for outcome in processing.report] == [OutcomeStatus.SETTLED]
+    assert await queue.peek() == []
+    assert len(await namespace.entity(f"{name}-envelopes").peek()) == 1
 
 
 async def test_in_a_run_without_an_end_it_is_abandoned_until_the_service_dead_letters_it(
