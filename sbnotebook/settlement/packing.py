@@ -14,6 +14,7 @@ from sbnotebook.model.amqp import AmqpValue, Symbol, encode
 from sbnotebook.model.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES
 from sbnotebook.settlement.connection import scrub
 from sbnotebook.settlement.conversion import payload_of
+from sbnotebook.settlement.layout import as_text
 
 __all__ = ["Haul", "Item", "Pack", "Packer", "Sizes"]
 
@@ -215,7 +216,8 @@ class Packer:
 
     def _encoded(self, message: Message) -> Item | Outcome:
         try:
-            payload, message_id = payload_of(message), message.message_id
+            # An id that is a number or a UUID goes as what it is; a report has texts only.
+            payload, message_id = payload_of(message), as_text(message.message_id)
         except Exception as error:  # noqa: BLE001 (an input may hold anything; the others go on)
             said = scrub(f"{type(error).__name__}: {error}")[:_MAX_DESCRIPTION]
             return self._refusal(getattr(message, "message_id", None), "amqp:encode-error", said)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
 
 import anyio
 import anyio.lowlevel
@@ -149,3 +151,13 @@ async def test_many_sessions_with_one_message_each_are_all_sent(namespace: Async
     queue = namespace.entity("sessions")
     report = await queue.send((Message(body=b"x", session_id=f"s{n}") for n in range(300)), max_in_flight=4)
     assert report.settled == 300
+
+
+async def test_ids_that_are_no_texts_are_texts_in_a_long_report(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("odd-ids")
+    queue = namespace.entity("odd-ids")
+    ids: list[Any] = [kind for n in range(500) for kind in (UUID(int=n), b"b%d" % n, n)]
+    report = await queue.send(Message(message_id=each) for each in ids)
+    assert report.ok
+    stored = [message.message_id or "" for message in await queue.peek()]
+    assert sorted(outcome.message_id or "" for outcome in report) == sorted(stored)
