@@ -171,6 +171,8 @@ def _find(archive: Archive, host: str, wanted: Wanted) -> _Found:
             found.unknown += 1
         else:
             found.rows.append(row)
+    # As they came, and not as they were removed: in a session it matters.
+    found.rows.sort(key=lambda row: (row.enqueued_time, row.sequence_number))
     return found
 
 
