@@ -17,7 +17,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
-from sbnotebook.errors import ArchiveError, DecisionError
+from sbnotebook.errors import ArchiveError, DecisionError, SbNotebookError
 from sbnotebook.model import (
     CancelScheduled,
     EntityAddress,
@@ -31,7 +31,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import sdk_internals, sdk_senders
 from sbnotebook.settlement.conversion import peeked_from_payload
-from sbnotebook.settlement.failures import outcome_of_error
+from sbnotebook.settlement.failures import explained, outcome_of_error
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.packing import Pack
@@ -194,6 +194,7 @@ class _Cancelling:
         self._grace = Grace()
         self._asked: set[int] = set()
         self._ends: dict[int, Outcome] = {}
+        self._stopped: str | None = None
 
     def report(self) -> Report:
         """What is known: of what was asked for without an answer nobody knows, and what was not is SKIPPED."""
@@ -202,7 +203,7 @@ class _Cancelling:
     def _end_of(self, message: ReceivedMessage) -> Outcome:
         end = self._ends.get(message.sequence_number)
         status, said = _CUT_OFF[message.sequence_number in self._asked]
-        return end or outcome_for(message, self._decision, status, said)
+        return end or outcome_for(message, self._decision, status, self._stopped or said)
 
     async def run(self, progress: Progress | None) -> None:
         pace = Pace(self._limits.rate)
@@ -211,7 +212,14 @@ class _Cancelling:
             for start in range(0, len(self._messages), group):
                 messages = self._messages[start : start + group]
                 await pace.wait(len(messages))
-                await self._cancel_group(messages, await self._payloads(messages))
+                try:
+                    await self._cancel_group(messages, await self._payloads(messages))
+                except (SbNotebookError, ServiceBusError, OSError) as error:
+                    if not self._ends:
+                        raise
+                    # Some are cancelled already, and their outcomes must not be lost.
+                    self._stopped = f"Not attempted: {explained(error)}"
+                    return
                 if progress is not None:
                     progress(len(messages))
 

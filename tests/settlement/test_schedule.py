@@ -174,6 +174,21 @@ async def test_a_busy_service_is_asked_again(namespace: AsyncNamespace, shared_e
     assert (await plan.apply()).ok
 
 
+async def test_cancelling_that_cannot_go_on_tells_what_is_cancelled(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("gone-meanwhile")
+    queue = namespace.entity("gone-meanwhile")
+    scheduled = await queue.schedule(numbered(30), at=LATER)
+
+    def delete(_count: int) -> None:
+        shared_emulator.delete("gone-meanwhile")
+
+    report = await queue.plan_cancel_scheduled(numbers(scheduled)).apply(Limits(10), delete)
+    assert report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 20}
+    assert "There is no queue" in (report.failures[0].description or "")
+
+
 async def test_cancelling_that_is_cut_off_tells_what_was_not_begun(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("cut-off-later")
     queue = namespace.entity("cut-off-later")
