@@ -11,11 +11,14 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# One page lists tests of the SDK.
+OWN = [path for path in PAGES if path.name != "emulator-conformance.md"]
 EXAMPLE = re.compile(r"^ *>>> (?!.*# doctest: \+SKIP)", re.MULTILINE)
 EXAMPLES = [path for path in sorted((ROOT / "sbnotebook").rglob("*.py")) if EXAMPLE.search(path.read_text())]
 
@@ -45,6 +48,15 @@ def run(page: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     result = run(str(page.relative_to(ROOT)), script(page.read_text()), tmp_path)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("page", OWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text()
+    for name in re.findall(r"`(?:\w+/)*(test_\w+\.py)`", text):
+        assert list((ROOT / "tests").rglob(name)), f"There is no test file {name}."
+    for name in set(re.findall(r"`(sbnotebook(?:\.\w+)+)`", text)) - {"sbnotebook.body_decoders"}:  # an entry point
+        resolve_name(name)
 
 
 def test_blocks_run_in_order_and_exempt_ones_do_not() -> None:
