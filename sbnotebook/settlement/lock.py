@@ -308,8 +308,9 @@ class LockedBatch:
         if isinstance(decision, Abandon) and decision.delay:
             await self._keep_for(decision.delay)
         settling = Settling(self._open_receiver(), decision, self._held, max_in_flight=max_in_flight, progress=progress)
-        await self._carry_out(settling, chosen, max_in_flight * _CHUNKS)
-        return self._report(settling, chosen)
+        with settling.watched(chosen) as ended:
+            await self._carry_out(settling, chosen, max_in_flight * _CHUNKS)
+        return ended[0]
 
     async def _keep_for(self, delay: timedelta) -> None:
         self._open_receiver()
@@ -366,12 +367,6 @@ class LockedBatch:
                 for record in self._records:
                     await record.after(settling.decision, mine)
 
-    def _report(self, settling: Settling, messages: Iterable[LockedMessage]) -> Report:
-        known = settling.outcomes
-        return Report(
-            known.get(message.lock_token) or self._held.outcome_of(message, settling.decision) for message in messages
-        )
-
     # ---------------------------------------------------------------- the end
 
     async def _release_and_close(self) -> None:
@@ -382,7 +377,7 @@ class LockedBatch:
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
                 await self._carry_out(settling, left, DEFAULT_MAX_IN_FLIGHT * _CHUNKS)
         finally:
-            self.release_report = self._report(settling, left)
+            self.release_report = settling.report(left)
             receiver, self._receiver = self._receiver, None
             if receiver is not None:
                 # What cannot be closed is lost already, and is no reason to hide the error that ended the body.

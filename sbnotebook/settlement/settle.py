@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -17,14 +18,17 @@ from sbnotebook.model import (
     Decision,
     Defer,
     EntityAddress,
+    LockedMessage,
     Outcome,
     OutcomeStatus,
     ReceivedMessage,
     Release,
+    Report,
     SubQueue,
 )
 from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_settling
 from sbnotebook.settlement.failures import outcome_of_error
+from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -162,6 +166,25 @@ class Settling:
         if not isinstance(self.decision, Release):
             return [[hold] for hold in holds]
         return [holds[part] for part in sdk_locks.ranges([hold.received for hold in holds])]
+
+    def report(self, messages: Iterable[LockedMessage]) -> Report:
+        """What is known now of messages of the batch, in their order."""
+        known = self.outcomes
+        return Report(known.get(each.lock_token) or self._held.outcome_of(each, self.decision) for each in messages)
+
+    @contextmanager
+    def watched(self, messages: Sequence[LockedMessage]) -> Generator[list[Report]]:
+        """A block that settles messages, of which whoever watches has the report, also when it is cut off.
+
+        When it has ended, the report is in the list that it is given.
+        """
+        last: list[Report] = []
+        with reporting(lambda: last[0] if last else self.report(messages)):
+            try:
+                yield last
+            finally:
+                # As it is now: what is left is released before long, which is no outcome of this.
+                last.append(self.report(messages))
 
     def stop(self, reason: str) -> None:
         """Attempt nothing more; what was not attempted is skipped for this reason."""

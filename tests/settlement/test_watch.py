@@ -109,3 +109,31 @@ async def test_what_is_under_way_is_unconfirmed_until_its_end_is_known(
             await plan.apply()
     assert seen[0].counts == {OutcomeStatus.UNCONFIRMED: 3}
     assert watch.report.counts == {OutcomeStatus.SETTLED: 3}
+
+
+async def test_settling_that_is_cut_off_tells_what_is_settled(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("settling-cut-off")
+    queue = namespace.entity("settling-cut-off")
+    (await queue.send([Message(message_id=str(n)) for n in range(30)])).raise_for_failures()
+    async with queue.batch() as batch:
+        await batch.receive(30)
+        done, faults = 0, shared_emulator.faults.entity("settling-cut-off")
+        with anyio.CancelScope() as scope, Watch() as watch:
+
+            def advance(count: int) -> None:
+                nonlocal done
+                done += count
+                if done == 10:
+                    faults.settle_delay_ms = 60_000
+                    scope.cancel()
+
+            await batch.settle(Complete(), max_in_flight=1, progress=advance)
+        assert scope.cancelled_caught
+        faults.settle_delay_ms = 0
+    counts = watch.report.counts
+    assert len(watch.report) == 30
+    assert counts[OutcomeStatus.SETTLED] == 10
+    assert counts.get(OutcomeStatus.UNCONFIRMED, 0) in (0, 1)
+    assert OutcomeStatus.ALREADY_SETTLED not in counts
