@@ -28,7 +28,14 @@ from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = ["DEFAULT_MAX_HELD", "AheadBatch", "LockedAhead", "Search", "SessionAheadBatch", "needs_session"]
+__all__ = [
+    "DEFAULT_MAX_HELD",
+    "AheadBatch",
+    "LockedAhead",
+    "Search",
+    "SessionAheadBatch",
+    "needs_session",
+]
 
 DEFAULT_MAX_HELD: Final = 50_000
 """Messages held at once at most; each takes about a kilobyte here, and is renewed three times a minute."""

@@ -218,9 +218,7 @@ async def _settle_deferred(
         )
 
     async def settle_some(batch: LockedBatch, some: Mapping[int, ReceivedMessage]) -> None:
-        locked = [
-            message for message in await batch.receive_deferred(some) if is_same(message, some[message.sequence_number])
-        ]
+        locked = [m for m in await batch.receive_deferred(some) if is_same(m, some[m.sequence_number])]
         # An interrupt takes effect between two groups: what was under way has its outcome.
         with anyio.CancelScope(shield=True):
             begun.update(message.sequence_number for message in locked)

@@ -39,7 +39,8 @@ from sbnotebook.settlement.ahead import (
 )
 from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.pace import Pace
-from sbnotebook.settlement.plan import Edit, Limits, Plan, Preview
+from sbnotebook.settlement.pick_report import PickReport
+from sbnotebook.settlement.plan import CarryOut, Edit, Limits, Plan, Preview
 from sbnotebook.settlement.resubmit import Resubmitter
 from sbnotebook.settlement.settle import Progress, check_decision, outcome_until_now
 from sbnotebook.settlement.standing import is_same, standing
@@ -64,29 +65,6 @@ _HELD_ELSEWHERE: Final = "Another receiver holds it: messages behind it came, an
 _NOT_GIVEN: Final = "Not attempted: the entity did not give it, and could not be looked into."
 _SCHEDULED: Final = "Not attempted: it is scheduled, and nobody gets it before its time: cancel it instead."
 _DEFERRED: Final = "Not attempted: it is deferred already."
-
-
-class PickReport(Report):
-    """The outcomes of the chosen messages, and how the others were given back that had to be locked to reach them.
-
-    Args:
-        outcomes: of the chosen messages, in their order.
-        rest: an outcome for each of the others that were held.
-    """
-
-    def __init__(self, outcomes: Iterable[Outcome], rest: Report) -> None:
-        super().__init__(outcomes)
-        self.rest = rest
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        if self.rest:
-            text += f"; {self.rest.settled:,} others were given back as they were"
-        if not self.rest.ok:
-            text += (
-                f", {len(self.rest) - self.rest.settled:,} were not: their delivery counts go up when their locks end"
-            )
-        return text
 
 
 # ---------------------------------------------------------------------- the plan
@@ -152,17 +130,21 @@ async def plan_pick(
     )
     notes = tuple(_notes(seen, len(chosen), abandon_rest=abandon_rest))
     if isinstance(decision, Resubmit):
-
-        async def resubmit(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-            resubmitter = Resubmitter(entity, decision, search=replace(search, expected=seen.standing))
-            return PickReport(await resubmitter.run(plan, limits, progress), resubmitter.rest)
-
+        resubmit = _resubmitting(entity, decision, replace(search, expected=seen.standing))
         return replace(_noted(entity.plan_resubmit(chosen, decision, edit=edit), notes), carry_out=resubmit)
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         return await _Pick(entity, plan, seen, search, limits, progress).run()
 
     return replace(_noted(Plan(entity.address, decision, chosen, carry_out), notes), total=seen.standing)
+
+
+def _resubmitting(entity: AsyncEntity, decision: Resubmit, search: Search) -> CarryOut:
+    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        await entity.namespace.require_room(plan.messages)  # told before a clone is sent
+        return await Resubmitter(entity, decision, search=search).run(plan, limits, progress)
+
+    return carry_out
 
 
 def _noted(plan: Plan, notes: Iterable[str]) -> Plan:

@@ -12,7 +12,7 @@ from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, Message, ReceivedMessage, Report, Resubmit
 from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 
-__all__ = ["Change", "Edit", "Limits", "Plan", "Preview", "edited_by", "refuse_coroutine_function"]
+__all__ = ["CarryOut", "Change", "Edit", "Limits", "Plan", "Preview", "edited_by", "refuse_coroutine_function"]
 
 Edit = Callable[[ReceivedMessage], Message]
 """Gives the message that is sent in place of the one it is given; ``message.with_changes(…)`` makes one."""

@@ -22,9 +22,16 @@ from sbnotebook.model import (
     Purge,
     Report,
 )
-from sbnotebook.settlement.ahead import AheadBatch, LockedAhead, Search, SessionAheadBatch, needs_session
+from sbnotebook.settlement.ahead import (
+    AheadBatch,
+    LockedAhead,
+    Search,
+    SessionAheadBatch,
+    needs_session,
+)
 from sbnotebook.settlement.failures import explained
 from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.pick_report import PickReport
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.schedule import plan_cancel_scheduled
 from sbnotebook.settlement.settle import Progress, outcome_for, outcome_until_now
@@ -89,6 +96,7 @@ class Purging:
         self._progress = progress
         self._outcomes: dict[int, Outcome] = {}
         self._begun: set[int] = set()
+        self._rest = Report()
         self._stopped: str | None = None
 
     async def run(self) -> Report:
@@ -109,12 +117,13 @@ class Purging:
     def _in_state(self, state: MessageState) -> list[int]:
         return [number for number, message in self._messages.items() if message.state is state]
 
-    def _report(self) -> Report:
+    def _report(self) -> PickReport:
         why = self._stopped or _NOT_BEGUN
-        return Report(
+        outcomes = (
             self._outcomes.get(number) or outcome_until_now(message, Purge(), why, begun=number in self._begun)
             for number, message in self._messages.items()
         )
+        return PickReport(outcomes, self._rest)
 
     def _end(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
@@ -186,14 +195,19 @@ class Purging:
         search = Search(frozenset(numbers), expected=self._standing, max_wait=_MAX_WAIT)
         if session_id is not None:  # it is held over one link
             search = replace(search, expected=0, per_link=search.max_held)
-        async with LockedAhead(lambda: self._batch(session_id), search) as ahead:
-            while self._stopped is None and (chosen := await ahead.find()):
-                meant = [message for message in chosen if self._is_meant(message)]
-                await self._complete(ahead.settle, meant)
-                self._not_found({m.sequence_number for m in chosen} - {m.sequence_number for m in meant}, _NOT_GIVEN)
-            if ahead.stopped is not None:
-                self._stopped = f"Not attempted: {ahead.stopped}"
-            self._not_found(ahead.missing, _NOT_GIVEN)
+        ahead = LockedAhead(lambda: self._batch(session_id), search)
+        try:
+            async with ahead:
+                while self._stopped is None and (chosen := await ahead.find()):
+                    meant = [message for message in chosen if self._is_meant(message)]
+                    await self._complete(ahead.settle, meant)
+                    others = {m.sequence_number for m in chosen} - {m.sequence_number for m in meant}
+                    self._not_found(others, _NOT_GIVEN)
+                if ahead.stopped is not None:
+                    self._stopped = f"Not attempted: {ahead.stopped}"
+                self._not_found(ahead.missing, _NOT_GIVEN)
+        finally:
+            self._rest += ahead.rest
 
     def _is_meant(self, message: LockedMessage) -> bool:
         """Whether it is not only one with the same number, in an entity that was made anew meanwhile."""

@@ -30,6 +30,7 @@ from sbnotebook.settlement.clone import ORIGINAL_MESSAGE_ID, clone_of
 from sbnotebook.settlement.destination import destinations_of
 from sbnotebook.settlement.lock import LockedBatch
 from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.pick_report import PickReport
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.renewal import SystemClock
 from sbnotebook.settlement.resubmit_steps import TOO_OFTEN, ResubmitSteps
@@ -122,12 +123,13 @@ class Resubmitter:
             async with self._steps.pool.slot():
                 pass  # a destination that cannot be sent to is told before anything is locked
 
-        def report() -> Report:
-            return Report(
+        def report() -> PickReport:
+            outcomes = (
                 self._outcomes.get(message.sequence_number)
                 or outcome_until_now(message, self.decision, _NOT_BEGUN, begun=message.sequence_number in self._begun)
                 for message in plan.messages
             )
+            return PickReport(outcomes, self.rest)
 
         with reporting(report):
             try:

@@ -8,8 +8,17 @@ from collections.abc import Sequence
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.errors import DecisionError
-from sbnotebook.model import Complete, DeadLetter, Message, OutcomeStatus, PeekedMessage, Release
+from sbnotebook.errors import ArchiveError, DecisionError
+from sbnotebook.model import (
+    Complete,
+    DeadLetter,
+    EntityAddress,
+    Message,
+    OutcomeStatus,
+    PeekedMessage,
+    Release,
+    Resubmit,
+)
 from sbnotebook.model.amqp import AmqpValue, Long, Symbol, encode
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_senders
 from sbnotebook.settlement.pick import PickReport
@@ -95,3 +104,14 @@ async def test_odd_messages_among_the_others_are_given_back_or_picked_like_them(
     report = await (await queue.pick(numbers[:-1], Complete())).apply()
     assert report.ok, report.failures
     assert await counts(queue) == {}
+
+
+async def test_a_full_archive_is_told_before_a_clone_is_sent(namespace: AsyncNamespace) -> None:
+    queue, numbers = await filled(namespace, "pick-no-room", 3)
+    await namespace.create_queue("pick-no-room-to")
+    plan = await queue.pick([numbers[1]], Resubmit(to=EntityAddress("pick-no-room-to")))
+    assert namespace.archive is not None
+    namespace.archive.max_bytes = 1
+    with pytest.raises(ArchiveError, match="is full"):
+        await plan.apply()
+    assert await namespace.entity("pick-no-room-to").peek() == []

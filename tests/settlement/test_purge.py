@@ -311,6 +311,14 @@ async def test_others_with_the_numbers_of_the_plan_stay_wherever_they_stand(
     assert {message.delivery_count for message in await queue.peek(state=MessageState.ACTIVE)} == {0}
 
 
+async def test_others_that_could_not_be_given_back_are_told(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = await filled(own, 9)
+    plan = await queue.purge(only=lambda found: [message for message in found if message.sequence_number in {1, 9}])
+    report = await plan.apply(progress=lambda _: emulator.drop_connections("orders"))
+    assert report.counts == {OutcomeStatus.SETTLED: 2}
+    assert "7 were not: their delivery counts go up when their locks end" in str(report)
+
+
 async def test_what_was_cancelled_is_told_when_the_archive_breaks_after_it(
     own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,16 @@ async def test_a_lock_that_ended_before_anything_was_sent_is_told_and_nothing_is
     assert namespace_by_hand.journal.unfinished(namespace_by_hand.host) == []
 
 
+async def test_others_that_could_not_be_given_back_are_told(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    letters = await dead_letters(namespace, "not-back", 9)
+    plan = namespace.entity("not-back/$dlq").plan_resubmit([letters[0], letters[-1]], resubmit("not-back"))
+    report = await plan.apply(progress=lambda _: shared_emulator.drop_connections("not-back/$dlq"))
+    assert report.counts == {SETTLED: 2}
+    assert "7 were not: their delivery counts go up when their locks end" in str(report)
+
+
 @pytest.mark.parametrize("minutes", [3, -3])
 async def test_a_clock_that_differs_from_the_services_keeps_nothing_from_being_sent(
     shared_emulator: RunningEmulator, tmp_path: Path, minutes: int
