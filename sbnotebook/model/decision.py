@@ -101,7 +101,8 @@ class Resubmit:
     Args:
         to: where the clone is sent; None for the entity that the message stands in, or its topic.
         delay: how long until the clone becomes active, None for at once.
-        max_resubmits: a message that was resubmitted this often is left where it is, None for no limit.
+        max_resubmits: a message that was resubmitted this often is dead-lettered, or stays where it is if that is a
+            dead-letter queue; None for no limit.
         resend_unknown: send again what an earlier resubmit, which was cut off, may have sent already.
     """
 
