@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import anyio
+import anyio.lowlevel
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import ConfigurationError, DecisionError
@@ -28,6 +29,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_settling
 from sbnotebook.settlement.failures import outcome_of_error
+from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ __all__ = ["DEFAULT_MAX_IN_FLIGHT", "Progress", "Settling", "check_decision", "o
 DEFAULT_MAX_IN_FLIGHT: Final = 10
 _ANSWER_WITHIN: Final = 20.0
 """Seconds."""
+_FINISH_WITHIN: Final = 5.0
+"""Seconds to wait for what is under way when the caller is cancelled."""
 _UNDER_WAY: Final = "It was under way when it was cut off, and may be done or not."
 
 Progress = Callable[[int], None]
@@ -109,12 +113,25 @@ class Settling:
         self._max_in_flight = max_in_flight
         self._progress = progress
         self._stopped: str | None = None
+        self._interrupted: str | None = None
 
     async def run(self, holds: Sequence[Hold]) -> None:
         """Settle some messages, and add their outcomes to those that are known.
 
-        Settlements that are under way when the caller is cancelled are cut off, and in doubt from then on.
+        When the caller is cancelled nothing more is begun, and what is under way is waited for, for five seconds. What
+        has no answer then is cut off, and in doubt from then on.
         """
+        grace = Grace(self._interrupt)
+        async with grace.watching():
+            with grace.period(_FINISH_WITHIN):
+                await self._run(holds)
+            await anyio.lowlevel.checkpoint_if_cancelled()
+        self._interrupted = None  # it has come to its end
+
+    def _interrupt(self) -> None:
+        self._interrupted = "It was interrupted before."
+
+    async def _run(self, holds: Sequence[Hold]) -> None:
         await sdk_internals.catch_up(self._receiver)
         await self._open()
         here = [hold for hold in holds if sdk_internals.is_on_link(self._receiver, hold.received)]
@@ -128,7 +145,7 @@ class Settling:
         doubts: dict[int, list[bool]] = {}
 
         def begin(index: int) -> bool:
-            if self._stopped is not None:
+            if self._stopped or self._interrupted:
                 return False
             doubts[index] = [hold.in_doubt for hold in parts[index]]
             for hold in parts[index]:
@@ -199,7 +216,7 @@ class Settling:
                 self._stopped = f"Not attempted: there is no connection ({type(error).__name__})."
 
     def _skipped(self, hold: Hold) -> Outcome | None:
-        reason = self._stopped
+        reason = self._stopped or self._interrupted
         if isinstance(self.decision, Release):
             reason = reason or "Not attempted: the link that it came on is gone; it comes again when its lock ends."
         return outcome_for(hold.message, self.decision, OutcomeStatus.SKIPPED, reason) if reason else None
