@@ -12,7 +12,7 @@ from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.testing.clock import HandClock
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # so that two files may have entities of the same name
 def shared_emulator() -> Iterator[RunningEmulator]:
     with running() as server:
         yield server
