@@ -196,7 +196,7 @@ def test_who_is_dropped_for_asking_too_much_does_not_hold_what_it_gave_back_with
     peek = b"\x00\x53\x74" + encode({"operation": "com.microsoft:peek-message"}) + b"\x00\x53\x77" + encode(arguments)
     writer = FrameWriter()
     writer.write(0, encode_composite(Detach(handle=2, closed=True)))
-    client.socket.sendall(transfer(peek) * 100 + writer.take())
+    client.socket.sendall(transfer(peek) * 200 + writer.take())
     with pytest.raises((AssertionError, ConnectionResetError)):
         client.read(Close)
     other = connect()
