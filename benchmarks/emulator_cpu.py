@@ -26,6 +26,7 @@ from urllib.parse import quote_plus
 from rich.console import Console
 from rich.table import Table
 
+from sbnotebook.emulator import loop
 from sbnotebook.emulator.amqp import Accepted, Source, Target
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import FrameWriter
@@ -98,7 +99,7 @@ def serve(pipe: Any, data_dir: Path | None) -> None:
                 await asyncio.to_thread(pipe.recv)
                 pipe.send(time.process_time())
 
-    asyncio.run(run())
+    loop.run(run())
 
 
 class Client:

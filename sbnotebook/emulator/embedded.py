@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sbnotebook.emulator import loop
 from sbnotebook.emulator.entities import (
     AnyEntity,
     AuthorizationRule,
@@ -306,7 +307,7 @@ def _in_thread(server: EmulatorServer) -> Generator[RunningEmulator]:
 
     def run() -> None:
         try:
-            asyncio.run(serve())
+            loop.run(serve())
         except BaseException as error:  # noqa: BLE001 - the block raises it
             if not started.done():
                 started.set_exception(error)

@@ -100,6 +100,7 @@ class AmqpPeer(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; the locks that the client holds stay until they end."""
         del exc
+        self._transport = None  # uvloop fails where asyncio ignores what is written to one that is closed.
         self.broker.peers.discard(self)
         self.access.close()
         self._connection.receive_eof()
