@@ -29,11 +29,11 @@ from sbnotebook.model import (
     Release,
     Report,
 )
+from sbnotebook.settlement.deferring.wake_up import WakeUp, wake
 from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.lock import LockedBatch as AsyncLockedBatch
-from sbnotebook.settlement.lock_events import LockEvent, LockWatcher
+from sbnotebook.settlement.locking.lock import LockedBatch as AsyncLockedBatch
+from sbnotebook.settlement.locking.lock_events import LockEvent, LockWatcher
 from sbnotebook.settlement.namespace import AsyncNamespace
-from sbnotebook.settlement.wake_up import WakeUp, wake
 
 __all__ = ["LockedBatch", "close_batches"]
 
@@ -88,7 +88,7 @@ class LockedBatch:
 
     @property
     def status(self) -> LockEvent:
-        """How renewing goes: see :attr:`sbnotebook.settlement.lock.LockedBatch.status`."""
+        """How renewing goes: see :attr:`sbnotebook.settlement.locking.lock.LockedBatch.status`."""
         return self._batch.status
 
     @property
@@ -105,7 +105,7 @@ class LockedBatch:
         return self._batch.watch(watcher)
 
     def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
-        """Lock more messages: see :meth:`sbnotebook.settlement.lock.LockedBatch.receive`."""
+        """Lock more messages: see :meth:`sbnotebook.settlement.locking.lock.LockedBatch.receive`."""
 
         async def receive() -> tuple[LockedMessage, ...]:
             return await self._batch.receive(count, max_wait=max_wait)
@@ -188,7 +188,7 @@ class LockedBatch:
         return run(wake, self._batch, wake_up) if wake_up else None
 
     def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
-        """Let go of messages without a word: see :meth:`sbnotebook.settlement.lock.LockedBatch.let_lapse`."""
+        """Let go of messages without a word: see :meth:`sbnotebook.settlement.locking.lock.LockedBatch.let_lapse`."""
         return portal().call(self._batch.let_lapse, messages)
 
     def release(self, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None) -> Report:

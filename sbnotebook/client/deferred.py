@@ -8,8 +8,8 @@ from sbnotebook.client import query
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, ReceivedMessage
-from sbnotebook.settlement.deferral_ledger import DeferralEntry
-from sbnotebook.settlement.deferred import Deferrals
+from sbnotebook.settlement.deferring.deferral_ledger import DeferralEntry
+from sbnotebook.settlement.deferring.deferred import Deferrals
 from sbnotebook.settlement.entity import AsyncEntity
 
 __all__ = ["DeferredMessages"]

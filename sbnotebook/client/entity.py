@@ -19,16 +19,16 @@ from sbnotebook.client.processing import Processing, processing_of
 from sbnotebook.client.receiving import receive_and_delete
 from sbnotebook.client.sessions import LockedSession
 from sbnotebook.model import Decision, EntityAddress, MessageState, ReceivedMessage, Report, Resubmit
-from sbnotebook.settlement.by_token import Lock
-from sbnotebook.settlement.calls import Function
 from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR
+from sbnotebook.settlement.locking.by_token import Lock
+from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.pace import Pace
-from sbnotebook.settlement.pick import PickOptions
+from sbnotebook.settlement.picking.pick import PickOptions
 from sbnotebook.settlement.plan import Edit, Limits
 from sbnotebook.settlement.plan import Plan as AsyncPlan
-from sbnotebook.settlement.process_run import ProcessOptions
-from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.processing.calls import Function
+from sbnotebook.settlement.processing.process_run import ProcessOptions
 
 __all__ = ["Entity"]
 
@@ -107,7 +107,7 @@ class Entity:
     def settle_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
         """A plan to settle what another batch or process locked: locked messages, or pairs of number and lock token.
 
-        See :func:`sbnotebook.settlement.by_token.plan_by_token`.
+        See :func:`sbnotebook.settlement.locking.by_token.plan_by_token`.
         """
         return Plan(self._entity.plan_by_token(decision, locks))
 
@@ -201,7 +201,7 @@ class Entity:
     def cancel_scheduled(self, messages: Iterable[ReceivedMessage | int]) -> Plan:
         """A plan to remove scheduled messages, given as they were peeked or by their sequence numbers.
 
-        See :func:`sbnotebook.settlement.schedule.plan_cancel_scheduled`.
+        See :func:`sbnotebook.settlement.sending.schedule.plan_cancel_scheduled`.
 
         Raises:
             DecisionError: a message does not stand here, or is not scheduled.
@@ -261,7 +261,8 @@ class Entity:
             messages: the messages as they were peeked, or their sequence numbers.
             decision: such as ``Complete()``, ``DeadLetter("Bad")``, ``Defer()`` or ``Resubmit()``.
             show_progress: False for no bar.
-            options: ``edit``, ``abandon_rest`` and ``max_held``, see :func:`sbnotebook.settlement.pick.plan_pick`.
+            options: ``edit``, ``abandon_rest`` and ``max_held``,
+                see :func:`sbnotebook.settlement.picking.pick.plan_pick`.
 
         Raises:
             DecisionError: the decision or a message is none that can be picked here.
@@ -340,7 +341,7 @@ class Entity:
                 delivered again, it is completed and not done twice.
             show_progress: False for no bar.
             options: ``policy``, ``max_in_flight``, ``rate``, ``max_messages``, ``max_wait``, ``by_session`` and
-                ``archived``, see :class:`sbnotebook.settlement.process_run.Options`.
+                ``archived``, see :class:`sbnotebook.settlement.processing.process_run.Options`.
 
         Returns:
             An outcome for each message.

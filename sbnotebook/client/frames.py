@@ -14,7 +14,7 @@ import pyarrow as pa
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
 from sbnotebook.model.schema import COLUMNS, ColumnType, columns_of, message_from_row, peeked_from_row
-from sbnotebook.settlement.settle import Progress
+from sbnotebook.settlement.locking.settle import Progress
 
 if TYPE_CHECKING:
     import pandas as pd

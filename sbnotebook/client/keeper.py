@@ -9,7 +9,7 @@ import warnings
 from concurrent.futures import Future
 
 from sbnotebook.client.portal import portal
-from sbnotebook.settlement.lock import LockedBatch
+from sbnotebook.settlement.locking.lock import LockedBatch
 
 __all__ = ["Keeper"]
 

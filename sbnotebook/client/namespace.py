@@ -16,10 +16,10 @@ from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target, resolve
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.administration import EntityCounts
-from sbnotebook.settlement.archive import Archive
 from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.plan import Plan as AsyncPlan
+from sbnotebook.settlement.removing.archive import Archive
 
 __all__ = ["Namespace", "connect"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sbnotebook.client import progress, tables
 from sbnotebook.client.portal import run
 from sbnotebook.model import Decision, EntityAddress, ReceivedMessage, Report
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.settlement.plan import Plan as AsyncPlan
-from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT
 
 __all__ = ["Plan"]
 

@@ -12,13 +12,13 @@ from sbnotebook.client import tables
 from sbnotebook.client.durations import duration
 from sbnotebook.client.portal import portal
 from sbnotebook.model import Report
-from sbnotebook.settlement.calls import Function
 from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.lease import ProcessStatus
+from sbnotebook.settlement.locking.settle import Progress
 from sbnotebook.settlement.plan import refuse_coroutine_function
-from sbnotebook.settlement.process import Processing as AsyncProcessing
-from sbnotebook.settlement.process_run import ProcessOptions
-from sbnotebook.settlement.settle import Progress
+from sbnotebook.settlement.processing.calls import Function
+from sbnotebook.settlement.processing.lease import ProcessStatus
+from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
+from sbnotebook.settlement.processing.process_run import ProcessOptions
 
 __all__ = ["Processing", "processing_of"]
 

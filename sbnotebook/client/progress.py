@@ -6,7 +6,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from sbnotebook.settlement.settle import Progress
+from sbnotebook.settlement.locking.settle import Progress
 
 __all__ = ["bar"]
 

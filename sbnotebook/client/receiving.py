@@ -9,8 +9,8 @@ from sbnotebook.client import progress
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.portal import run
 from sbnotebook.model import PeekedMessage
-from sbnotebook.settlement import receive_and_delete as settlement
 from sbnotebook.settlement.entity import AsyncEntity
+from sbnotebook.settlement.locking import receive_and_delete as settlement
 
 __all__ = ["receive_and_delete"]
 

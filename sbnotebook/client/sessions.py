@@ -7,7 +7,7 @@ from typing import Any
 from sbnotebook.client.batch import LockedBatch
 from sbnotebook.client.portal import run
 from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.sessions import SessionBatch, SessionState
+from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
 
 __all__ = ["LockedSession"]
 

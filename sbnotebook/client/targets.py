@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.settlement.connection import Connection
+from sbnotebook.settlement.connecting.connection import Connection
 
 __all__ = ["EMULATOR", "ENVIRONMENT_VARIABLES", "Target", "resolve"]
 

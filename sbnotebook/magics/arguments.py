@@ -16,9 +16,9 @@ from IPython.utils.text import DollarFormatter
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState
-from sbnotebook.settlement.connection import scrub
-from sbnotebook.settlement.failures import explained
-from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 
 __all__ = ["Given", "Quoted", "command", "expanded", "split_words"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sbnotebook.settlement.connection import scrub
+from sbnotebook.settlement.connecting.connection import scrub
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -4,15 +4,15 @@ The only part of sbnotebook that imports ``azure``. Whatever is settled or sent,
 Spark, is settled or sent here.
 """
 
-from sbnotebook.settlement.archive import Archive
-from sbnotebook.settlement.connection import Connection
+from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.journal import Journal
-from sbnotebook.settlement.lock import LockedBatch
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.plan import Limits, Plan, Preview
-from sbnotebook.settlement.policy import Policy, PolicyRow, RejectMessage, SkipMessage, StopProcessing, Then
-from sbnotebook.settlement.process import Processing
+from sbnotebook.settlement.processing.policy import Policy, PolicyRow, RejectMessage, SkipMessage, StopProcessing, Then
+from sbnotebook.settlement.processing.process import Processing
+from sbnotebook.settlement.removing.archive import Archive
 from sbnotebook.settlement.watch import Watch, reporting
 
 __all__ = [

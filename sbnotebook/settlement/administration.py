@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from azure.core.exceptions import ResourceNotFoundError
 
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.connection import Connection
+from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.sdk_clients import AsyncServiceBusAdministrationClient, async_administration_client
 
 __all__ = [

@@ -21,24 +21,24 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.settlement.by_token import Lock, plan_by_token
-from sbnotebook.settlement.calls import AnyFunction
-from sbnotebook.settlement.deferred import Deferrals, compared, plan_of_deferred
-from sbnotebook.settlement.lock import DEFAULT_RENEW_FOR, LockedBatch
+from sbnotebook.settlement.deferring.deferred import Deferrals, compared, plan_of_deferred
+from sbnotebook.settlement.locking.by_token import Lock, plan_by_token
+from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
+from sbnotebook.settlement.locking.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
+from sbnotebook.settlement.locking.receive_and_delete import receive_and_delete
+from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
 from sbnotebook.settlement.pace import Pace
-from sbnotebook.settlement.pick import PickOptions, plan_pick
+from sbnotebook.settlement.picking.pick import PickOptions, plan_pick
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
-from sbnotebook.settlement.process import Processing
-from sbnotebook.settlement.process_run import Options, ProcessOptions
-from sbnotebook.settlement.processing import processing
-from sbnotebook.settlement.purge import Filter, PurgeOptions, plan_purge
-from sbnotebook.settlement.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
-from sbnotebook.settlement.receive_and_delete import receive_and_delete
-from sbnotebook.settlement.resubmit import Resubmitter
-from sbnotebook.settlement.schedule import plan_cancel_scheduled, schedule_many
-from sbnotebook.settlement.send import SendOptions, send_many
-from sbnotebook.settlement.sessions import SessionBatch, session_ids
-from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
+from sbnotebook.settlement.processing.calls import AnyFunction
+from sbnotebook.settlement.processing.process import Processing
+from sbnotebook.settlement.processing.process_run import Options, ProcessOptions
+from sbnotebook.settlement.processing.starting import processing
+from sbnotebook.settlement.removing.purge import Filter, PurgeOptions, plan_purge
+from sbnotebook.settlement.resubmitting.resubmit import Resubmitter
+from sbnotebook.settlement.sending.schedule import plan_cancel_scheduled, schedule_many
+from sbnotebook.settlement.sending.send import SendOptions, send_many
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.namespace import AsyncNamespace
@@ -133,7 +133,10 @@ class AsyncEntity:
         )
 
     async def sessions(self, *, updated_after: datetime | None = None) -> list[str]:
-        """The sessions that have active messages or a state: see :func:`sbnotebook.settlement.sessions.session_ids`."""
+        """The sessions that have active messages or a state.
+
+        See :func:`sbnotebook.settlement.locking.sessions.session_ids`.
+        """
         return await session_ids(self.namespace.connection, self.address, updated_after=updated_after)
 
     def session(
@@ -189,7 +192,10 @@ class AsyncEntity:
         return Plan(self.address, decision, chosen, carry_out)
 
     def plan_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
-        """A plan to settle what another receiver locked: see :func:`sbnotebook.settlement.by_token.plan_by_token`."""
+        """A plan to settle what another receiver locked.
+
+        See :func:`sbnotebook.settlement.locking.by_token.plan_by_token`.
+        """
         return plan_by_token(self.address, decision, locks, self.batch)
 
     async def receive_and_delete(
@@ -201,7 +207,10 @@ class AsyncEntity:
         into: list[PeekedMessage] | None = None,
         progress: Progress | None = None,
     ) -> list[PeekedMessage]:
-        """Receive messages that are removed as they are sent: see :mod:`sbnotebook.settlement.receive_and_delete`."""
+        """Receive messages that are removed as they are sent.
+
+        See :mod:`sbnotebook.settlement.locking.receive_and_delete`.
+        """
         warnings.warn(RECEIVE_AND_DELETE_WARNING, stacklevel=2)
         return await receive_and_delete(self, count, max_wait=max_wait, archived=archived, into=into, progress=progress)
 
@@ -273,7 +282,10 @@ class AsyncEntity:
         archived: bool = True,
         progress: Progress | None = None,
     ) -> Plan:
-        """A plan to remove messages that stand here now: see :func:`sbnotebook.settlement.purge.plan_purge`."""
+        """A plan to remove messages that stand here now.
+
+        See :func:`sbnotebook.settlement.removing.purge.plan_purge`.
+        """
         return await plan_purge(self, PurgeOptions(only, before, to_sequence_number, state, archived), progress)
 
     async def send(
@@ -285,7 +297,10 @@ class AsyncEntity:
         rate: float | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Send messages here and wait for every confirmation: see :func:`sbnotebook.settlement.send.send_many`."""
+        """Send messages here and wait for every confirmation.
+
+        See :func:`sbnotebook.settlement.sending.send.send_many`.
+        """
         return await send_many(
             self.namespace.pool(self.address),
             messages,
@@ -303,7 +318,7 @@ class AsyncEntity:
         delay: timedelta | None = None,
         **options: Unpack[SendOptions],
     ) -> Report:
-        """Send messages that become active later: see :func:`sbnotebook.settlement.schedule.schedule_many`."""
+        """Send messages that become active later: see :func:`sbnotebook.settlement.sending.schedule.schedule_many`."""
         return await schedule_many(self.namespace.pool(self.address), messages, at=at, delay=delay, **options)
 
     async def scheduled(self, max_messages: int | None = None) -> list[PeekedMessage]:
@@ -311,7 +326,10 @@ class AsyncEntity:
         return await self.peek(max_messages, state=MessageState.SCHEDULED)
 
     def plan_cancel_scheduled(self, messages: Iterable[ReceivedMessage | int]) -> Plan:
-        """A plan to remove scheduled messages: see :func:`sbnotebook.settlement.schedule.plan_cancel_scheduled`."""
+        """A plan to remove scheduled messages.
+
+        See :func:`sbnotebook.settlement.sending.schedule.plan_cancel_scheduled`.
+        """
         return plan_cancel_scheduled(self, messages)
 
     def processing(
@@ -328,7 +346,7 @@ class AsyncEntity:
             function: the work; an ordinary function runs in threads, an async one on this loop.
             seen: whether, or for how long, messages whose work is done are remembered.
             progress: told of every message that is finished.
-            options: how, see :class:`sbnotebook.settlement.process_run.Options`.
+            options: how, see :class:`sbnotebook.settlement.processing.process_run.Options`.
 
         Raises:
             ConfigurationError: a number that cannot be.

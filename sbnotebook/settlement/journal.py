@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import platformdirs
 
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.settlement import deferral_ledger, seen
+from sbnotebook.settlement.deferring import deferral_ledger
 from sbnotebook.settlement.local_database import LocalDatabase
+from sbnotebook.settlement.processing import seen
 
 if TYPE_CHECKING:
     import sqlite3

@@ -12,20 +12,20 @@ import anyio.to_thread
 
 from sbnotebook.model import Complete, EntityAddress, Outcome, ReceivedMessage
 from sbnotebook.settlement import administration
-from sbnotebook.settlement.archive import Archive, archive_of
-from sbnotebook.settlement.connection import Connection
-from sbnotebook.settlement.deferral_ledger import DeferralLedger, DeferralRecord
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.deferring.deferral_ledger import DeferralLedger, DeferralRecord
+from sbnotebook.settlement.deferring.wake_up import WakeUps
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.journal import Journal
+from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.records import Record
-from sbnotebook.settlement.removals import Removals
-from sbnotebook.settlement.renewal import Clock, SystemClock
-from sbnotebook.settlement.resume import plan_resume
-from sbnotebook.settlement.send import SenderPool
-from sbnotebook.settlement.undo import Wanted, plan_undo
-from sbnotebook.settlement.wake_up import WakeUps
+from sbnotebook.settlement.removing.archive import Archive, archive_of
+from sbnotebook.settlement.removing.removals import Removals
+from sbnotebook.settlement.removing.undo import Wanted, plan_undo
+from sbnotebook.settlement.resubmitting.resume import plan_resume
+from sbnotebook.settlement.sending.send import SenderPool
 
 __all__ = ["AsyncNamespace"]
 
@@ -117,7 +117,7 @@ class AsyncNamespace:
             resend_unknown: send again also what may have arrived and been consumed.
             max_wait: seconds to wait for originals that are still locked.
 
-        See :func:`sbnotebook.settlement.resume.plan_resume`.
+        See :func:`sbnotebook.settlement.resubmitting.resume.plan_resume`.
         """
         only = EntityAddress.parse(entity) if entity is not None else None
         entries = await anyio.to_thread.run_sync(self.journal.unfinished, self.host)
@@ -138,7 +138,7 @@ class AsyncNamespace:
         include_unknown: bool = False,
         new_ids: bool | None = None,
     ) -> Plan:
-        """A plan to send removed messages back: see :func:`sbnotebook.settlement.undo.plan_undo`."""
+        """A plan to send removed messages back: see :func:`sbnotebook.settlement.removing.undo.plan_undo`."""
         place = EntityAddress.parse(entity) if entity is not None else None
         destination = EntityAddress.parse(to) if to is not None else None
         return await plan_undo(self, Wanted(report, place, since, destination, include_unknown, new_ids))

@@ -10,8 +10,8 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.settlement import sdk_internals
-from sbnotebook.settlement.connection import Connection
-from sbnotebook.settlement.conversion import peeked_from_payload
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 __all__ = ["PAGE", "Peeker"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, Message, ReceivedMessage, Report, Resubmit
-from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 
 __all__ = ["CarryOut", "Change", "Edit", "Limits", "Plan", "Preview", "edited_by", "refuse_coroutine_function"]
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from sbnotebook.model import Decision, Outcome
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.held import Hold
+    from sbnotebook.settlement.locking.held import Hold
 
 __all__ = ["Record"]
 

@@ -17,7 +17,7 @@ from azure.servicebus.aio import management as aio_management
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.settlement.connection import Connection
+from sbnotebook.settlement.connecting.connection import Connection
 
 __all__ = [
     "AsyncServiceBusAdministrationClient",

@@ -27,7 +27,7 @@ def take_down(receiver: ServiceBusReceiver, sink: Callable[[bytes], None]) -> No
     """Have the AMQP bytes of each message given away as it arrives, whoever waits for it.
 
     Args:
-        receiver: not open yet, made by :meth:`sbnotebook.settlement.connection.Connection.receiver`.
+        receiver: not open yet, made by :meth:`sbnotebook.settlement.connecting.connection.Connection.receiver`.
         sink: is given the bytes.
     """
     create: Any = receiver._create_handler

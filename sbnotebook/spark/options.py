@@ -28,7 +28,7 @@ from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement import Connection
-from sbnotebook.settlement.settle import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.spark.scrubbing import scrubbed, secrets_of
 
 __all__ = ["NamespaceTarget", "ReadOptions", "WriteOptions"]

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from sbnotebook.errors import SbNotebookError
-from sbnotebook.settlement.connection import scrub
-from sbnotebook.settlement.failures import explained
+from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.connecting.failures import explained
 
 __all__ = ["in_words", "scrubbed", "secrets_of"]
 

@@ -19,7 +19,7 @@ from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import Complete, Message, OutcomeStatus
 from sbnotebook.settlement import Connection, Journal
-from sbnotebook.settlement.lock_events import LockEvent, LockEventKind
+from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
 
 
 def filled(namespace: Namespace, name: str, count: int) -> None:

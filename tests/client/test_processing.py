@@ -12,7 +12,7 @@ from sbnotebook.client import Entity, Namespace
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, LockedMessage, Message, Report
 from sbnotebook.settlement import Policy, PolicyRow, Then
-from sbnotebook.settlement.lease import ProcessState
+from sbnotebook.settlement.processing.lease import ProcessState
 
 
 def filled(namespace: Namespace, name: str, count: int) -> Entity:

@@ -5,9 +5,10 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Defer, Message, MessageState
 from sbnotebook.model.amqp import ULong, encode, type_name
-from sbnotebook.settlement import AsyncNamespace, packing
-from sbnotebook.settlement.conversion import payload_of
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.peek import PAGE
+from sbnotebook.settlement.sending import packing
+from sbnotebook.settlement.wire.conversion import payload_of
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, sdk_internals, sdk_senders
-from sbnotebook.settlement.conversion import payload_of
+from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
 
 pytestmark = pytest.mark.anyio

@@ -12,9 +12,9 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, MessageState
 from sbnotebook.settlement import AsyncNamespace, sdk_senders
-from sbnotebook.settlement.conversion import payload_of
-from sbnotebook.settlement.packing import Item, Pack
 from sbnotebook.settlement.sdk_senders import ToSchedule
+from sbnotebook.settlement.sending.packing import Item, Pack
+from sbnotebook.settlement.wire.conversion import payload_of
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_internals, sdk_locks
-from sbnotebook.settlement.failures import outcome_of_error
+from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.sdk_settling import LinkSettling
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""How a namespace is reached, and what it means when it cannot be."""

@@ -1,0 +1,244 @@
+"""A connection to one namespace: how it is reached, and the SDK's senders and receivers on it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncIterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import anyio
+import anyio.to_thread
+from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress, SubQueue
+from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_refusals
+from sbnotebook.settlement.connecting import connection_strings
+from sbnotebook.settlement.connecting.refusals import refusal
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+    from azure.servicebus.exceptions import ServiceBusError
+
+__all__ = ["Connection", "scrub"]
+
+# A secret's name, what may stand between it and the secret (as text, JSON, HTML or in a URL), and the secret.
+_QUOTES: Final = r"(?:\\*[\"']|&quot;|&#x27;|&#39;|%(?:25)*2[27])*"
+_SECRET: Final = re.compile(
+    r"((?:shared[-_ ]?access[-_ ]?(?:key|signature)|account[-_ ]?key|client[-_ ]?secret|password|(?<![a-z])sig)"
+    rf"{_QUOTES}\s*(?:=|:|%(?:25)*3[ad])\s*{_QUOTES})[^;&\s'\"\\]+",
+    re.IGNORECASE,
+)
+_TOKEN: Final = re.compile(r"(bearer\s+)[\w.~+/=-]{16,}|\beyJ[\w-]+\.[\w-]+\.[\w-]*", re.IGNORECASE)
+_SUB_QUEUES: Final = {
+    SubQueue.DEAD_LETTER: ServiceBusSubQueue.DEAD_LETTER,
+    SubQueue.TRANSFER_DEAD_LETTER: ServiceBusSubQueue.TRANSFER_DEAD_LETTER,
+}
+
+
+def scrub(text: str) -> str:
+    """A text without the secrets of connection strings and tokens.
+
+    Example:
+        >>> scrub("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abc=")
+        'Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=***'
+    """
+    return _TOKEN.sub(lambda match: f"{match[1] or ''}***", _SECRET.sub(r"\1***", text))
+
+
+@dataclass(slots=True)
+class Connection:
+    """How one namespace is reached: by a connection string, or by its host name and a credential.
+
+    Nothing is opened by making one. Each sender and each receiver opens a socket of its own, which takes the SDK
+    about half a second: keep them.
+
+    Args:
+        connection_string: with a shared access key, or the emulator's.
+        host: the fully qualified namespace, ``NAME.servicebus.windows.net``.
+        credential: an asynchronous token credential, to go with ``host``.
+
+    Raises:
+        ConfigurationError: neither or both ways are given, or the connection string or the host cannot be read.
+    """
+
+    connection_string: str | None = field(default=None, repr=False)
+    host: str | None = None
+    credential: AsyncTokenCredential | None = field(default=None, repr=False)
+    _entity_path: str | None = field(default=None, init=False, repr=False)
+    _clients: dict[int, ServiceBusClient] = field(default_factory=dict[int, ServiceBusClient], init=False, repr=False)
+    _owns_credential: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.connection_string is None) == (self.host is None):
+            raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
+        if self.connection_string is not None:
+            parts = connection_strings.read(self.connection_string)
+            self.host, self._entity_path = parts.host, parts.entity_path
+        else:
+            self.host = connection_strings.host_of(self.host or "")
+        if self.connection_string is None and self.credential is None:
+            raise ConfigurationError(f"To reach {self.host} without a connection string a credential is needed.")
+
+    @classmethod
+    def with_credential(cls, host: str, credential: Any = None) -> Connection:
+        """Reach a namespace with a token credential.
+
+        Args:
+            host: ``NAME.servicebus.windows.net``.
+            credential: of azure.identity, synchronous or asynchronous; None for its DefaultAzureCredential, which is
+                closed with the connection. Your own is yours to close.
+        """
+        if credential is None:
+            connection = cls(host=host, credential=_default_credential())
+            connection._owns_credential = True
+            return connection
+        if not inspect.iscoroutinefunction(credential.get_token):
+            credential = _InThreads(credential)
+        return cls(host=host, credential=credential)
+
+    @property
+    def is_emulator(self) -> bool:
+        """Whether the namespace is an emulator on a development machine."""
+        return self.connection_string is not None and "UseDevelopmentEmulator=true" in self.connection_string
+
+    def browser(self, address: EntityAddress) -> sdk_internals.Browser:
+        """What peeks at an entity, with sessions or without; it is opened by its first use.
+
+        Raises:
+            ConfigurationError: the connection string is for another entity.
+        """
+        self._check_entity(address)
+        browser = sdk_internals.browser(self._client(retries=3), address.path)
+        sdk_internals.close_sockets(browser)
+        self._explain_refusals(browser, address)
+        return browser
+
+    def session_ids(self, address: EntityAddress, **options: Any) -> AsyncIterable[str]:
+        """The sessions of an entity, page after page as they are asked for; one may come twice.
+
+        Args:
+            address: a queue or a subscription.
+            options: passed on to the SDK, such as ``state_updated_after``.
+        """
+        client = self._client(retries=3)
+        if address.subscription is None:
+            return client.list_queue_sessions(address.name, **options)
+        return client.list_subscription_sessions(address.name, address.subscription, **options)
+
+    def receiver(self, address: EntityAddress, *, retries: int = 3, **options: Any) -> ServiceBusReceiver:
+        """A peek-lock receiver, not yet open, that keeps the bytes of what it receives.
+
+        Opening it locks nothing: it asks for messages only when it is told to receive.
+
+        Args:
+            address: a queue, a subscription, or a sub-queue of one.
+            retries: how often the SDK tries again.
+            options: passed on to the SDK, such as ``receive_mode``.
+
+        Raises:
+            ConfigurationError: the connection string is for another entity.
+        """
+        self._check_entity(address)
+        sub_queue = _SUB_QUEUES[address.sub_queue] if address.sub_queue else None
+        options.setdefault("receive_mode", ServiceBusReceiveMode.PEEK_LOCK)
+        client = self._client(retries)
+        if address.subscription is None:
+            receiver = client.get_queue_receiver(address.name, sub_queue=sub_queue, **options)
+        else:
+            receiver = client.get_subscription_receiver(
+                address.name, address.subscription, sub_queue=sub_queue, **options
+            )
+        sdk_internals.keep_payloads(receiver)
+        sdk_locks.keep_locks_alone(receiver)
+        sdk_internals.close_sockets(receiver)
+        self._explain_refusals(receiver, address)
+        return receiver
+
+    def sender(self, address: EntityAddress) -> ServiceBusSender:
+        """A sender, not yet open, that sends once: a send without an answer must not be repeated blindly.
+
+        Raises:
+            ConfigurationError: the address is not one that takes messages, or the connection string is for another.
+        """
+        if address.sub_queue is not None or address.subscription is not None:
+            raise ConfigurationError(f"Messages cannot be sent to {address}: name a queue or a topic.")
+        self._check_entity(address)
+        # The SDK has one sender class; a topic's differs from a queue's in name only.
+        sender = self._client(retries=0).get_queue_sender(address.name)
+        self._explain_refusals(sender, address)
+        return sender
+
+    def host_and_credential(self) -> tuple[str, AsyncTokenCredential]:
+        """What the SDK's clients take where there is no connection string."""
+        if self._owns_credential and self.credential is None:  # closed, and needed again
+            self.credential = _default_credential()
+        if self.host is None or self.credential is None:
+            raise ConfigurationError("This connection has no credential.")
+        return self.host, self.credential
+
+    async def close(self) -> None:
+        """Close every sender and receiver that was made here, and the credential, unless it is the caller's."""
+        clients, self._clients = list(self._clients.values()), {}
+        try:
+            for client in clients:
+                await client.close()
+        finally:
+            if self._owns_credential and self.credential is not None:
+                credential, self.credential = self.credential, None
+                await credential.close()
+
+    def _check_entity(self, address: EntityAddress) -> None:
+        if self._entity_path not in (None, address.name):
+            raise ConfigurationError(
+                f"The connection string is for one entity only, by its EntityPath, and that is not {address}: take the "
+                "connection string of the namespace, or leave EntityPath out where the key is the namespace's."
+            )
+
+    def _explain_refusals(
+        self, client: ServiceBusReceiver | ServiceBusSender | sdk_internals.Browser, address: EntityAddress
+    ) -> None:
+        def explained(error: ServiceBusError) -> str | None:
+            words = refusal(error, address, self.host or "")
+            return scrub(words) if words is not None else None
+
+        sdk_refusals.explain_refusals(client, explained)
+
+    def _client(self, retries: int) -> ServiceBusClient:
+        if retries not in self._clients:
+            options: dict[str, Any] = {"retry_total": retries, "logging_enable": False}
+            if self.connection_string is not None:
+                client = ServiceBusClient.from_connection_string(self.connection_string, **options)
+            else:
+                client = ServiceBusClient(*self.host_and_credential(), **options)
+            self._clients[retries] = client
+        return self._clients[retries]
+
+
+def _default_credential() -> AsyncTokenCredential:
+    from azure.identity.aio import DefaultAzureCredential
+
+    return DefaultAzureCredential()
+
+
+class _InThreads:
+    """A synchronous credential for the asynchronous SDK: its requests run in threads."""
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = credential
+
+    async def get_token(self, *scopes: str, **options: Any) -> Any:
+        return await anyio.to_thread.run_sync(partial(self._credential.get_token, *scopes, **options))
+
+    async def close(self) -> None:
+        """Close nothing: the credential is the caller's."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None

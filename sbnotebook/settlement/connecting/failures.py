@@ -1,0 +1,110 @@
+"""What an exception of the SDK says about one message's outcome."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from azure.servicebus.exceptions import (
+    MessageAlreadySettled,
+    MessageLockLostError,
+    MessageNotFoundError,
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+    SessionLockLostError,
+)
+
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
+from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement.connecting.connection import scrub
+
+__all__ = ["explained", "outcome_of_error"]
+
+_TRACKING_ID: Final = re.compile(r"(?i)tracking-?id\s*[:=]\s*([^,\s]+)")
+_MAX_DESCRIPTION: Final = 500
+
+# The first that fits wins. Nobody answered a request that timed out or lost its connection: its outcome is unknown.
+_STATUSES: Final[tuple[tuple[type[BaseException], OutcomeStatus], ...]] = (
+    (MessageLockLostError, OutcomeStatus.LOCK_LOST),
+    (SessionLockLostError, OutcomeStatus.LOCK_LOST),
+    (MessageAlreadySettled, OutcomeStatus.ALREADY_SETTLED),
+    (MessageNotFoundError, OutcomeStatus.NOT_FOUND),
+    (MessageSizeExceededError, OutcomeStatus.FAILED),
+    (MessagingEntityNotFoundError, OutcomeStatus.FAILED),
+    (MessagingEntityDisabledError, OutcomeStatus.FAILED),
+    (ServiceBusAuthenticationError, OutcomeStatus.FAILED),
+    (ServiceBusAuthorizationError, OutcomeStatus.FAILED),
+    (ServiceBusQuotaExceededError, OutcomeStatus.FAILED),
+    (ServiceBusServerBusyError, OutcomeStatus.FAILED),
+    (OperationTimeoutError, OutcomeStatus.UNCONFIRMED),
+    (ServiceBusConnectionError, OutcomeStatus.UNCONFIRMED),
+    (ServiceBusCommunicationError, OutcomeStatus.UNCONFIRMED),
+)
+# Conditions that tell of the way to the service, and not of the message: some the SDK makes up by itself, the others
+# end a connection, session or link (AMQP 1.0 sections 2.8.16 to 2.8.18) while an answer may be on its way.
+_NO_ANSWER: Final = (
+    "amqp:client-error",
+    "amqp:unknown-error",
+    "amqp:vendor-error",
+    "amqp:socket-error",
+    "amqp:connection:",
+    "amqp:session:",
+    "amqp:link:detach-forced",
+    "amqp:link:redirect",
+    "amqp:link:stolen",
+)
+
+
+def outcome_of_error(
+    error: BaseException, *, verb: str, entity: EntityAddress, sequence_number: int | None, message_id: str | None
+) -> Outcome:
+    """The outcome that an exception stands for; one that nobody knows is UNCONFIRMED, never a success.
+
+    Example:
+        >>> orders = EntityAddress("orders")
+        >>> outcome_of_error(MessageLockLostError(), verb="complete", entity=orders, sequence_number=7, message_id=None)
+        ... # doctest: +ELLIPSIS
+        Outcome(status=<OutcomeStatus.LOCK_LOST: 'lock lost'>, ...)
+    """
+    condition, retryable = sdk_internals.condition_of(error)
+    text = explained(error)
+    tracking = _TRACKING_ID.search(text)
+    return Outcome(
+        status=_status(error, condition),
+        verb=verb,
+        entity=entity,
+        sequence_number=sequence_number,
+        message_id=message_id,
+        condition=condition or type(error).__name__,
+        description=text[:_MAX_DESCRIPTION],
+        tracking_id=tracking[1] if tracking else None,
+        retryable=retryable,
+    )
+
+
+def explained(error: BaseException) -> str:
+    """What an exception says, without secrets, in one line.
+
+    Where a token is refused, and so where an entity is not there, azure-servicebus says only that there was an error;
+    the service's own words are in the exception inside.
+    """
+    inner = getattr(error, "inner_exception", None)
+    text = f"{error} {inner}" if isinstance(error, ServiceBusAuthenticationError) and inner else str(error)
+    return scrub(" ".join(text.split()))
+
+
+def _status(error: BaseException, condition: str | None) -> OutcomeStatus:
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return status
+    answered = isinstance(error, ServiceBusError) and condition is not None and not condition.startswith(_NO_ANSWER)
+    return OutcomeStatus.FAILED if answered else OutcomeStatus.UNCONFIRMED

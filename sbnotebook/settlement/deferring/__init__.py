@@ -1,0 +1,1 @@
+"""Deferred messages: written down, found, woken and settled."""

@@ -1,0 +1,245 @@
+"""Deferred messages, which the service gives by their sequence numbers only: found, locked and settled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusError
+
+from sbnotebook.errors import DecisionError, SbNotebookError
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    EntityAddress,
+    MessageState,
+    Outcome,
+    OutcomeStatus,
+    PeekedMessage,
+    ReceivedMessage,
+    Report,
+)
+from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.deferring.deferral_ledger import DeferralEntry, DeferralLedger, time_text
+from sbnotebook.settlement.locking.settle import Progress, check_decision, outcome_for, outcome_until_now
+from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.picking.standing import is_same
+from sbnotebook.settlement.plan import Limits, Plan
+from sbnotebook.settlement.watch import reporting
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusReceiver
+
+    from sbnotebook.settlement.locking.lock import LockedBatch
+
+__all__ = ["Deferrals", "Standing", "compared", "plan_of_deferred", "receive_those_there", "same_partition_chunks"]
+
+_GROUP: Final = 200
+"""Messages that are locked and settled together, and not interrupted."""
+_NOT_BEGUN: Final = "Not attempted: the run was cut off before."
+_NOT_HAD: Final = "It is not deferred there any more, or another receiver holds it."
+
+_PARTITION_SHIFT: Final = 48
+"""The bits of a sequence number above these are the partition (documentation, "Message sequencing and timestamps")."""
+
+
+class Standing(StrEnum):
+    """What the journal and the entity say of a deferred message."""
+
+    KNOWN = "known"
+    """Both have it."""
+    ORPHAN = "orphan"
+    """The entity has it and this journal does not: somebody else deferred it, or the journal was lost."""
+    GONE = "gone"
+    """The journal has it and the entity has it no more: it was settled elsewhere, has expired, or its deferral was
+    not done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferrals:
+    """The deferred messages of an entity.
+
+    Args:
+        entity: which one.
+        messages: the messages that are deferred there now, by number.
+        entries: what the journal has of the entity, by number.
+    """
+
+    entity: EntityAddress
+    messages: Mapping[int, PeekedMessage]
+    entries: Mapping[int, DeferralEntry]
+
+    def standing(self, sequence_number: int) -> Standing | None:
+        """What is known of a message; None when nobody says that it is deferred."""
+        if sequence_number in self.messages:
+            return Standing.KNOWN if sequence_number in self.entries else Standing.ORPHAN
+        return Standing.GONE if sequence_number in self.entries else None
+
+    @property
+    def orphans(self) -> tuple[PeekedMessage, ...]:
+        """Deferred messages that the journal does not have."""
+        return tuple(message for number, message in self.messages.items() if number not in self.entries)
+
+    @property
+    def gone(self) -> tuple[DeferralEntry, ...]:
+        """Entries of the journal whose messages are not deferred in the entity."""
+        return tuple(entry for number, entry in self.entries.items() if number not in self.messages)
+
+    def __str__(self) -> str:
+        known = len(self.messages) - len(self.orphans)
+        return (
+            f"{len(self.messages):,} deferred in {self.entity}: {known:,} in the journal, "
+            f"{len(self.orphans):,} orphans; {len(self.gone):,} in the journal only"
+        )
+
+
+async def compared(
+    ledger: DeferralLedger,
+    entity: EntityAddress,
+    pages: AsyncIterable[list[PeekedMessage]],
+    progress: Progress | None = None,
+) -> Deferrals:
+    """Compare the journal with the entity.
+
+    Args:
+        ledger: the journal's table.
+        entity: which one.
+        pages: the messages that are there, as they were peeked.
+        progress: told of every message that was looked at.
+    """
+    # What is deferred or settled meanwhile must not look as if it were gone.
+    before = await anyio.to_thread.run_sync(ledger.entries, entity)
+    messages: dict[int, PeekedMessage] = {}
+    async for page in pages:
+        messages |= {message.sequence_number: message for message in page if message.state is MessageState.DEFERRED}
+        if progress is not None:
+            progress(len(page))
+    after = await anyio.to_thread.run_sync(ledger.entries, entity)
+    gone = {number: entry for number, entry in before.items() if number in after and number not in messages}
+    known = {
+        number: entry
+        for number, entry in (before | after).items()
+        # Another enqueued time: it is of an earlier entity with the same name.
+        if number in messages and entry.enqueued_time == time_text(messages[number].enqueued_time)
+    }
+    return Deferrals(entity, messages, known | gone)
+
+
+async def receive_those_there(
+    receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]
+) -> list[ServiceBusReceivedMessage]:
+    """Lock deferred messages of one partition; those that cannot be had are left out.
+
+    The service refuses a request when one of its messages cannot be had: it is halved until that one is alone.
+    """
+    if not sequence_numbers:
+        return []
+    try:
+        return await sdk_internals.receive_deferred(receiver, sequence_numbers)
+    except (MessageNotFoundError, MessageLockLostError):
+        if len(sequence_numbers) == 1:
+            return []
+        middle = len(sequence_numbers) // 2
+        first = await receive_those_there(receiver, sequence_numbers[:middle])
+        return first + await receive_those_there(receiver, sequence_numbers[middle:])
+
+
+def same_partition_chunks(sequence_numbers: Iterable[int], size: int) -> Iterator[list[int]]:
+    """The numbers in order, each once, in chunks of one partition, because the service takes no others.
+
+    Args:
+        sequence_numbers: in any order.
+        size: numbers in a chunk at most.
+
+    Example:
+        >>> [[hex(number) for number in chunk] for chunk in same_partition_chunks([2, 1, 2, 1 << 48, 3], 2)]
+        [['0x1', '0x2'], ['0x3'], ['0x1000000000000']]
+    """
+    by_partition: defaultdict[int, list[int]] = defaultdict(list)
+    for number in sorted(set(sequence_numbers)):
+        by_partition[number >> _PARTITION_SHIFT].append(number)
+    for numbers in by_partition.values():
+        yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
+
+
+def plan_of_deferred(
+    entity: EntityAddress,
+    messages: tuple[ReceivedMessage, ...],
+    decision: Decision,
+    batch_for: Callable[..., LockedBatch],
+) -> Plan:
+    """A plan to settle deferred messages: see :meth:`sbnotebook.settlement.entity.AsyncEntity.plan_deferred`.
+
+    Args:
+        entity: where they stand.
+        messages: which ones.
+        decision: what is to be done.
+        batch_for: makes an empty batch of the entity; told ``verb``.
+    """
+    if not isinstance(decision, Complete | DeadLetter | Abandon):
+        raise DecisionError(
+            f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."
+        )
+    check_decision(decision, entity)
+    others = [m for m in messages if m.entity != entity or m.state is not MessageState.DEFERRED]
+    if others:
+        raise DecisionError(
+            f"{len(others):,} of the messages are not deferred in {entity} "
+            f"(the first is #{others[0].sequence_number}): choose from what is deferred there."
+        )
+
+    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        return await _settle_deferred(plan, batch_for, limits, progress)
+
+    return Plan(entity, decision, messages, carry_out)
+
+
+async def _settle_deferred(
+    plan: Plan, batch_for: Callable[..., LockedBatch], limits: Limits, progress: Progress | None
+) -> Report:
+    ends: dict[int, Outcome] = {}
+    begun: set[int] = set()
+    stopped = _NOT_BEGUN
+
+    def report() -> Report:
+        return Report(
+            ends.get(message.sequence_number)
+            or outcome_until_now(message, plan.decision, stopped, begun=message.sequence_number in begun)
+            for message in plan.messages
+        )
+
+    async def settle_some(batch: LockedBatch, some: Mapping[int, ReceivedMessage]) -> None:
+        locked = [m for m in await batch.receive_deferred(some) if is_same(m, some[m.sequence_number])]
+        # An interrupt takes effect between two groups: what was under way has its outcome.
+        with anyio.CancelScope(shield=True):
+            begun.update(message.sequence_number for message in locked)
+            done = await batch.settle(plan.decision, locked, max_in_flight=limits.max_in_flight, progress=progress)
+            ends.update({outcome.sequence_number or 0: outcome for outcome in done})
+        for number in some.keys() - ends.keys():
+            ends[number] = outcome_for(some[number], plan.decision, OutcomeStatus.NOT_FOUND, _NOT_HAD)
+
+    pace = Pace(limits.rate)
+    size = min(_GROUP, pace.at_once or _GROUP)
+    with reporting(report):
+        try:
+            async with batch_for(verb=plan.decision.verb) as batch:
+                for start in range(0, len(plan.messages), size):
+                    some = plan.messages[start : start + size]
+                    await pace.wait(len(some))
+                    await settle_some(batch, {message.sequence_number: message for message in some})
+        except (SbNotebookError, ServiceBusError, OSError) as error:
+            if not ends:
+                raise
+            # Some are settled already, and their outcomes must not be lost. What raised did nothing.
+            begun.clear()
+            stopped = f"Not attempted: {explained(error)}"
+    return report()

@@ -1,0 +1,1 @@
+"""Messages held under locks: received, renewed, settled and released."""

@@ -1,0 +1,395 @@
+"""A batch of messages held under locks that are renewed until they are settled."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+from uuid import UUID
+
+import anyio
+
+from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
+from sbnotebook.model import Abandon, Decision, EntityAddress, LockedMessage, MessageState, Release, Report
+from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.deferring.deferred import receive_those_there, same_partition_chunks
+from sbnotebook.settlement.locking.held import HeldMessages, Hold
+from sbnotebook.settlement.locking.lock_events import LockEvent, LockEvents, LockWatcher
+from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, SystemClock
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress, Settling, check_decision
+from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.records import Record
+from sbnotebook.settlement.wire.conversion import locked_from_payload
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusReceiver
+
+__all__ = ["DEFAULT_RENEW_FOR", "LockedBatch"]
+
+DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
+_CHUNKS: Final = 20
+"""Round trips of settling between two chances for others to use the receiver."""
+_SLICE: Final = 1.0
+"""Seconds of waiting between two such chances."""
+_MORE_WAIT: Final = 1.0
+_DEFERRED_CHUNK: Final = 50
+"""Deferred messages asked for at once: they come in one answer, whatever their size."""
+_WITHDRAW_TIMEOUT: Final = 5.0
+_CLOSE_TIMEOUT: Final = 60.0
+
+
+class LockedBatch:
+    """Messages of one entity that this process holds.
+
+    An asynchronous context manager. While it is open, locks are renewed in the background; when it closes, what
+    was not settled is released, which does not raise a delivery count.
+
+    Args:
+        connection: the namespace.
+        address: a queue, a subscription, or a sub-queue of one.
+        renew_for: for how long locks are renewed, counted from when the batch is made.
+        clock: where the time comes from.
+        records: what is written down around each settlement.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        address: EntityAddress,
+        *,
+        renew_for: timedelta = DEFAULT_RENEW_FOR,
+        clock: Clock | None = None,
+        records: Sequence[Record] = (),
+    ) -> None:
+        self.address = address
+        self.clock = clock or SystemClock()
+        self.release_report: Report | None = None
+        """How the messages were released that were still held as the batch was closed; None while it is open."""
+        self._connection = connection
+        self._records = tuple(records)
+        self._held = HeldMessages(address)
+        self._receiver: ServiceBusReceiver | None = None
+        self._tasks: TaskGroup | None = None
+        self._busy = anyio.Lock()
+        now = self.clock.now()
+        self._events = LockEvents(now)
+        links = Links(lambda: self._receiver, self._new_receiver, self._busy)
+        self._renew_until = now + renew_for
+        self._renewal = Renewal(self._held, links, self._events, clock=self.clock, until=self._renew_until)
+        self._peeker = Peeker(connection, address)
+
+    async def __aenter__(self) -> Self:
+        """Open the link, so that what is wrong with the entity is told here.
+
+        Raises:
+            ServiceBusError: the SDK's own, such as ServiceBusAuthenticationError where the entity is not there.
+        """
+        receiver = self._new_receiver()
+        await receiver.__aenter__()  # an open that fails has cleaned up after itself
+        self._receiver = receiver
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.start_soon(self._renewal.run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is None:
+            return
+        try:
+            await self._release_and_close()
+        finally:
+            tasks.cancel_scope.cancel()
+            # It is not told of the body's error, which it would wrap in an ExceptionGroup.
+            await tasks.__aexit__(None, None, None)
+
+    # ---------------------------------------------------------------- what is held
+
+    @property
+    def messages(self) -> tuple[LockedMessage, ...]:
+        """The messages that are held now, in the order in which they came."""
+        return tuple(hold.message for hold in self._held if hold.is_read)
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Sequence numbers of messages whose lock ended before they were settled."""
+        return self._held.lost
+
+    @property
+    def status(self) -> LockEvent:
+        """How renewing goes: that all is well, that it is late or fails and for which messages, or that it ended."""
+        return self._events.state if self._receiver is None else self._renewal.state
+
+    @property
+    def events(self) -> tuple[LockEvent, ...]:
+        """What has happened to the locks until now, lost ones among it; the last thousand events."""
+        return self._events.kept
+
+    def watch(self, watcher: LockWatcher) -> Callable[[], None]:
+        """Have each event told at once, such as a lock that was lost or a renewal that fails.
+
+        Args:
+            watcher: is called on the event loop of the batch: it must be quick, and must not wait for the batch.
+
+        Returns:
+            A function that ends it.
+        """
+        return self._events.watch(watcher)
+
+    @property
+    def renewal_error(self) -> str | None:
+        """What is wrong with renewing, in a sentence; None when all is well."""
+        status = self.status
+        return status.description if status.is_trouble else None
+
+    def holds(self, message: LockedMessage) -> bool:
+        """Whether the very lock that a message came with is held still."""
+        return self._held.is_held(message, self.clock.now())
+
+    def locked_until(self, sequence_number: int) -> datetime | None:
+        """When the lock of a held message ends as it was renewed last; None when it is not held."""
+        hold = self._held.get(sequence_number)
+        return hold.locked_until if hold else None
+
+    # ---------------------------------------------------------------- receiving
+
+    async def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
+        """Lock more messages.
+
+        Args:
+            count: how many at most.
+            max_wait: seconds to wait for the first.
+
+        Returns:
+            The messages that were locked by this call; fewer than asked for when the entity has no more.
+
+        Raises:
+            BatchClosedError: the batch is closed.
+        """
+        if count < 0 or max_wait < 0:
+            raise ConfigurationError("What is received is 0 messages or more, within 0 seconds or more.")
+        taken: list[Hold] = []
+        wait = max_wait
+        try:
+            while len(taken) < count:
+                part = min(wait, _SLICE)
+                received = await self._receive_some(count - len(taken), part)
+                taken += received
+                wait = min(_MORE_WAIT, max_wait) if received else wait - part
+                if wait <= 0:
+                    break
+        finally:
+            await self._withdraw_credit()
+        return tuple(hold.message for hold in taken if hold.is_read)
+
+    async def receive_deferred(self, sequence_numbers: Iterable[int]) -> tuple[LockedMessage, ...]:
+        """Lock deferred messages, which stay deferred when the batch closes: their locks end by themselves.
+
+        Args:
+            sequence_numbers: which ones. Those that cannot be had are left out: they are not deferred, are locked by
+                another receiver, or have expired.
+
+        Returns:
+            The messages that were locked, in the order of their numbers.
+        """
+        taken: list[Hold] = []
+        for chunk in same_partition_chunks(sequence_numbers, _DEFERRED_CHUNK):
+            async with self._busy:
+                receiver, asked = self._open_receiver(), self.clock.now()
+                await sdk_internals.reopen(receiver)
+                holds = [self._hold(message, asked) for message in await receive_those_there(receiver, chunk)]
+            taken += holds
+            self._read(holds)
+        return tuple(hold.message for hold in taken if hold.is_read)
+
+    async def adopt(self, messages: Iterable[LockedMessage]) -> tuple[LockedMessage, ...]:
+        """Hold messages that another receiver locked, in this process or another: their tokens settle them, too.
+
+        Their locks are renewed like all others. They are not released when the batch closes, which takes the link that
+        they came on.
+
+        Args:
+            messages: with their numbers and lock tokens; all else is looked up.
+
+        Returns:
+            The messages as they are in the entity; as they were given where they are not there.
+
+        Raises:
+            BatchClosedError: the batch is closed.
+        """
+        self._open_receiver()
+        asked, given = self.clock.now(), {message.lock_token: message for message in messages}
+        payloads = await self._peeker.payloads_of(message.sequence_number for message in given.values())
+        adopted: list[Hold] = []
+        for token, message in given.items():
+            ours = self._held.of(message)
+            if ours is not None:
+                adopted.append(ours)
+                continue
+            payload = payloads.get(message.sequence_number)
+            found = message if payload is None else locked_from_payload(payload, self.address, token)
+            # Nobody says when the lock ends: it is renewed at once.
+            hold = Hold(found, sdk_internals.lock_by_token(token, payload), asked, asked, is_adopted=True)
+            self._held.add(hold)
+            adopted.append(hold)
+        return tuple(hold.message for hold in adopted)
+
+    async def _receive_some(self, count: int, wait: float) -> list[Hold]:
+        async with self._busy:
+            receiver, asked = self._open_receiver(), self.clock.now()
+            await sdk_internals.reopen(receiver)
+            received = await receiver.receive_messages(count, max_wait_time=wait)
+            # All are held before any of them is read: reading may fail, or be cancelled while it peeks.
+            holds = [self._hold(message, asked) for message in received]
+        self._read(holds)
+        return holds
+
+    async def _withdraw_credit(self) -> None:
+        with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True):
+            async with self._busy:
+                if self._receiver is not None:
+                    await sdk_internals.withdraw_credit(self._receiver)
+
+    def _hold(self, received: ServiceBusReceivedMessage, asked: datetime) -> Hold:
+        until, token = received.locked_until_utc, received.lock_token
+        unread = LockedMessage(
+            entity=self.address,
+            sequence_number=int(received.sequence_number or 0),
+            lock_token=token if isinstance(token, UUID) else UUID(str(token)),
+        )
+        locked_until = until.astimezone(UTC) if until else asked + timedelta(minutes=1)
+        hold = Hold(unread, received, asked, locked_until, is_read=False)
+        self._held.add(hold)
+        return hold
+
+    def _read(self, holds: Sequence[Hold]) -> None:
+        """Give each hold its message; one that cannot be read says so, and is held like the others."""
+        for hold in holds:
+            payload = sdk_internals.payload_of_received(hold.received) or b""
+            message = locked_from_payload(payload, self.address, hold.message.lock_token)
+            # What cannot be read may have lost its number, but the SDK has found it.
+            hold.message = message.with_changes(sequence_number=hold.message.sequence_number)
+            hold.is_read = True
+
+    # ---------------------------------------------------------------- settling
+
+    async def settle(
+        self,
+        decision: Decision,
+        messages: Iterable[LockedMessage] | None = None,
+        *,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Settle messages of this batch; the outcome of each is in the report, and none raises.
+
+        After a settlement that has no answer the rest is skipped; it stays held and can be settled by another call.
+
+        Args:
+            decision: complete, abandon, dead-letter, defer or release.
+            messages: which of the messages, all that are held by default.
+            max_in_flight: settlements that wait for their answer at once.
+            progress: told of every message that is finished.
+
+        Raises:
+            DecisionError: the decision is not possible here, or a message is not of this batch; nothing was done.
+            BatchClosedError: the batch is closed.
+        """
+        check_decision(decision, self.address)
+        chosen = list(self.messages if messages is None else messages)
+        self._held.check_ours(chosen)
+        if isinstance(decision, Abandon) and decision.delay:
+            await self._keep_for(decision.delay)
+        settling = Settling(self._open_receiver(), decision, self._held, max_in_flight=max_in_flight, progress=progress)
+        with settling.watched(chosen) as ended:
+            await self._carry_out(settling, chosen, max_in_flight * _CHUNKS)
+        return ended[0]
+
+    async def _keep_for(self, delay: timedelta) -> None:
+        self._open_receiver()
+        if self.clock.now() + delay > self._renew_until:
+            raise DecisionError(
+                f"Locks are renewed until {self._renew_until:%Y-%m-%d %H:%M:%S} UTC only, which is before the delay of "
+                f"{delay} ends: lock with a longer renew_for, or resubmit with a delay."
+            )
+        await self.clock.sleep(delay.total_seconds())
+
+    def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
+        """Let go of messages of this batch without a word to the service: their locks end by themselves.
+
+        Then the messages are delivered again, with a delivery count one higher; until then nobody can settle them.
+
+        Returns:
+            When the last of the locks ends; None when none of the messages is held.
+
+        Raises:
+            DecisionError: a message is not of this batch; nothing was done.
+        """
+        chosen = list(messages)
+        self._held.check_ours(chosen)
+        holds = [hold for message in chosen if (hold := self._held.of(message)) is not None]
+        for hold in holds:
+            self._held.leave(hold)
+        return max((hold.locked_until for hold in holds), default=None)
+
+    async def _carry_out(self, settling: Settling, chosen: Sequence[LockedMessage], size: int) -> None:
+        once = list({message.lock_token: message for message in chosen}.values())
+        for start in range(0, len(once), size):
+            async with self._busy:
+                # Asked here: between two chunks a lock may end, and somebody else may settle, or close the batch.
+                holds = [hold for hold in map(self._held.of, once[start : start + size]) if hold is not None]
+                if holds and self._receiver is not None:
+                    await self._settle_recorded(settling, holds)
+            self._renewal.tell_lost()
+
+    async def _settle_recorded(self, settling: Settling, holds: Sequence[Hold]) -> None:
+        try:
+            for record in self._records:
+                await record.before(settling.decision, holds)
+        except (SbNotebookError, OSError, sqlite3.Error) as error:
+            if not settling.outcomes:
+                raise
+            # Some are settled already, and their outcomes must not be lost.
+            settling.stop(f"Not attempted: {error}")
+        try:
+            await settling.run(holds)
+        finally:
+            known = settling.outcomes
+            mine = {token: known[token] for hold in holds if (token := hold.message.lock_token) in known}
+            with anyio.CancelScope(shield=True):
+                for record in self._records:
+                    await record.after(settling.decision, mine)
+
+    # ---------------------------------------------------------------- the end
+
+    async def _release_and_close(self) -> None:
+        # Deferred messages stay deferred, whatever becomes of their locks; what was adopted is not ours.
+        left = [h.message for h in self._held if not (h.is_adopted or h.message.state is MessageState.DEFERRED)]
+        settling = Settling(self._open_receiver(), Release(), self._held)
+        try:
+            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                await self._carry_out(settling, left, DEFAULT_MAX_IN_FLIGHT * _CHUNKS)
+        finally:
+            self.release_report = settling.report(left)
+            receiver, self._receiver = self._receiver, None
+            if receiver is not None:
+                # What cannot be closed is lost already, and is no reason to hide the error that ended the body.
+                with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
+                    await receiver.close()
+                with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
+                    await self._peeker.close()
+
+    def _new_receiver(self) -> ServiceBusReceiver:
+        return self._connection.receiver(self.address)
+
+    def _open_receiver(self) -> ServiceBusReceiver:
+        if self._receiver is None:
+            raise BatchClosedError("The batch is closed and holds no messages: lock them again.")
+        return self._receiver

@@ -1,0 +1,269 @@
+"""Renewing the locks of a batch in the background."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+import anyio
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    MessageNotFoundError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
+
+from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.locking.held import HeldMessages, Hold
+from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusReceiver
+
+__all__ = ["Clock", "Links", "Renewal", "SystemClock"]
+
+_TICK: Final = 1.0
+"""Seconds between two looks at the locks."""
+_CHUNK: Final = 100
+"""Locks renewed in one request."""
+_STILL: Final = timedelta(seconds=5)
+"""What is longer between two looks is no delay of a busy loop any more."""
+_LEFT: Final = 1 / 3
+"""The part of a lock that is left at least when it is renewed."""
+_WAIT_FOR_LINK: Final = 2.0
+"""Seconds to wait for who uses the batch's receiver, before another one is opened for renewing."""
+_ANSWER_WITHIN: Final = (2.0, 10.0)
+"""Seconds that a renewal may take: half of what is left of the lock, but at least and at most these."""
+_CLOSE_TIMEOUT: Final = 5.0
+
+
+class Clock(Protocol):
+    """Where the time comes from; tests turn one by hand."""
+
+    def now(self) -> datetime:
+        """The time in UTC."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """The time in UTC."""
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for real."""
+        await anyio.sleep(seconds)
+
+
+class Links:
+    """The receivers that renewals go over.
+
+    The batch's own comes first, because the service detaches a link over which nothing goes for ten minutes, and
+    only the link that a message came on can release it. When it is in use for long, broken, or did not answer, the
+    other one is opened: a lock is renewed by its token, over any connection.
+
+    Args:
+        own: gives the batch's receiver, None when it is closed.
+        other: makes another receiver of the entity.
+        busy: held by whoever uses the batch's receiver.
+    """
+
+    def __init__(
+        self, own: Callable[[], ServiceBusReceiver | None], other: Callable[[], ServiceBusReceiver], busy: anyio.Lock
+    ) -> None:
+        self._own = own
+        self._other = other
+        self._busy = busy
+        self._spare: ServiceBusReceiver | None = None
+        self._avoids_own = False
+
+    @contextlib.asynccontextmanager
+    async def one(self, wait: float) -> AsyncGenerator[ServiceBusReceiver]:
+        """A receiver to renew over.
+
+        Args:
+            wait: seconds to wait for the batch's own at most.
+        """
+        own = None if self._avoids_own else self._own()
+        if own is not None and sdk_internals.is_open(own) and await self._acquired(wait):
+            try:
+                yield own
+            finally:
+                self._busy.release()
+            return
+        if self._spare is None:
+            spare = self._other()
+            await spare.__aenter__()  # an open that fails has cleaned up after itself
+            self._spare = spare
+        yield self._spare
+
+    async def changed(self) -> None:
+        """What was used last did not answer: close what can be closed, and take the other one next time."""
+        await self.close()
+        self._avoids_own = not self._avoids_own
+
+    async def close(self) -> None:
+        """Close the other receiver, if it was opened."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            # What cannot be closed is lost already.
+            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True), contextlib.suppress(Exception):
+                await spare.close()
+
+    async def _acquired(self, wait: float) -> bool:
+        with anyio.move_on_after(wait):
+            await self._busy.acquire()
+            return True
+        return False
+
+
+class Renewal:
+    """Keeps the locks of a batch, and tells at once when that does not go well.
+
+    Args:
+        held: the locks.
+        links: the receivers to renew over.
+        events: is told what happens.
+        clock: where the time comes from.
+        until: when renewing stops.
+    """
+
+    def __init__(self, held: HeldMessages, links: Links, events: LockEvents, *, clock: Clock, until: datetime) -> None:
+        self._held = held
+        self._links = links
+        self._events = events
+        self._clock = clock
+        self._until = until
+        self._looked = clock.now()
+
+    async def run(self) -> None:
+        """Renew what is due, each second, until it is cancelled."""
+        try:
+            while True:
+                await self._clock.sleep(_TICK)
+                await self._look()
+        finally:
+            await self._links.close()
+
+    @property
+    def state(self) -> LockEvent:
+        """How renewing goes, as far as the clock tells: also while this loop stands still, and cannot look."""
+        return self._standstill(self._clock.now()) or self._events.state
+
+    def tell_lost(self, description: str = "The locks ended before the messages were settled.") -> None:
+        """Tell of the locks that were lost since this was told last."""
+        lost = self._held.take_newly_lost()
+        if lost:
+            self._events.tell(LockEvent(LockEventKind.LOST, self._clock.now(), lost, description))
+
+    async def _look(self) -> None:
+        now = self._clock.now()
+        self._notice_set_clock(now)
+        late = self._standstill(now)
+        if late is not None:
+            self._events.tell(late)
+        if now < self._until:
+            await self._renew_all([hold for hold in self._held if hold.renew_at <= now])
+        elif self._events.state.kind is not LockEventKind.ENDED:
+            numbers = tuple(hold.message.sequence_number for hold in self._held)
+            text = "The time for which locks are renewed (renew_for) is over: settle the messages before they end."
+            self._events.tell(LockEvent(LockEventKind.ENDED, self._until, numbers, text))
+        self._lapse()
+        self._looked = self._clock.now()
+
+    def _notice_set_clock(self, now: datetime) -> None:
+        if now < self._looked:  # locks last no longer because this machine's clock was set back
+            back = now - self._looked
+            self._until += back
+            for hold in self._held:
+                hold.shift(back)
+
+    def _standstill(self, now: datetime) -> LockEvent | None:
+        still = now - self._looked
+        if still < _STILL or self._looked >= self._until:
+            return None
+        at_risk = tuple(h.message.sequence_number for h in self._held if h.ends - now < h.lasts * _LEFT)
+        if not at_risk:
+            return None
+        text = f"The program or the machine stood still for {still.total_seconds():,.0f} s: locks may have ended."
+        return LockEvent(LockEventKind.LATE, self._looked, at_risk, text)
+
+    async def _renew_all(self, due: Sequence[Hold]) -> None:
+        if not due:
+            return
+        # What fails is halved, until the one that is to blame is alone, after all others had their turn.
+        queue = deque(due[start : start + _CHUNK] for start in range(0, len(due), _CHUNK))
+        failed: list[Hold] = []
+        failure: Exception | None = None
+        while queue:
+            holds = [hold for hold in queue.popleft() if self._held.of(hold.message) is hold]
+            try:
+                await self._renew(holds)
+            except Exception as error:  # noqa: BLE001 (whatever it is must not end the batch, and its locks with it)
+                if _is_about_messages(error) and len(holds) > 1:
+                    middle = len(holds) // 2
+                    queue += [holds[:middle], holds[middle:]]
+                elif isinstance(error, MessageLockLostError):
+                    self._held.lose(holds[0], "Its lock was lost: the service refused to renew it.")
+                else:
+                    failed += holds
+                    failure = error
+                    if not _is_about_messages(error):
+                        failed += [hold for chunk in queue for hold in chunk]
+                        break
+        self._tell_result([hold for hold in failed if self._held.of(hold.message) is hold], failure)
+        if failure is not None and not isinstance(failure, ServiceBusServerBusyError):
+            await self._links.changed()
+
+    async def _renew(self, holds: Sequence[Hold]) -> None:
+        if not holds:
+            return
+        left = (min(hold.ends for hold in holds) - self._clock.now()).total_seconds()
+        least, most = _ANSWER_WITHIN
+        with anyio.fail_after(min(max(left / 2, least), most)):
+            async with self._links.one(min(_WAIT_FOR_LINK, max(left / 4, 0))) as receiver:
+                asked = self._clock.now()
+                ends = await sdk_internals.renew_locks(receiver, [hold.received for hold in holds])
+        for hold, end in zip(holds, ends, strict=True):
+            hold.extend(asked, end)
+
+    def _tell_result(self, failed: Sequence[Hold], failure: Exception | None) -> None:
+        state = self._events.state
+        if failure is None:
+            if state.kind in (LockEventKind.FAILING, LockEventKind.LATE):
+                self.tell_lost()
+                text = "Locks are renewed again."
+                self._events.tell(LockEvent(LockEventKind.RENEWING, self._clock.now(), (), text))
+            return
+        words = explained(failure) or "no answer came."
+        text = f"Renewing fails and is tried again each second: {type(failure).__name__}: {words}"
+        numbers = tuple(hold.message.sequence_number for hold in failed)
+        is_known = state.kind is LockEventKind.FAILING
+        if not is_known or set(state.sequence_numbers) != set(numbers):
+            since = state.since if is_known else self._clock.now()
+            self._events.tell(LockEvent(LockEventKind.FAILING, since, numbers, text))
+
+    def _lapse(self) -> None:
+        now, state = self._clock.now(), self._events.state
+        why = f"Its lock ended at {{:%H:%M:%S}} UTC. {state.description}".strip()
+        for hold in self._held:
+            if hold.ends <= now:
+                self._held.lose(hold, why.format(hold.ends))
+        self.tell_lost()
+
+
+def _is_about_messages(error: Exception) -> bool:
+    """Whether it was answered, and refused for a message's sake, so that others may be renewed."""
+    _, retryable = sdk_internals.condition_of(error)
+    is_one_lock = isinstance(error, MessageLockLostError | MessageNotFoundError)
+    return is_one_lock or (type(error) is ServiceBusError and retryable is False)

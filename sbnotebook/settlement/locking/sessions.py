@@ -1,0 +1,306 @@
+"""Sessions: messages that belong together, held under one lock, with a state that outlives them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from azure.servicebus import NEXT_AVAILABLE_SESSION
+from azure.servicebus.exceptions import SessionLockLostError
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import EntityAddress, LockedMessage
+from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
+from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusReceiver
+
+    from sbnotebook.settlement.locking.held import HeldMessages, Hold
+    from sbnotebook.settlement.locking.renewal import Clock
+    from sbnotebook.settlement.locking.settle import Settling
+    from sbnotebook.settlement.records import Record
+
+__all__ = ["SessionBatch", "SessionState", "session_ids"]
+
+SessionState = bytes | str | dict[str, Any] | list[Any] | None
+"""What a session's state can be set to: bytes, a text, what becomes JSON, or None for no state."""
+
+_DEFAULT_WAIT: Final = 60.0
+_TICK: Final = 1.0
+_LONGEST: Final = timedelta(minutes=5)
+_RENEW_AT: Final = 0.5
+_RENEW_WITHIN: Final = timedelta(seconds=20)
+"""As for messages: see :mod:`sbnotebook.settlement.locking.held`."""
+_ANSWER_WITHIN: Final = 10.0
+
+
+async def session_ids(
+    connection: Connection, address: EntityAddress, *, updated_after: datetime | None = None
+) -> list[str]:
+    """The sessions of an entity that have active messages or a state, in the order in which the service gives them.
+
+    Args:
+        connection: the namespace.
+        address: a queue or a subscription with sessions.
+        updated_after: only sessions whose state was set after this time.
+
+    Raises:
+        DecisionError: a sub-queue, which has no sessions.
+        ServiceBusError: the entity has none, or cannot be reached.
+    """
+    _refuse_sub_queue(address)
+    found = connection.session_ids(address, state_updated_after=updated_after)
+    # The service counts its way through a list that may change meanwhile, so one may come twice.
+    return list(dict.fromkeys([session_id async for session_id in found]))
+
+
+class SessionBatch(LockedBatch):
+    """A session that this process holds alone, with the messages of it that are locked.
+
+    A batch like any other: its messages are settled by :meth:`settle`, and what is left is released as it closes. One
+    lock holds all; it is renewed in the background, also while no message is held. When it is lost, all messages are
+    lost with it, which is told at once, and the batch is of no more use: open another one.
+
+    Args:
+        connection: the namespace.
+        address: a queue or a subscription with sessions.
+        session_id: which session; None for the next one that has messages and that nobody holds.
+        max_wait: seconds to wait for the next one.
+        renew_for: for how long the lock is renewed, counted from when the batch is made.
+        clock: where the time comes from.
+        records: what is written down around each settlement.
+
+    Raises:
+        DecisionError: a sub-queue, which has no sessions.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        address: EntityAddress,
+        session_id: str | None = None,
+        *,
+        max_wait: float = _DEFAULT_WAIT,
+        renew_for: timedelta = DEFAULT_RENEW_FOR,
+        clock: Clock | None = None,
+        records: Sequence[Record] = (),
+    ) -> None:
+        _refuse_sub_queue(address)
+        super().__init__(connection, address, renew_for=renew_for, clock=clock, records=records)
+        self._asked_id = session_id
+        self._max_wait = max_wait
+        self._lock = _SessionRenewal(self._held, lambda: self._receiver, self._busy, self._events, self.clock)
+        self._lock.until = self._renew_until
+        self._renewal = self._lock
+
+    @property
+    def session_id(self) -> str:
+        """Which session it is; empty until it is open, where it was to be the next."""
+        session = self._receiver.session if self._receiver is not None else None
+        if session is not None:
+            self._asked_id = str(session.session_id)
+        return self._asked_id or ""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the session's lock was lost."""
+        return self._lock.lost is not None
+
+    @property
+    def session_locked_until(self) -> datetime | None:
+        """When the session's lock ends as it was renewed last."""
+        return self._lock.locked_until
+
+    async def get_state(self) -> bytes | None:
+        """The session's state; None when it has none.
+
+        Raises:
+            SessionLockLostError: the session is not held any more.
+        """
+        async with self._busy:
+            state: Any = await self._held_receiver().session.get_state()
+        return None if state is None else bytes(state)
+
+    async def get_state_text(self) -> str | None:
+        """The session's state as text; bytes in it that are no UTF-8 are shown by their numbers."""
+        state = await self.get_state()
+        return None if state is None else state.decode(errors="backslashreplace")
+
+    async def get_state_json(self) -> Any:
+        """The session's state as what its JSON says; None when it has none.
+
+        Raises:
+            DecisionError: it is no JSON.
+        """
+        state = await self.get_state()
+        try:
+            return None if state is None else json.loads(state)
+        except (ValueError, RecursionError):
+            raise DecisionError("The session's state is no JSON: read it as text or as bytes.") from None
+
+    async def set_state(self, state: SessionState) -> None:
+        """Give the session another state, which stays when its messages are gone; None takes it away.
+
+        Raises:
+            SessionLockLostError: the session is not held any more.
+        """
+        content = state if state is None or isinstance(state, (str, bytes)) else json.dumps(state)
+        async with self._busy:
+            await self._held_receiver().session.set_state(content)
+
+    # ---------------------------------------------------------------- what differs from a batch without a session
+
+    def holds(self, message: LockedMessage) -> bool:
+        """Whether a message is held still, which is for as long as the session is."""
+        self._lock.notice()
+        return self._held.of(message) is not None
+
+    def _new_receiver(self) -> ServiceBusReceiver:
+        # Never tried again behind one's back: what waits for a session has waited, and a lost one is lost.
+        return self._connection.receiver(
+            self.address,
+            retries=0,
+            session_id=NEXT_AVAILABLE_SESSION if self._asked_id is None else self._asked_id,
+            max_wait_time=self._max_wait,
+        )
+
+    async def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
+        """Lock more messages of the session, in their order: see :meth:`LockedBatch.receive`.
+
+        Raises:
+            SessionLockLostError: the session is not held any more.
+        """
+        self._held_receiver()
+        return await super().receive(count, max_wait=max_wait)
+
+    async def receive_deferred(self, sequence_numbers: Iterable[int]) -> tuple[LockedMessage, ...]:
+        """Lock deferred messages of the session: see :meth:`LockedBatch.receive_deferred`."""
+        self._held_receiver()
+        return await super().receive_deferred(sequence_numbers)
+
+    def _hold(self, received: ServiceBusReceivedMessage, asked: datetime) -> Hold:
+        hold = super()._hold(received, asked)
+        hold.locked_until = self._lock.locked_until or hold.locked_until
+        return hold
+
+    async def _carry_out(self, settling: Settling, chosen: Sequence[LockedMessage], size: int) -> None:
+        self._lock.notice()
+        await super()._carry_out(settling, chosen, size)
+        self._lock.notice()
+
+    def _held_receiver(self) -> ServiceBusReceiver:
+        receiver = self._open_receiver()
+        self._lock.notice()
+        if self._lock.lost is not None:
+            raise SessionLockLostError(message=self._lock.lost)
+        return receiver
+
+
+class _SessionRenewal:
+    """Keeps the lock of one session; takes the place of :class:`sbnotebook.settlement.locking.renewal.Renewal`."""
+
+    def __init__(
+        self,
+        held: HeldMessages,
+        receiver: Callable[[], ServiceBusReceiver | None],
+        busy: anyio.Lock,
+        events: LockEvents,
+        clock: Clock,
+    ) -> None:
+        self.lost: str | None = None
+        """Why the lock was lost, None as long as it is held."""
+        self.locked_until: datetime | None = None
+        self.until = clock.now()
+        self._held = held
+        self._receiver = receiver
+        self._busy = busy
+        self._events = events
+        self._clock = clock
+        self._ends: datetime | None = None
+        self._renew_at = clock.now()
+
+    @property
+    def state(self) -> LockEvent:
+        """How renewing goes; that the lock was lost, when it was."""
+        kept = self._events.kept
+        return kept[-1] if self.lost is not None and kept else self._events.state
+
+    async def run(self) -> None:
+        """Renew the lock when it is due, each second, until it is cancelled."""
+        # Renewed at once: the service says when the lock ends by its own clock, and not how long it is.
+        while self.lost is None:
+            now = self._clock.now()
+            self.notice()
+            if self._renew_at <= now < self.until and self.lost is None:
+                await self._renew()
+            elif now >= self.until and self._events.state.kind is not LockEventKind.ENDED:
+                text = "The time for which the session's lock is renewed (renew_for) is over."
+                self._events.tell(LockEvent(LockEventKind.ENDED, self.until, (), text))
+            await self._clock.sleep(_TICK)
+
+    def notice(self) -> None:
+        """See whether the lock is lost: its time is over, or its link is gone."""
+        receiver = self._receiver()
+        if self.lost is not None or receiver is None:
+            return
+        if self._ends is not None and self._clock.now() >= self._ends:
+            self._lose(f"The session's lock ended at {self._ends:%H:%M:%S} UTC.")
+        elif not sdk_internals.is_open(receiver):
+            self._lose("The session's lock was lost with its link.")
+
+    def tell_lost(self) -> None:
+        """Tell of messages that were lost since this was told last."""
+        lost = self._held.take_newly_lost()
+        if lost:
+            why = self.lost or "The locks ended before the messages were settled."
+            self._events.tell(LockEvent(LockEventKind.LOST, self._clock.now(), lost, why))
+
+    async def _renew(self) -> None:
+        try:
+            async with self._busy:
+                receiver = self._receiver()
+                if receiver is None or not sdk_internals.is_open(receiver):
+                    return
+                asked = self._clock.now()
+                with anyio.fail_after(_ANSWER_WITHIN):
+                    until = await receiver.session.renew_lock()
+        except SessionLockLostError as error:
+            self._lose(f"The session's lock was lost: {explained(error)}")
+        except Exception as error:  # noqa: BLE001 (whatever it is must not end the batch, and the session with it)
+            if self._events.state.kind is not LockEventKind.FAILING:
+                text = f"Renewing the session fails and is tried again each second: {type(error).__name__}"
+                self._events.tell(LockEvent(LockEventKind.FAILING, self._clock.now(), (), text))
+        else:
+            self._extend(asked, until.astimezone(UTC))
+            if self._events.state.kind is LockEventKind.FAILING:
+                text = "The session is renewed again."
+                self._events.tell(LockEvent(LockEventKind.RENEWING, self._clock.now(), (), text))
+
+    def _extend(self, asked: datetime, until: datetime) -> None:
+        lasts = min(until - asked, _LONGEST)
+        if lasts > timedelta():  # else the two clocks differ: the service tells when it is over
+            self._ends = asked + lasts
+            self._renew_at = asked + min(lasts * _RENEW_AT, _RENEW_WITHIN)
+        self.locked_until = until
+        for hold in self._held:
+            hold.locked_until = until
+
+    def _lose(self, why: str) -> None:
+        self.lost = why
+        for hold in self._held:
+            self._held.lose(hold, why)
+        lost = self._held.take_newly_lost()
+        self._events.tell(LockEvent(LockEventKind.LOST, self._clock.now(), lost, why))
+
+
+def _refuse_sub_queue(address: EntityAddress) -> None:
+    if address.sub_queue is not None:
+        raise DecisionError(f"{address} has no sessions: lock its messages one by one.")

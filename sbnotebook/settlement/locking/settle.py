@@ -1,0 +1,284 @@
+"""Settling many messages, pipelined, with an outcome for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import anyio
+import anyio.lowlevel
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    LockedMessage,
+    Outcome,
+    OutcomeStatus,
+    ReceivedMessage,
+    Release,
+    Report,
+    SubQueue,
+)
+from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_settling
+from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.grace import Grace
+from sbnotebook.settlement.watch import reporting
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusReceiver
+
+    from sbnotebook.settlement.locking.held import HeldMessages, Hold
+
+__all__ = ["DEFAULT_MAX_IN_FLIGHT", "Progress", "Settling", "check_decision", "outcome_for", "outcome_until_now"]
+
+DEFAULT_MAX_IN_FLIGHT: Final = 10
+_ANSWER_WITHIN: Final = 20.0
+"""Seconds."""
+_FINISH_WITHIN: Final = 5.0
+"""Seconds to wait for what is under way when the caller is cancelled."""
+_UNDER_WAY: Final = "It was under way when it was cut off, and may be done or not."
+
+Progress = Callable[[int], None]
+"""Called with the number of messages that were finished since the last call."""
+
+
+def check_decision(decision: Decision, entity: EntityAddress) -> None:
+    """Refuse a decision that the service would refuse for every message.
+
+    Raises:
+        DecisionError: says what to do instead.
+    """
+    if not _is_decision(decision):
+        raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
+    if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:
+        raise DecisionError(
+            f"{entity} is a dead-letter queue already: complete, resubmit or defer its messages instead."
+        )
+    if isinstance(decision, Defer) and decision.wake_after is not None and decision.wake_to is None:
+        _check_wake_up(entity)
+
+
+def _check_wake_up(entity: EntityAddress) -> None:
+    if entity != entity.sends_to:
+        raise DecisionError(
+            f"A wake-up message cannot be sent to {entity} itself, and in {entity.sends_to} others would get it: "
+            "name a queue for it, wake_to=…"
+        )
+
+
+def _is_decision(given: object) -> bool:
+    return isinstance(given, Decision)
+
+
+class Settling:
+    """One decision that is carried out on messages of one receiver; never raises for one message.
+
+    The settlements are pipelined: N messages cost about N / max_in_flight round trips. After one that had no answer
+    nothing more is attempted: the connection is most likely lost, and each further attempt would be one more message
+    of which nobody knows whether it is settled.
+
+    Args:
+        receiver: the one that the messages were received from, and that nobody else uses meanwhile.
+        decision: complete, abandon, dead-letter, defer or release.
+        held: is told of each outcome at once, so that none is lost when the caller is cancelled.
+        max_in_flight: settlements that wait for their answer at once.
+        progress: told of every message that is finished.
+    """
+
+    def __init__(
+        self,
+        receiver: ServiceBusReceiver,
+        decision: Decision,
+        held: HeldMessages,
+        *,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        progress: Progress | None = None,
+    ) -> None:
+        self._receiver = receiver
+        self.decision = decision
+        self.outcomes: dict[UUID, Outcome] = {}
+        """What is known so far, by lock token; it is there also when :meth:`run` was cancelled."""
+        if max_in_flight < 1:
+            raise ConfigurationError("max_in_flight is 1 or more.")
+        self._operation = _operation(decision)
+        self._held = held
+        self._max_in_flight = max_in_flight
+        self._progress = progress
+        self._stopped: str | None = None
+        self._interrupted: str | None = None
+
+    async def run(self, holds: Sequence[Hold]) -> None:
+        """Settle some messages, and add their outcomes to those that are known.
+
+        When the caller is cancelled nothing more is begun, and what is under way is waited for, for five seconds. What
+        has no answer then is cut off, and in doubt from then on.
+        """
+        grace = Grace(self._interrupt)
+        async with grace.watching():
+            with grace.period(_FINISH_WITHIN):
+                await self._run(holds)
+            await anyio.lowlevel.checkpoint_if_cancelled()
+        self._interrupted = None  # it has come to its end
+
+    def _interrupt(self) -> None:
+        self._interrupted = "It was interrupted before."
+
+    async def _run(self, holds: Sequence[Hold]) -> None:
+        await sdk_internals.catch_up(self._receiver)
+        await self._open()
+        here = [hold for hold in holds if sdk_internals.is_on_link(self._receiver, hold.received)]
+        await self._settle_on_link(here)
+        await self._settle_by_tokens([hold for hold in holds if hold.message.lock_token not in self.outcomes])
+
+    async def _settle_on_link(self, holds: Sequence[Hold]) -> None:
+        if not holds:
+            return
+        parts = self._parts(holds)
+        doubts: dict[int, list[bool]] = {}
+
+        def begin(index: int) -> bool:
+            if self._stopped or self._interrupted:
+                return False
+            doubts[index] = [hold.in_doubt for hold in parts[index]]
+            for hold in parts[index]:
+                hold.in_doubt = True
+            return True
+
+        def end(index: int, errors: list[Exception | None]) -> None:
+            for hold, error, doubt in zip(parts[index], errors, doubts[index], strict=True):
+                self._note(hold, self._ended(hold, error), was_in_doubt=doubt)
+
+        received = [[hold.received for hold in part] for part in parts]
+        await sdk_settling.LinkSettling(self._receiver, *self._operation).run(
+            received, max_in_flight=self._max_in_flight, answer_within=_ANSWER_WITHIN, began=begin, ended=end
+        )
+
+    async def _settle_by_tokens(self, holds: Sequence[Hold]) -> None:
+        todo = iter(holds)
+
+        async def work() -> None:
+            for hold in todo:
+                doubt = hold.in_doubt
+                self._note(hold, self._skipped(hold) or await self._attempt_by_token(hold), was_in_doubt=doubt)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(min(self._max_in_flight, len(holds))):
+                tasks.start_soon(work)
+
+    def _note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> None:
+        self.outcomes[hold.message.lock_token] = self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
+        if self._progress is not None:
+            self._progress(1)
+
+    def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
+        """What one frame can settle: a message; to release, all whose deliveries follow one another."""
+        if not isinstance(self.decision, Release):
+            return [[hold] for hold in holds]
+        return [holds[part] for part in sdk_locks.ranges([hold.received for hold in holds])]
+
+    def report(self, messages: Iterable[LockedMessage]) -> Report:
+        """What is known now of messages of the batch, in their order."""
+        known = self.outcomes
+        return Report(known.get(each.lock_token) or self._held.outcome_of(each, self.decision) for each in messages)
+
+    @contextmanager
+    def watched(self, messages: Sequence[LockedMessage]) -> Generator[list[Report]]:
+        """A block that settles messages, of which whoever watches has the report, also when it is cut off.
+
+        When it has ended, the report is in the list that it is given.
+        """
+        last: list[Report] = []
+        with reporting(lambda: last[0] if last else self.report(messages)):
+            try:
+                yield last
+            finally:
+                # As it is now: what is left is released before long, which is no outcome of this.
+                last.append(self.report(messages))
+
+    def stop(self, reason: str) -> None:
+        """Attempt nothing more; what was not attempted is skipped for this reason."""
+        self._stopped = self._stopped or reason
+
+    async def _open(self) -> None:
+        # Here and not in the tasks, which would all open it at the same time. Another link cannot release.
+        if self._stopped is None and not isinstance(self.decision, Release):
+            try:
+                await sdk_internals.reopen(self._receiver)
+            except (ServiceBusError, OSError) as error:
+                self._stopped = f"Not attempted: there is no connection ({type(error).__name__})."
+
+    def _skipped(self, hold: Hold) -> Outcome | None:
+        reason = self._stopped or self._interrupted
+        if isinstance(self.decision, Release):
+            reason = reason or "Not attempted: the link that it came on is gone; it comes again when its lock ends."
+        return outcome_for(hold.message, self.decision, OutcomeStatus.SKIPPED, reason) if reason else None
+
+    async def _attempt_by_token(self, hold: Hold) -> Outcome:
+        hold.in_doubt = True
+        error: Exception | None = None
+        try:
+            await sdk_internals.settle_by_token(
+                self._receiver, hold.received.lock_token, *self._operation, answer_within=_ANSWER_WITHIN
+            )
+        except Exception as raised:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
+            error = raised
+        return self._ended(hold, error)
+
+    def _ended(self, hold: Hold, error: Exception | None) -> Outcome:
+        if error is None:
+            return outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
+        outcome = outcome_of_error(
+            error,
+            verb=self.decision.verb,
+            entity=hold.message.entity,
+            sequence_number=hold.message.sequence_number,
+            message_id=hold.message.message_id,
+        )
+        if outcome.status is OutcomeStatus.UNCONFIRMED:
+            self._stopped = "Not attempted: the connection was lost before."
+        return outcome
+
+
+def _operation(decision: Decision) -> tuple[str, str | None, str | None]:
+    match decision:
+        case Release() | Complete() | Abandon() | Defer():
+            return decision.verb, None, None
+        case DeadLetter(reason, description):
+            return decision.verb, reason, description
+        case _:
+            raise DecisionError(f"To {decision.verb} is not a settlement: it is planned on the entity.")
+
+
+def outcome_for(
+    message: ReceivedMessage, decision: Decision, status: OutcomeStatus, description: str | None = None
+) -> Outcome:
+    """The outcome of one message, where no error of the service has to be told."""
+    return Outcome(
+        status=status,
+        verb=decision.verb,
+        entity=message.entity,
+        sequence_number=message.sequence_number,
+        message_id=message.message_id,
+        description=description,
+    )
+
+
+def outcome_until_now(message: ReceivedMessage, decision: Decision, why: str, *, begun: bool) -> Outcome:
+    """The outcome of one message of which nothing is known yet.
+
+    Args:
+        message: which one.
+        decision: what is to be done with it.
+        why: it was not attempted, in a sentence.
+        begun: it is under way, and nobody knows how far.
+    """
+    status = OutcomeStatus.UNCONFIRMED if begun else OutcomeStatus.SKIPPED
+    return outcome_for(message, decision, status, _UNDER_WAY if begun else why)

@@ -1,0 +1,1 @@
+"""Entities that are consumed with a function, by a policy."""

@@ -1,0 +1,1 @@
+"""Messages that are removed: archived before, and sent back when that was wrong."""

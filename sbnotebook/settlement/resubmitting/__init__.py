@@ -1,0 +1,1 @@
+"""Clones that take the place of messages, and finishing what was cut off."""

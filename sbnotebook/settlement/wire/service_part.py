@@ -1,0 +1,204 @@
+"""What the service writes in front of a message that it hands out: the header and the annotations.
+
+It is the same in most messages of an entity but for a few numbers. So it is decoded once and kept as a template: the
+bytes around the numbers, and what they say. Where the very same bytes stand again, only the numbers are read, in one
+step; everything else is decoded. Peeking takes a third less time for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from itertools import count, takewhile
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final, NamedTuple
+
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model import MessageState
+from sbnotebook.model.amqp import AmqpValue, Timestamp, encode, skip
+from sbnotebook.model.extras import HEADER_EXTRAS
+from sbnotebook.model.sections import (
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    map_start,
+    readable_items,
+    readable_start,
+    section_value,
+    split,
+)
+from sbnotebook.settlement.wire.layout import (
+    DEAD_LETTER_SOURCE,
+    DELIVERY_COUNT,
+    ENQUEUED_SEQUENCE_NUMBER,
+    ENQUEUED_TIME,
+    HEADER_FIELDS,
+    LOCKED_UNTIL,
+    MAPS,
+    MAX_TTL,
+    MILLISECOND,
+    PARTITION_KEY,
+    SCHEDULED_TIME,
+    SEQUENCE_NUMBER,
+    STATE,
+    TTL,
+    as_list,
+    as_map,
+    as_text,
+    as_time,
+    senders_own,
+)
+
+__all__ = ["ServicePart", "expiry", "read_service_part", "what_can_be_read"]
+
+_STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}
+_MAX_COUNT: Final = 2**31 - 1
+_MOST_TEMPLATES: Final = 8
+_LEARN_EVERY: Final = 8
+"""Where each message has a start of its own, templates are of no use, and making them takes time."""
+
+_LONG, _TIMESTAMP = b"\x81", b"\x83"
+_NUMBERS: Final[dict[bytes, tuple[str, Callable[[int], Any]]]] = {
+    encode(SEQUENCE_NUMBER) + _LONG: ("sequence_number", int),
+    encode(ENQUEUED_SEQUENCE_NUMBER) + _LONG: ("enqueued_sequence_number", int),
+    encode(ENQUEUED_TIME) + _TIMESTAMP: ("enqueued_time", lambda stamp: as_time(Timestamp(stamp))),
+    encode(LOCKED_UNTIL) + _TIMESTAMP: ("locked_until", lambda stamp: as_time(Timestamp(stamp))),
+}
+"""Annotations of eight bytes that differ from message to message, by the bytes in front of the number."""
+
+
+class ServicePart(NamedTuple):
+    """The start of a message.
+
+    Attributes:
+        fields: of a received message, and ``locked_until``.
+        extras: what the sender wrote there that has no field.
+        end: where the properties, or the body, begin.
+    """
+
+    fields: dict[str, Any]
+    extras: dict[str, AmqpValue]
+    end: int
+
+
+class _Template(NamedTuple):
+    layout: Struct
+    constants: tuple[bytes, ...]
+    numbers: tuple[tuple[str, Callable[[int], Any]], ...]
+    part: ServicePart
+
+
+_templates: tuple[_Template, ...] = ()
+_misses: Final = count()
+
+
+def read_service_part(payload: bytes) -> ServicePart:
+    """Read the sections in front of the properties.
+
+    Raises:
+        AmqpDecodeError: the bytes are not a message.
+    """
+    for layout, constants, numbers, part in _templates:
+        try:
+            found = layout.unpack_from(payload)
+        except struct_error:
+            continue
+        if found[0::2] == constants:
+            fields = part.fields.copy()
+            for (name, make), number in zip(numbers, found[1::2], strict=True):
+                fields[name] = make(number)
+            if fields["time_to_live"] is not None:
+                fields["expires_at"] = expiry(fields["enqueued_time"], fields["time_to_live"])
+            return ServicePart(fields, part.extras.copy(), part.end)
+    part = _decode(payload)
+    if next(_misses) % _LEARN_EVERY == 0:
+        _learn(payload, part)
+    return part
+
+
+def what_can_be_read(payload: bytes) -> dict[str, Any]:
+    """The fields that the service set, of bytes that are no message."""
+    header: list[Any] = []
+    annotations: dict[Any, Any] = {}
+    for section in readable_start(payload):
+        if section.code == MESSAGE_ANNOTATIONS:
+            annotations = readable_items(payload, section)
+        elif section.code == HEADER:
+            with contextlib.suppress(AmqpDecodeError):
+                header = as_list(section_value(payload, section))
+    return _fields(header, annotations)
+
+
+def expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:
+    """When a message expires; None for never."""
+    if enqueued is None or ttl is None:
+        return None
+    try:
+        return enqueued + ttl
+    except OverflowError:  # the service's "never" is longer than the calendar
+        return None
+
+
+def _decode(payload: bytes) -> ServicePart:
+    sections = [*takewhile(lambda section: section.code < PROPERTIES, split(payload))]
+    found = {section.code: section_value(payload, section) for section in sections}
+    header = as_list(found.get(HEADER))
+    named = zip(HEADER_FIELDS, header, strict=False)
+    extras = {name: value for name, value in named if value is not None and name in HEADER_EXTRAS}
+    for name, code in MAPS.items():
+        own = senders_own(as_map(found.get(code)))
+        if own:
+            extras[name] = own
+    fields = _fields(header, as_map(found.get(MESSAGE_ANNOTATIONS)))
+    return ServicePart(fields, extras, sections[-1].end if sections else 0)
+
+
+def _learn(payload: bytes, part: ServicePart) -> None:
+    global _templates  # noqa: PLW0603 (replaced as a whole: several threads may read it)
+    places: dict[str, tuple[int, Callable[[int], Any]]] = {}
+    for section in readable_start(payload[: part.end]):
+        if section.code == MESSAGE_ANNOTATIONS:
+            at = map_start(payload, section)
+            while at < section.end:
+                value_start = skip(payload, at)
+                known = _NUMBERS.get(payload[at : value_start + 1])
+                if known is not None:
+                    places[known[0]] = value_start + 1, known[1]
+                at = skip(payload, value_start)
+    if "sequence_number" not in places:
+        return
+    in_order = sorted((at, name, make) for name, (at, make) in places.items())
+    starts = [0, *(at + 8 for at, _, _ in in_order)]
+    gaps = [at - start for start, at in zip(starts, [at for at, _, _ in in_order], strict=False)]
+    layout = Struct(">" + "".join(f"{gap}sq" for gap in gaps) + f"{part.end - starts[-1]}s")
+    constants = layout.unpack_from(payload)[0::2]
+    numbers = tuple((name, make) for _, name, make in in_order)
+    learnt = _Template(layout, constants, numbers, ServicePart(part.fields.copy(), part.extras.copy(), part.end))
+    _templates = (learnt, *_templates)[:_MOST_TEMPLATES]
+
+
+def _fields(header: list[Any], annotations: dict[Any, Any]) -> dict[str, Any]:
+    get = annotations.get
+    padded = header + [None] * (DELIVERY_COUNT + 1 - len(header))
+    milliseconds = _whole(padded[TTL])
+    ttl = None if milliseconds is None else min(milliseconds, MAX_TTL) * MILLISECOND
+    enqueued = as_time(get(ENQUEUED_TIME))
+    return {
+        "sequence_number": _whole(get(SEQUENCE_NUMBER)) or 0,
+        "enqueued_sequence_number": _whole(get(ENQUEUED_SEQUENCE_NUMBER)),
+        "enqueued_time": enqueued,
+        "expires_at": expiry(enqueued, ttl),
+        "time_to_live": ttl,
+        "delivery_count": min(_whole(padded[DELIVERY_COUNT]) or 0, _MAX_COUNT),
+        "state": _STATES.get(_whole(get(STATE)) or 0, MessageState.ACTIVE),
+        "scheduled_enqueue_time": as_time(get(SCHEDULED_TIME)),
+        "partition_key": as_text(get(PARTITION_KEY)),
+        "dead_letter_source": as_text(get(DEAD_LETTER_SOURCE)),
+        "locked_until": as_time(get(LOCKED_UNTIL)),
+    }
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) else None

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import base64
+import copy
+import html
+import json
+import re
+import urllib.parse
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.connecting.connection import scrub
+
+KEY = base64.b64encode(bytes(range(90, 122))).decode()
+TEXT = f"Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey={KEY}"
+TOKEN = "SharedAccessSignature sr=sb%3A%2F%2Fshop&sig=SECRET&se=1700000000&skn=root"
+
+SECRETS = st.binary(min_size=24, max_size=64).map(lambda raw: base64.b64encode(raw).decode())
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "connection string": lambda key: f"Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey={key}",
+    "followed by more": lambda key: f"SharedAccessKey={key};EntityPath=orders",
+    "lower case": lambda key: f"sharedaccesskey={key}",
+    "upper case": lambda key: f"SHAREDACCESSKEY={key}",
+    "snake case": lambda key: f"shared_access_key={key}",
+    "in words": lambda key: f"Shared Access Key: {key}",
+    "with spaces": lambda key: f"SharedAccessKey = {key} ;",
+    "on the next line": lambda key: f"SharedAccessKey=\n    {key}",
+    "quoted": lambda key: f"SharedAccessKey='{key}'",
+    "argument": lambda key: f'connect(shared_access_key="{key}")',
+    "repr of a dict": lambda key: repr({"SharedAccessKey": key}),
+    "repr of bytes": lambda key: repr(f"SharedAccessKey={key}".encode()),
+    "repr of a repr": lambda key: repr(repr({"SharedAccessKey": f"'{key}"})),
+    "json": lambda key: json.dumps({"SharedAccessKey": key}),
+    "json in json": lambda key: json.dumps(json.dumps({"SharedAccessKey": key})),
+    "html": lambda key: html.escape(f"SharedAccessKey='{key}'"),
+    "html of json": lambda key: html.escape(json.dumps({"SharedAccessKey": key})),
+    "url": lambda key: urllib.parse.quote(f"SharedAccessKey={key};EntityPath=x", safe=""),
+    "url of json": lambda key: urllib.parse.quote(json.dumps({"SharedAccessKey": key}), safe=""),
+    "url of a url": lambda key: urllib.parse.quote(urllib.parse.quote(f"SharedAccessKey={key}", safe=""), safe=""),
+    "query": lambda key: f"https://x/?sr=a&sig={urllib.parse.quote(key, safe='')}&se=1",
+    "token": lambda key: TOKEN.replace("SECRET", urllib.parse.quote(key, safe="")),
+    "token in a connection string": lambda key: f"SharedAccessSignature={TOKEN.replace('SECRET', key)}",
+    "storage": lambda key: f"AccountName=a;AccountKey={key}==",
+    "client secret": lambda key: f"client_secret={key}&grant_type=client_credentials",
+    "password": lambda key: f"password: {key}",
+    "bearer": lambda key: f"Authorization: Bearer {key}",
+}
+
+
+def spellings_of(key: str) -> set[str]:
+    return {key, urllib.parse.quote(key, safe=""), urllib.parse.quote(urllib.parse.quote(key, safe=""), safe="")}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@given(key=SECRETS)
+def test_no_secret_survives(spelling: str, key: str) -> None:
+    text = SPELLINGS[spelling](key)
+    assert any(each in text for each in spellings_of(key))
+    scrubbed = scrub(f"It failed: {text}, twice: {text}")
+    # Not even a part of it, between what a URL writes differently.
+    assert not [part for part in re.findall(r"[A-Za-z0-9]{6,}", key) if part in scrubbed]
+    assert "***" in scrubbed
+
+
+def test_a_web_token_does_not_survive_anywhere() -> None:
+    part = base64.urlsafe_b64encode(b'{"alg":"RS256","typ":"JWT"}').decode().rstrip("=")
+    token = f"{part}.{part}.c2lnbmF0dXJl"
+    assert scrub(f"got {token}: refused") == "got ***: refused"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Endpoint=sb://x/;SharedAccessKeyName=root",
+        "design=blue; the signal: 5",
+        "The key of the message is 5, its signature is missing.",
+        "The bearer was refused",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert scrub(text) == text
+
+
+@given(st.text())
+def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
+    assert scrub(scrub(text)) == scrub(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        (TEXT, "shop.servicebus.windows.net"),
+        (TEXT + ";EntityPath=orders", "shop.servicebus.windows.net"),
+        (TEXT.replace("Endpoint", "endpoint").replace("Key=", "key="), "shop.servicebus.windows.net"),
+        (
+            "Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true",
+            "127.0.0.1:5672",
+        ),
+        ("Endpoint=sb://[::1]:5672/;SharedAccessKeyName=n;SharedAccessKey=k", "[::1]:5672"),
+        (f"Endpoint=sb://localhost/;SharedAccessSignature={TOKEN}", "localhost"),
+        # The journal knows the namespace by it, so that a clone that was sent is found again.
+        (TEXT.replace("shop", "Shop"), "shop.servicebus.windows.net"),
+    ],
+    ids=range(7),
+)
+def test_the_host_is_read_from_a_connection_string(text: str, host: str) -> None:
+    connection = Connection(text)
+    assert connection.host == host
+    assert connection.connection_string == text
+    assert connection.is_emulator is ("Emulator" in text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        KEY,
+        f"SharedAccessKeyName=root;SharedAccessKey={KEY}",
+        f"Endpoint=sb://shop/;SharedAccessKeyName={KEY}",
+        f"Endpoint=sb://shop/ SharedAccessKey={KEY}",
+        f"Endpoint=sb://shop/ SharedAccessKey={KEY};SharedAccessKey={KEY}",
+        f"Endpoint={KEY};SharedAccessKey={KEY}",
+        f"Endpoint=sb://root:{KEY}@shop/;SharedAccessKey={KEY}",
+        f"Endpoint=sb:///;SharedAccessKey={KEY}",
+    ],
+    ids=range(9),
+)
+def test_a_connection_string_that_cannot_be_read_is_refused_without_being_shown(text: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Connection(text)
+    assert KEY[:8] not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+class Credential:
+    """What an azure.identity credential offers, asynchronous."""
+
+    async def get_token(self, *_: str, **__: Any) -> Any:
+        raise AssertionError("nothing is asked of it here")
+
+    def __repr__(self) -> str:
+        return f"Credential({KEY})"
+
+
+class SyncCredential:
+    def __init__(self) -> None:
+        self.scopes: tuple[str, ...] = ()
+
+    def get_token(self, *scopes: str, **_: Any) -> str:
+        self.scopes = scopes
+        return "token"
+
+
+def test_a_host_needs_a_credential() -> None:
+    with pytest.raises(ConfigurationError, match=r"To reach shop\.servicebus\.windows\.net .* a credential is needed"):
+        Connection(host="shop.servicebus.windows.net")
+
+
+@pytest.mark.parametrize("options", [{}, {"connection_string": TEXT, "host": "shop"}], ids=["nothing", "both"])
+def test_one_way_is_given(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="Give a connection string, or"):
+        Connection(**options)
+
+
+def test_a_connection_string_in_place_of_a_host_is_refused_without_being_shown() -> None:
+    for options in ({"host": TEXT}, {"host": TEXT, "credential": Credential()}):
+        with pytest.raises(ConfigurationError, match="no host name") as refused:
+            Connection(**options)  # pyright: ignore[reportArgumentType]
+        assert KEY not in str(refused.value)
+
+
+def test_an_asynchronous_credential_is_used_as_it_is() -> None:
+    credential = Credential()
+    connection = Connection.with_credential("shop.servicebus.windows.net", credential)
+    assert connection.host_and_credential() == ("shop.servicebus.windows.net", credential)
+    assert (connection.connection_string, connection.is_emulator) == (None, False)
+
+
+def test_a_synchronous_credential_is_asked_in_a_thread() -> None:
+    credential = SyncCredential()
+    connection = Connection.with_credential("shop.servicebus.windows.net", credential)
+
+    async def ask() -> Any:
+        async with connection.host_and_credential()[1] as asked:
+            return await asked.get_token("scope")
+
+    assert anyio.run(ask) == "token"
+    assert credential.scopes == ("scope",)
+
+
+def test_without_a_credential_azures_default_is_used() -> None:
+    _, credential = Connection.with_credential("shop.servicebus.windows.net").host_and_credential()
+    assert type(credential).__name__ == "DefaultAzureCredential"
+
+
+class Closable(Credential):
+    """Counts how often it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def test_azures_default_is_closed_with_the_connection_and_made_again_when_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Closable] = []
+
+    def make() -> Closable:
+        made.append(Closable())
+        return made[-1]
+
+    monkeypatch.setattr("azure.identity.aio.DefaultAzureCredential", make)
+    connection = Connection.with_credential("shop.servicebus.windows.net")
+    connection.sender(EntityAddress("orders"))
+    anyio.run(connection.close)
+    anyio.run(connection.close)
+    assert [each.closed for each in made] == [1]
+    assert connection.host_and_credential()[1] is made[1]
+    anyio.run(connection.close)
+    assert [each.closed for each in made] == [1, 1]
+
+
+def test_the_callers_credential_is_left_open() -> None:
+    credential = Closable()
+    connection = Connection.with_credential("shop.servicebus.windows.net", credential)
+    connection.sender(EntityAddress("orders"))
+    anyio.run(connection.close)
+    assert credential.closed == 0
+
+
+def test_a_connection_string_has_no_credential() -> None:
+    with pytest.raises(ConfigurationError, match="has no credential"):
+        Connection(TEXT).host_and_credential()
+
+
+def test_no_secret_is_in_a_repr() -> None:
+    connection = Connection(TEXT)
+    namespace = AsyncNamespace(connection, journal=Journal())
+    with_credential = Connection.with_credential("shop.servicebus.windows.net", Credential())
+    entity = namespace.entity("orders/$dlq")
+    for thing in (connection, with_credential, namespace, entity, copy.copy(connection), [connection], {"c": entity}):
+        for shown in (repr(thing), str(thing), f"{thing}"):
+            assert KEY not in shown
+    assert repr(connection) == "Connection(host='shop.servicebus.windows.net')"
+
+
+@pytest.mark.parametrize("path", ["orders/$dlq", "events/subscriptions/audit", "orders/$transfer"])
+def test_only_queues_and_topics_take_messages(path: str) -> None:
+    with pytest.raises(ConfigurationError, match="name a queue or a topic"):
+        Connection(TEXT).sender(EntityAddress.parse(path))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("orders", "orders"),
+        ("orders/$dlq", "orders/$DeadLetterQueue"),
+        ("orders/$transfer", "orders/$Transfer/$DeadLetterQueue"),
+        ("events/subscriptions/audit", "events/Subscriptions/audit"),
+        ("events/subscriptions/audit/$dlq", "events/Subscriptions/audit/$DeadLetterQueue"),
+    ],
+)
+async def test_a_receiver_is_for_the_address(path: str, expected: str) -> None:
+    connection = Connection(TEXT)
+    try:
+        receiver = connection.receiver(EntityAddress.parse(path))
+        assert receiver.entity_path == expected
+        assert KEY not in repr(receiver)
+    finally:
+        await connection.close()

@@ -1,0 +1,287 @@
+"""What is wrong is said in a sentence that says what to do, and no secret is in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import anyio
+import pytest
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusConnectionError, ServiceBusError
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import QueueOptions, Tier
+from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
+from sbnotebook.model import Abandon, Complete, DeadLetter, EntityAddress, Message, OutcomeStatus, Resubmit
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.connecting.refusals import refusal
+from sbnotebook.settlement.plan import Limits
+
+pytestmark = pytest.mark.anyio
+
+KEY = base64.b64encode(bytes(range(90, 122))).decode()
+ENDPOINT = "Endpoint=sb://shop.servicebus.windows.net/"
+NAME, SECRET = "SharedAccessKeyName=root", f"SharedAccessKey={KEY}"
+TOKEN = f"SharedAccessSignature=SharedAccessSignature sr=shop&sig={KEY}&se=1700000000&skn=root"
+
+CONNECTION_STRINGS = {
+    "empty": ("", "is empty"),
+    "blank": (" \n", "is empty"),
+    "a key alone": (KEY.rstrip("="), "has no = in part 1"),
+    "no endpoint": (f"{NAME};{SECRET}", "has no Endpoint"),
+    "no value": (f"Endpoint=;{NAME};{SECRET}", "nothing behind Endpoint="),
+    "no host": (f"Endpoint=sb:///;{NAME};{SECRET}", "no host name"),
+    "a host with a blank": (f"Endpoint=sb://my shop/;{NAME};{SECRET}", "no host name"),
+    "a user in the host": (f"Endpoint=sb://root:{KEY}@shop/;{NAME};{SECRET}", "no host name"),
+    "a port that is none": (f"Endpoint=sb://shop:99999/;{NAME};{SECRET}", "from 1 to 65,535"),
+    "no key": (f"{ENDPOINT};{NAME}", "neither a SharedAccessKey nor a SharedAccessSignature"),
+    "no name": (f"{ENDPOINT};{SECRET}", "without its SharedAccessKeyName"),
+    "an empty key": (f"{ENDPOINT};{NAME};SharedAccessKey=", "nothing behind SharedAccessKey="),
+    "an empty name": (f"{ENDPOINT};SharedAccessKeyName= ;{SECRET}", "nothing behind SharedAccessKeyName="),
+    "an empty token": (f"{ENDPOINT};SharedAccessSignature=", "nothing behind SharedAccessSignature="),
+    "key and token": (f"{ENDPOINT};{NAME};{SECRET};{TOKEN}", "only one can be used"),
+    "a key twice": (f"{ENDPOINT};{NAME};{SECRET};{SECRET}", "has SharedAccessKey twice"),
+    "a lost semicolon": (f"{ENDPOINT}{NAME};{SECRET}", "no host name"),
+    "a comma": (f"{ENDPOINT},{NAME},{SECRET}", "no host name"),
+    "two semicolons": (f"{ENDPOINT};;{NAME};{SECRET}", "has no = in part 2"),
+    "an empty entity": (f"{ENDPOINT};{NAME};{SECRET};EntityPath=", "nothing behind EntityPath="),
+}
+
+
+def check_sentence(error: BaseException, pattern: str) -> None:
+    text = str(error)
+    assert pattern in text
+    assert "\n" not in text
+    assert text.endswith((".", ")", "'")), text
+    shown = "".join(traceback.format_exception(error))
+    assert KEY[:12] not in shown
+    assert "SAS_KEY_VALUE" not in shown
+
+
+@pytest.mark.parametrize("case", CONNECTION_STRINGS)
+def test_a_malformed_connection_string(case: str) -> None:
+    text, pattern = CONNECTION_STRINGS[case]
+    with pytest.raises(ConfigurationError) as refused:
+        Connection(text)
+    check_sentence(refused.value, pattern)
+
+
+# ---------------------------------------------------------------- with an emulator
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[RunningEmulator]:
+    queues = {"orders": None, "sessions": QueueOptions(requires_session=True)}
+    with running(queues=queues, topics={"events": ["audit"]}, tier=Tier.STANDARD) as server:
+        yield server
+
+
+@pytest.fixture
+async def spaces(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[Spaces]:
+    spaces = Spaces(emulator, tmp_path, [])
+    yield spaces
+    for each in spaces.opened:
+        await each.close()
+
+
+class Spaces(NamedTuple):
+    """Makes namespaces on connection strings that were changed."""
+
+    emulator: RunningEmulator
+    folder: Path
+    opened: list[AsyncNamespace]
+
+    def of(self, connection_string: str) -> AsyncNamespace:
+        journal = Journal(self.folder / f"{len(self.opened)}.sqlite")
+        self.opened.append(AsyncNamespace(Connection(connection_string), journal=journal))
+        return self.opened[-1]
+
+    @property
+    def right(self) -> AsyncNamespace:
+        return self.of(self.emulator.connection_string)
+
+    @property
+    def wrong_key(self) -> AsyncNamespace:
+        return self.of(self.emulator.connection_string.replace("SAS_KEY_VALUE", KEY))
+
+    @property
+    def wrong_name(self) -> AsyncNamespace:
+        return self.of(self.emulator.connection_string.replace("RootManage", "Nobodys"))
+
+    @property
+    def for_orders(self) -> AsyncNamespace:
+        return self.of(self.emulator.connection_string + "EntityPath=orders")
+
+    @property
+    def expired(self) -> AsyncNamespace:
+        return self.with_token(int(time.time()) - 60, "SAS_KEY_VALUE")
+
+    @property
+    def forged(self) -> AsyncNamespace:
+        return self.with_token(int(time.time()) + 3600, KEY)
+
+    def with_token(self, expiry: int, key: str) -> AsyncNamespace:
+        endpoint = self.emulator.connection_string.split(";")[0]
+        uri = quote(endpoint.removeprefix("Endpoint=").replace("sb://", "amqp://"), safe="")
+        signed = hmac.new(key.encode(), f"{uri}\n{expiry}".encode(), hashlib.sha256).digest()
+        signature = quote(base64.b64encode(signed), safe="")
+        token = f"SharedAccessSignature sr={uri}&sig={signature}&se={expiry}&skn=RootManageSharedAccessKey"
+        return self.of(f"{endpoint};SharedAccessSignature={token};UseDevelopmentEmulator=true")
+
+
+async def peek(namespace: AsyncNamespace, name: str) -> None:
+    await namespace.entity(name).peek(1)
+
+
+async def lock(namespace: AsyncNamespace, name: str) -> None:
+    async with namespace.entity(name).batch() as batch:
+        await batch.receive(1, max_wait=0.1)
+
+
+async def send(namespace: AsyncNamespace, name: str) -> None:
+    (await namespace.entity(name).send([Message(body=b"x")])).raise_for_failures()
+
+
+async def settle(namespace: AsyncNamespace, name: str) -> None:
+    await namespace.entity(name).plan_by_token(Complete(), [(1, "7a5ebd3e-b74d-4b4e-9fc2-8a1f0f6f0b6c")]).apply()
+
+
+async def session(namespace: AsyncNamespace, name: str) -> None:
+    async with namespace.connection.receiver(EntityAddress(name), session_id="a"):
+        pytest.fail("it was opened")
+
+
+Act = Callable[[AsyncNamespace, str], Awaitable[None]]
+NOT_THERE = "There is no queue or topic 'nowhere' in 127.0.0.1"
+NOT_LET = "does not let this connection use the queue or topic 'orders'"
+SESSIONS = "The queue or topic 'sessions' requires sessions"
+ONE_ENTITY = "for one entity only, by its EntityPath"
+REFUSED: dict[tuple[str, Act, str], tuple[type[Exception], str]] = {
+    **{("right", act, "nowhere"): (ServiceBusAuthenticationError, NOT_THERE) for act in (peek, lock, send, settle)},
+    **{("wrong_key", act, "orders"): (ServiceBusAuthenticationError, NOT_LET) for act in (peek, lock, send, settle)},
+    **{("wrong_name", act, "orders"): (ServiceBusAuthenticationError, NOT_LET) for act in (peek, send)},
+    **{("expired", act, "orders"): (ServiceBusAuthenticationError, NOT_LET) for act in (peek, lock, send)},
+    **{("forged", act, "orders"): (ServiceBusAuthenticationError, NOT_LET) for act in (peek, send)},
+    **{("right", act, "sessions"): (ServiceBusError, SESSIONS) for act in (lock,)},
+    **{("for_orders", act, "events"): (ConfigurationError, ONE_ENTITY) for act in (send,)},
+    **{("for_orders", act, "events/subscriptions/audit"): (ConfigurationError, ONE_ENTITY) for act in (peek, lock)},
+    ("right", peek, "events/subscriptions/nobody"): (
+        ServiceBusAuthenticationError,
+        "There is no subscription 'events/subscriptions/nobody' in",
+    ),
+    ("right", send, "events/subscriptions/audit"): (ConfigurationError, "name a queue or a topic"),
+    ("right", send, "orders/$dlq"): (ConfigurationError, "name a queue or a topic"),
+    ("right", send, "sessions"): (SbNotebookError, "1 of 1 messages: send: 1 failed"),
+    ("right", session, "orders"): (ServiceBusError, "The queue or topic 'orders' has no sessions: use it without"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case[0]}-{case[1].__name__}-{case[2]}")
+async def test_who_is_not_let_in_is_told_why(spaces: Spaces, case: tuple[str, Act, str]) -> None:
+    namespace, act, name = case
+    kind, pattern = REFUSED[case]
+    with pytest.raises(kind) as refused:
+        await act(getattr(spaces, namespace), name)
+    check_sentence(refused.value, pattern)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_explained"),
+    [
+        ("[Errno -2] Name or service not known", True),
+        ("[Errno 8] nodename nor servname provided, or not known", True),
+        ("[Errno 11001] getaddrinfo failed", True),
+        ("[Errno -3] Temporary failure in name resolution", False),
+        ("[Errno 111] Connect call failed", False),
+    ],
+)
+def test_a_host_that_is_not_there_is_told_and_what_may_pass_is_tried_again(words: str, *, is_explained: bool) -> None:
+    error = ServiceBusConnectionError(message=f"Failed to initiate the connection due to exception: {words}")
+    found = refusal(error, EntityAddress("orders"), "shop.servicebus.windows.net")
+    assert (found is not None) is is_explained
+    assert found is None or found.startswith("There is no host shop.servicebus.windows.net: check")
+
+
+async def test_what_is_refused_for_good_is_asked_once(spaces: Spaces) -> None:
+    """The SDK by itself asks four times, and waits 11 seconds between."""
+    namespace = spaces.right
+    with anyio.fail_after(10), pytest.raises(ServiceBusAuthenticationError):
+        await peek(namespace, "nowhere")
+
+
+async def test_what_cannot_be_sent_has_an_outcome_that_says_why(spaces: Spaces) -> None:
+    queue = spaces.right.entity("orders")
+    too_large = Message(body=bytes(2**20))
+    no_amqp: Any = {"a": object()}
+    report = await queue.send([too_large, Message(application_properties=no_amqp), Message(body=b"good")])
+    statuses = [outcome.status for outcome in report]
+    assert statuses == [OutcomeStatus.FAILED] * 2 + [OutcomeStatus.SETTLED]
+    for outcome in report.failures:
+        assert outcome.description
+        assert "Traceback" not in outcome.description
+    (without_session,) = await spaces.right.entity("sessions").send([Message(body=b"x")])
+    assert without_session.status is OutcomeStatus.FAILED
+    assert "requires sessions: give each message a session_id" in (without_session.description or "")
+
+
+async def test_what_cannot_be_decided_is_refused_and_nothing_is_done(spaces: Spaces) -> None:
+    namespace = spaces.right
+    await namespace.create_queue("decided")
+    queue = namespace.entity("decided")
+    await queue.send([Message(body=b"%d" % n) for n in range(3)])
+    peeked: Any = await queue.peek()
+    nonsense: Any = "complete"
+    async with queue.batch() as batch:
+        held = await batch.receive(2)
+        rows: list[tuple[type[Exception], str, Callable[[], Awaitable[object]]]] = [
+            (DecisionError, "3 messages are not of this batch", lambda: batch.settle(Complete(), peeked)),
+            (DecisionError, "not of this batch", lambda: batch.settle(Complete(), nonsense)),
+            (DecisionError, "A decision is one of", lambda: batch.settle(nonsense)),
+            (DecisionError, "planned on the entity", lambda: batch.settle(Resubmit())),
+            (ConfigurationError, "max_in_flight is 1 or more", lambda: batch.settle(Complete(), max_in_flight=0)),
+            (ConfigurationError, "0 messages or more", lambda: batch.receive(-1)),
+            (ConfigurationError, "0 seconds or more", lambda: batch.receive(1, max_wait=-1)),
+        ]
+        for kind, pattern, act in rows:
+            with pytest.raises(kind) as refused:
+                await act()
+            check_sentence(refused.value, pattern)
+        assert batch.messages == held
+    closed: list[Callable[[], Awaitable[object]]] = [
+        lambda: batch.settle(Complete(), held),
+        lambda: batch.receive(1),
+        lambda: batch.adopt(held),
+    ]
+    for act in closed:
+        with pytest.raises(BatchClosedError) as refused_by_closed:
+            await act()
+        check_sentence(refused_by_closed.value, "The batch is closed")
+    assert {message.delivery_count for message in await queue.peek()} == {0}
+
+
+def test_what_cannot_be_is_refused_where_it_is_written() -> None:
+    rows: list[tuple[type[Exception], str, Callable[[], object]]] = [
+        (ConfigurationError, "max_in_flight is 1 or more", lambda: Limits(max_in_flight=0)),
+        (ConfigurationError, "rate is above 0", lambda: Limits(rate=0)),
+        (DecisionError, "cannot be abandoned in the past", lambda: Abandon(delay=timedelta(seconds=-1))),
+    ]
+    for kind, pattern, make in rows:
+        with pytest.raises(kind) as refused:
+            make()
+        check_sentence(refused.value, pattern)
+
+
+async def test_a_dead_letter_queue_takes_no_dead_letters(spaces: Spaces) -> None:
+    queue = spaces.right.entity("orders/$dlq")
+    async with queue.batch() as batch:
+        with pytest.raises(DecisionError) as refused:
+            await batch.settle(DeadLetter("again"))
+    check_sentence(refused.value, "is a dead-letter queue already")

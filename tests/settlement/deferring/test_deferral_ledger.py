@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.model import Complete, Defer, EntityAddress, LockedMessage, Message, OutcomeStatus, Report
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.deferring.deferral_ledger import DeferralLedger
+from sbnotebook.settlement.deferring.deferred import Standing
+
+ORDERS = EntityAddress("orders")
+
+
+def message(number: int) -> LockedMessage:
+    enqueued = datetime(2026, 1, 1, tzinfo=UTC)
+    return LockedMessage(entity=ORDERS, sequence_number=number, lock_token=uuid.uuid4(), enqueued_time=enqueued)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        yield journal
+
+
+def test_what_was_intended_is_not_confirmed_until_it_is(journal: Journal) -> None:
+    ledger = DeferralLedger(journal.database, "shop.servicebus.windows.net")
+    ledger.intend([message(2), message(1)])
+    ledger.confirm([(ORDERS, 1)])
+    entries = ledger.entries(EntityAddress("Orders"))
+    assert [(number, entry.confirmed) for number, entry in entries.items()] == [(1, True), (2, False)]
+    assert datetime.now(UTC) - entries[1].deferred_at < timedelta(minutes=5)
+    ledger.forget([(ORDERS, 1), (ORDERS, 9)])
+    assert list(ledger.entries(ORDERS)) == [2]
+    assert not ledger.entries(EntityAddress.parse("orders/$dlq"))
+    assert not DeferralLedger(journal.database, "other.servicebus.windows.net").entries(ORDERS)
+
+
+@pytest.mark.anyio
+async def test_a_deferral_without_an_answer_stays_unconfirmed(tmp_path: Path) -> None:
+    with running() as emulator, closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+            queue = namespace.entity(await with_messages(namespace, 3))
+            report = Report()
+            async with queue.batch() as batch:
+                await batch.receive(3)
+                emulator.faults.settle_delay_ms = 600_000
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(drop_again_and_again, emulator)
+                    report = await batch.settle(Defer(), max_in_flight=1)
+                    tasks.cancel_scope.cancel()
+                emulator.faults.settle_delay_ms = 0
+            assert [o.status for o in report] == [OutcomeStatus.UNCONFIRMED, *[OutcomeStatus.SKIPPED] * 2]
+            found = await queue.deferred()
+            assert [(number, entry.confirmed) for number, entry in found.entries.items()] == [(1, False)]
+
+
+async def drop_again_and_again(emulator: RunningEmulator) -> None:
+    """Cut all connections off each second: one of the times a settlement waits for its answer, ten minutes long."""
+    while True:
+        await anyio.sleep(1.0)
+        emulator.drop_connections()
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from sbnotebook.model import Defer
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+
+async def main() -> None:
+    namespace = AsyncNamespace(Connection(sys.argv[1]), journal=Journal(Path(sys.argv[2])))
+    async with namespace.entity(sys.argv[3]).batch() as batch:
+        await batch.receive(2)
+        await batch.settle(Defer())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.anyio
+async def test_deferrals_survive_the_process_and_the_loss_of_the_journal(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    queue = namespace.entity(await with_messages(namespace, 2))
+    arguments = [shared_emulator.connection_string, str(tmp_path / "journal.sqlite"), queue.address.path]
+    done = await anyio.run_process([sys.executable, "-c", KILLED, *arguments], check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    found = await queue.deferred()
+    assert [found.standing(number) for number in (1, 2)] == [Standing.KNOWN] * 2
+    assert all(entry.confirmed for entry in found.entries.values())
+    namespace.journal.close()
+    (tmp_path / "journal.sqlite").unlink()
+    found = await queue.deferred()
+    assert [found.standing(number) for number in (1, 2)] == [Standing.ORPHAN] * 2
+    assert (await queue.plan_deferred(found.orphans, Complete()).apply()).settled == 2
+
+
+async def with_messages(namespace: AsyncNamespace, count: int) -> str:
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    await namespace.create_queue(name)
+    (await namespace.entity(name).send([Message(body=b"x") for _ in range(count)])).raise_for_failures()
+    return name

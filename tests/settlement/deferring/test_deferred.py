@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from sbnotebook.errors import ArchiveError, DecisionError
+from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, MessageState, OutcomeStatus, Release, Report
+from sbnotebook.model.amqp import Long
+from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch
+from sbnotebook.settlement.deferring.deferred import Standing, same_partition_chunks
+from sbnotebook.settlement.removing.archive import ArchivedMessage
+
+pytestmark = pytest.mark.anyio
+
+
+async def with_deferred(namespace: AsyncNamespace, count: int, defer: int) -> str:
+    """A new queue with messages, of which the first are deferred."""
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    await namespace.create_queue(name, lock_duration=timedelta(minutes=1))
+    queue = namespace.entity(name)
+    messages = [
+        Message(body=b"x", message_id=str(n), application_properties={"n": Long(n)}) for n in range(1, count + 1)
+    ]
+    (await queue.send(messages)).raise_for_failures()
+    async with queue.batch() as batch:
+        await batch.receive(defer)
+        (await batch.settle(Defer())).raise_for_failures()
+    return name
+
+
+async def test_deferred_messages_are_locked_by_their_numbers(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 70, 60))
+    async with queue.batch() as batch:
+        locked = await batch.receive_deferred(range(60, 0, -1))
+        assert [message.sequence_number for message in locked] == list(range(1, 61))
+        assert all(isinstance(message.application_properties["n"], Long) for message in locked)
+        assert (await batch.settle(Complete())).settled == 60
+    assert [m.message_id for m in await queue.peek()] == [str(n) for n in range(61, 71)]
+
+
+async def test_those_that_cannot_be_had_are_left_out(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 5, 4))
+    async with queue.batch() as other, queue.batch() as batch:
+        assert len(await other.receive_deferred([2])) == 1
+        locked = await batch.receive_deferred([1, 2, 3, 4, 5, 999])  # 2 is locked, 5 active, 999 not there
+        assert [message.sequence_number for message in locked] == [1, 3, 4]
+        assert await batch.receive_deferred([]) == ()
+
+
+async def test_what_is_not_settled_stays_deferred(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    async with queue.batch() as batch:
+        first, _ = await batch.receive_deferred([1, 2])
+        assert (await batch.settle(Abandon(), [first])).ok
+    assert batch.release_report == Report()
+    assert [m.state for m in await queue.peek()] == [MessageState.DEFERRED] * 2
+
+
+async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace, tmp_path: Path) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 5, 3))
+    stranger = Journal(tmp_path / "strangers.sqlite")
+    async with AsyncNamespace(namespace.connection, journal=stranger) as other:
+        async with other.entity(queue.address).batch() as batch:
+            await batch.receive(1)
+            (await batch.settle(Defer())).raise_for_failures()  # message 4
+            await batch.receive_deferred([1])
+            (await batch.settle(Complete())).raise_for_failures()
+        theirs = await other.entity(queue.address).deferred()
+    found = await queue.deferred()
+    standings = {number: found.standing(number) for number in range(1, 6)}
+    assert standings == {1: Standing.GONE, 2: Standing.KNOWN, 3: Standing.KNOWN, 4: Standing.ORPHAN, 5: None}
+    assert [m.sequence_number for m in found.orphans] == [4]
+    assert [entry.sequence_number for entry in found.gone] == [1]
+    assert found.gone[0].confirmed
+    assert [theirs.standing(number) for number in range(1, 5)] == [
+        None, Standing.ORPHAN, Standing.ORPHAN, Standing.KNOWN,
+    ]  # fmt: skip
+    assert str(found).startswith(f"3 deferred in {queue.address}: 2 in the journal, 1 orphans; 1 in the journal only")
+
+
+async def test_a_queue_that_was_made_anew_has_nothing_of_the_old_one(namespace: AsyncNamespace) -> None:
+    name = await with_deferred(namespace, 1, 1)
+    await namespace.delete_queue(name)
+    await namespace.create_queue(name)
+    async with AsyncNamespace(namespace.connection, journal=namespace.journal) as fresh:  # the senders' links are gone
+        (await fresh.entity(name).send([Message(body=b"y")])).raise_for_failures()
+    queue = namespace.entity(name)
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        entry = (await queue.deferred()).entries[1]
+        assert (await queue.deferred()).standing(1) is Standing.GONE
+        await batch.settle(Defer())
+    found = await queue.deferred()
+    assert found.standing(1) is Standing.KNOWN
+    assert found.entries[1].enqueued_time != entry.enqueued_time
+
+
+async def test_deferred_messages_are_settled_by_a_plan(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 4, 4))
+    messages = await queue.peek()
+    report = await queue.plan_deferred(messages[:2], Complete()).apply()
+    assert [o.status for o in report] == [OutcomeStatus.SETTLED] * 2
+    assert (await queue.plan_deferred(messages[2:3], DeadLetter("Late")).apply()).ok
+    again = await queue.plan_deferred(messages[1:], Abandon()).apply()
+    assert [o.status for o in again] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    found = await queue.deferred()
+    assert set(found.messages) == {4}
+    assert found.messages[4].delivery_count == 2
+    assert set(found.entries) == {4}
+    (dead,) = await namespace.entity(f"{queue.address}/$dlq").peek()
+    assert dead.dead_letter_reason == "Late"
+
+
+async def test_others_with_the_numbers_of_the_plan_stay(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    first, second = (await queue.deferred()).messages.values()
+    stale = first.with_changes(enqueued_time=datetime(2020, 1, 1, tzinfo=UTC))
+    report = await queue.plan_deferred([stale, second], Complete()).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    assert await queue.peek() == [first]
+
+
+async def test_a_plan_that_is_cut_off_tells_what_was_done(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 25, 25))
+    plan = queue.plan_deferred((await queue.deferred()).messages.values(), Complete())
+    scope = anyio.CancelScope()
+    with Watch() as watch, scope:
+        await plan.apply(Limits(rate=10), lambda _: scope.cancel())
+    assert watch.report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 15}
+    assert len(await queue.peek()) == 15
+
+    archive = namespace.archive
+    assert archive is not None
+    kept: list[int] = []
+
+    def breaks(messages: Sequence[ArchivedMessage]) -> list[int]:
+        if kept:
+            raise ArchiveError("The disk is full.")
+        kept.extend(type(archive).keep(archive, messages))
+        return kept
+
+    monkeypatch.setattr(archive, "keep", breaks)
+    report = await queue.plan_deferred((await queue.deferred()).messages.values(), Complete()).apply(Limits(rate=10))
+    assert report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 5}
+    assert report[-1].description == "Not attempted: The disk is full."
+    assert len(await queue.peek()) == 5
+
+
+async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 1))
+    deferred, active = await queue.peek()
+    with pytest.raises(DecisionError, match=r"To release deferred messages is not possible"):
+        queue.plan_deferred([deferred], Release())
+    with pytest.raises(DecisionError, match=r"1 of the messages are not deferred in .* \(the first is #2\)"):
+        queue.plan_deferred([deferred, active], Complete())
+
+
+def test_chunks_keep_partitions_apart() -> None:
+    numbers = [3, (1 << 48) + 1, 1, 2, (1 << 48) + 2]
+    assert list(same_partition_chunks(numbers, 2)) == [[1, 2], [3], [(1 << 48) + 1, (1 << 48) + 2]]

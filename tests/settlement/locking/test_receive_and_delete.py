@@ -1,0 +1,167 @@
+"""Messages that are gone as they are sent: none that has arrived is lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.errors import ArchiveError, ConfigurationError
+from sbnotebook.model import Message, PeekedMessage
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.removing.archive import Archive, ArchiveState
+
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:Receive-and-delete removes")]
+
+
+@pytest.fixture
+def emulator() -> Iterator[RunningEmulator]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    archive = Archive(tmp_path / "archive.sqlite")
+    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(connection, journal=journal, archive=archive) as namespace:
+        yield namespace
+
+
+async def filled(namespace: AsyncNamespace, name: str, count: int) -> AsyncEntity:
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    assert (await queue.send((Message(body=b"%d" % n, subject="x") for n in range(count)), max_in_flight=1)).ok
+    return queue
+
+
+def bodies(messages: list[PeekedMessage]) -> list[int]:
+    return [int(message.body) for message in messages]
+
+
+def archived(namespace: AsyncNamespace) -> list[int]:
+    assert namespace.archive is not None
+    found = namespace.archive.find(namespace.host)
+    assert {(each.verb, each.state) for each in found} <= {("receive and delete", ArchiveState.REMOVED)}
+    return [each.sequence_number for each in found]
+
+
+async def test_messages_are_gone_and_in_the_archive(own: AsyncNamespace) -> None:
+    queue = await filled(own, "all", 250)
+    told: list[int] = []
+    first = await queue.receive_and_delete(120, progress=told.append)
+    assert bodies(first) == list(range(120))
+    assert sum(told) == 120
+    assert (first[0].subject, first[0].sequence_number) == ("x", 1)
+    assert len(await queue.peek()) == 130
+    assert bodies(await queue.receive_and_delete(1000, max_wait=1)) == list(range(120, 250))
+    assert await queue.receive_and_delete(1, max_wait=0.1) == []
+    assert archived(own) == list(range(1, 251))
+
+
+async def test_it_warns_of_what_can_be_lost(own: AsyncNamespace) -> None:
+    queue = await filled(own, "warned", 1)
+    with pytest.warns(UserWarning, match="what is lost on the way cannot be had back") as caught:
+        await queue.receive_and_delete(1)
+    assert caught[0].filename == __file__
+
+
+async def test_nothing_is_archived_when_that_is_not_wanted(own: AsyncNamespace) -> None:
+    queue = await filled(own, "not-archived", 2)
+    assert len(await queue.receive_and_delete(2, archived=False)) == 2
+    assert archived(own) == []
+
+
+async def test_a_full_archive_lets_nothing_be_removed(own: AsyncNamespace, tmp_path: Path) -> None:
+    queue = await filled(own, "full", 2)
+    own.archive = Archive(tmp_path / "full.sqlite", max_bytes=1)
+    with pytest.raises(ArchiveError, match="is full"):
+        await queue.receive_and_delete(2)
+    assert len(await queue.peek()) == 2
+
+
+async def test_an_archive_that_fills_up_keeps_no_message_from_the_caller(own: AsyncNamespace, tmp_path: Path) -> None:
+    queue = await filled(own, "fills-up", 250)
+    own.archive = Archive(tmp_path / "small.sqlite", max_bytes=80_000)
+    with pytest.warns(UserWarning, match=r"Only \d+ messages were received: .* is full"):
+        taken = await queue.receive_and_delete(250)
+    assert bodies(taken) == list(range(len(taken)))
+    assert 0 < len(taken) < 250
+    assert len(await queue.peek()) == 250 - len(taken)
+
+
+async def test_what_arrived_before_a_cancellation_is_not_lost(emulator: RunningEmulator, own: AsyncNamespace) -> None:
+    queue = await filled(own, "cancelled", 30)
+    taken: list[PeekedMessage] = []
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+
+            async def cancel() -> None:
+                while not taken:  # noqa: ASYNC110 (what is waited for has no event of its own)
+                    await anyio.sleep(0.005)
+                scope.cancel()
+
+            tasks.start_soon(cancel)
+            await queue.receive_and_delete(100, max_wait=30, into=taken)
+    assert scope.cancelled_caught
+    assert len(taken) == 30 - emulator.counts("cancelled").active
+    assert archived(own) == [message.sequence_number for message in taken]
+
+
+async def test_what_is_on_its_way_as_it_is_cancelled_is_waited_for(
+    emulator: RunningEmulator, own: AsyncNamespace
+) -> None:
+    queue = await filled(own, "on-its-way", 20)
+    emulator.faults.entity("on-its-way").delivery_delay_ms = 700
+    taken: list[PeekedMessage] = []
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+
+            async def cancel() -> None:
+                while emulator.counts("on-its-way").active == 20:  # noqa: ASYNC110 (as above)
+                    await anyio.sleep(0.005)
+                scope.cancel()
+
+            tasks.start_soon(cancel)
+            await queue.receive_and_delete(100, max_wait=30, into=taken)
+    assert len(taken) == 20 - emulator.counts("on-its-way").active
+    assert archived(own) == [message.sequence_number for message in taken]
+
+
+async def test_what_arrives_after_the_wait_is_not_lost(emulator: RunningEmulator, own: AsyncNamespace) -> None:
+    queue = await filled(own, "late", 5)
+    emulator.faults.entity("late").delivery_delay_ms = 700
+    taken = await queue.receive_and_delete(100, max_wait=0.2)
+    assert len(taken) + emulator.counts("late").active == 5
+    assert archived(own) == [message.sequence_number for message in taken]
+
+
+async def test_what_arrived_before_the_connection_broke_is_given_with_a_warning(
+    emulator: RunningEmulator, own: AsyncNamespace
+) -> None:
+    queue = await filled(own, "broken", 30)
+    taken: list[PeekedMessage] = []
+
+    async def drop() -> None:
+        while not taken:  # noqa: ASYNC110 (as above)
+            await anyio.sleep(0.005)
+        emulator.drop_connections("broken")
+
+    with pytest.warns(UserWarning, match="Only 30 messages were received"):  # noqa: PT031 (nothing else warns)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drop)
+            assert await queue.receive_and_delete(100, max_wait=30, into=taken) is taken
+    assert len(taken) == 30
+    assert archived(own) == list(range(1, 31))
+
+
+async def test_an_entity_that_cannot_be_used_is_told(own: AsyncNamespace) -> None:
+    with pytest.raises(ServiceBusError, match="There is no queue or topic 'nowhere'"):
+        await own.entity("nowhere").receive_and_delete(1)
+    for count, wait in ((0, 1), (-1, 1), (1, -1)):
+        with pytest.raises(ConfigurationError, match="1 message or more"):
+            await own.entity("nowhere").receive_and_delete(count, max_wait=wait)

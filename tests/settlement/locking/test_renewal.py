@@ -1,0 +1,309 @@
+"""Locks that are kept, and what is told when they cannot be: on a clock that is turned by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.model import Abandon, Complete, Message, OutcomeStatus
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
+from sbnotebook.testing.clock import HandClock
+
+pytestmark = pytest.mark.anyio
+
+RENEWING, LATE, FAILING = LockEventKind.RENEWING, LockEventKind.LATE, LockEventKind.FAILING
+ENDED, LOST = LockEventKind.ENDED, LockEventKind.LOST
+MINUTE = timedelta(minutes=1)
+A_LOT = 1_000_000
+
+
+class World(NamedTuple):
+    """An emulator and a namespace whose time goes on only when the clock is turned."""
+
+    emulator: RunningEmulator
+    namespace: AsyncNamespace
+    clock: HandClock
+
+    async def filled(self, name: str, count: int, lock_duration: timedelta = MINUTE) -> AsyncEntity:
+        await self.namespace.create_queue(name, lock_duration=lock_duration)
+        queue = self.namespace.entity(name)
+        assert (await queue.send(Message(body=b"%d" % n) for n in range(count))).ok
+        return queue
+
+    def pause(self, seconds: float) -> None:
+        """Let time go on while this machine does nothing."""
+        self.clock.emulators.advance(seconds)
+
+    async def turn_until(self, condition: Callable[[], object]) -> None:
+        """Turn the clock on, slowly, until something has happened."""
+        with anyio.fail_after(60):
+            while not condition():
+                await self.clock.turn(1)
+                await anyio.sleep(0.1)
+
+
+@pytest.fixture
+async def world(clock: HandClock, tmp_path: Path) -> AsyncIterator[World]:
+    with running(clock=clock.emulators) as emulator:
+        connection = Connection(emulator.connection_string)
+        async with AsyncNamespace(connection, journal=Journal(tmp_path / "j.sqlite"), clock=clock) as namespace:
+            yield World(emulator, namespace, clock)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with anyio.fail_after(30):
+        while not condition():  # noqa: ASYNC110 (what is waited for has no event of its own)
+            await anyio.sleep(0.02)
+
+
+def kinds(batch: LockedBatch) -> list[LockEventKind]:
+    return [event.kind for event in batch.events]
+
+
+def numbers(messages: Iterable[Message]) -> set[int]:
+    return {int(message.body) + 1 for message in messages}
+
+
+async def test_all_is_well_from_the_beginning(world: World) -> None:
+    queue = await world.filled("well", 2)
+    async with queue.batch() as batch:
+        await batch.receive(2)
+        await world.clock.turn(65)
+        assert (batch.status.kind, batch.status.is_trouble, batch.renewal_error) == (RENEWING, False, None)
+        assert batch.events == ()
+        assert len(batch.messages) == 2
+
+
+async def test_a_pause_that_the_locks_survive_is_told_and_they_are_renewed_at_once(world: World) -> None:
+    queue = await world.filled("paused", 3)
+    async with queue.batch() as batch:
+        held = await batch.receive(3)
+        world.pause(50)
+        # Nothing has run yet on this event loop, which counts as blocked.
+        assert (batch.status.kind, set(batch.status.sequence_numbers)) == (LATE, numbers(held))
+        assert "stood still for 50 s" in (batch.renewal_error or "")
+        await world.clock.turn(1)
+        await until(lambda: batch.status.kind is RENEWING)
+        assert kinds(batch) == [LATE, RENEWING]
+        await world.clock.turn(20)
+        assert batch.lost == ()
+        assert (await batch.settle(Complete())).ok
+
+
+async def test_locks_that_ended_in_a_pause_are_told_at_once_and_are_not_settled(world: World) -> None:
+    queue = await world.filled("overslept", 3)
+    told: list[LockEvent] = []
+    async with queue.batch() as batch:
+        batch.watch(told.append)
+        held = await batch.receive(3)
+        world.pause(120)
+        await world.clock.turn(1)
+        await until(lambda: LOST in kinds(batch))
+        assert kinds(batch)[:2] == [LATE, LOST]
+        assert list(batch.events) == told
+        assert set(batch.lost) == set(told[1].sequence_numbers) == numbers(held)
+        report = await batch.settle(Complete(), held)
+        assert set(report.counts) == {OutcomeStatus.LOCK_LOST}
+        assert "refused to renew" in (report[0].description or "")
+    assert batch.release_report is not None
+    assert len(batch.release_report) == 0
+    assert [message.delivery_count for message in await queue.peek()] == [1, 1, 1]
+
+
+async def test_a_renewal_that_fails_is_told_at_once_and_tried_again(world: World) -> None:
+    queue = await world.filled("busy", 3)
+    async with queue.batch() as batch:
+        held = await batch.receive(3)
+        world.emulator.faults.entity("busy").server_busy = 3
+        await world.clock.turn(21)
+        await until(lambda: FAILING in kinds(batch))
+        event = batch.events[0]
+        assert set(event.sequence_numbers) == numbers(held)
+        assert "ServiceBusServerBusyError" in event.description
+        assert (batch.status, batch.renewal_error) == (event, event.description)
+        await world.turn_until(lambda: batch.status.kind is RENEWING)
+        assert kinds(batch) == [FAILING, RENEWING], "it is told once, not each second"
+        assert (await batch.settle(Complete())).ok
+
+
+async def test_locks_that_end_while_renewing_fails_say_so_in_the_report(world: World) -> None:
+    queue = await world.filled("down", 2)
+    async with queue.batch() as batch:
+        held = await batch.receive(2)
+        world.emulator.faults.entity("down").server_busy = A_LOT
+        await world.clock.turn(61)
+        await until(lambda: LOST in kinds(batch))
+        assert set(batch.lost) == numbers(held)
+        world.emulator.faults.entity("down").server_busy = 0
+        report = await batch.settle(Complete(), held)
+        assert set(report.counts) == {OutcomeStatus.LOCK_LOST}
+        assert "ServiceBusServerBusyError" in (report[0].description or "")
+    assert len(await queue.peek()) == 2
+
+
+async def test_after_renew_for_it_is_told_that_renewing_ended(world: World) -> None:
+    queue = await world.filled("ended", 2)
+    async with queue.batch(renew_for=timedelta(seconds=30)) as batch:
+        held = await batch.receive(2)
+        await world.clock.turn(31)
+        assert kinds(batch) == [ENDED]
+        assert batch.status.kind is ENDED
+        assert set(batch.status.sequence_numbers) == numbers(held)
+        assert "renew_for" in (batch.renewal_error or "")
+        assert batch.lost == (), "the locks have not ended yet"
+        await world.clock.turn(60)
+        assert kinds(batch) == [ENDED, LOST]
+        assert set(batch.lost) == numbers(held)
+
+
+async def test_locks_are_renewed_over_another_connection_when_their_own_is_gone(world: World) -> None:
+    queue = await world.filled("dropped", 5)
+    async with queue.batch() as batch:
+        held = await batch.receive(5)
+        for _ in range(3):
+            world.emulator.drop_connections("dropped")
+            await world.clock.turn(24)
+            # It takes the SDK half a second to open another connection, and the clock goes faster here.
+            await until(lambda: all(end_of(batch, n) - world.clock.now() > MINUTE / 3 for n in numbers(held)))
+        assert batch.lost == ()
+        assert (await batch.settle(Complete())).settled == 5
+    assert await queue.peek() == []
+
+
+async def test_locks_are_renewed_while_a_settlement_waits_for_a_service_that_does_not_answer(world: World) -> None:
+    queue = await world.filled("stuck", 5, lock_duration=timedelta(seconds=10))
+    async with queue.batch() as batch:
+        held = await batch.receive(5)
+        world.emulator.freeze("stuck")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(batch.settle, Complete(), held[:1])
+            await anyio.sleep(0.1)
+            for _ in range(3):
+                await world.clock.turn(5)
+                await until(lambda: all(end_of(batch, n) - world.clock.now() > MINUTE / 12 for n in numbers(held)))
+            tasks.cancel_scope.cancel()
+        world.emulator.thaw()
+        assert batch.lost == ()
+
+
+def end_of(batch: LockedBatch, number: int) -> datetime:
+    found = batch.locked_until(number)
+    assert found is not None
+    return found
+
+
+def requests(world: World, name: str) -> int:
+    """How many sends, settlements and requests came since this was asked last, by a countdown that never ends."""
+    faults = world.emulator.faults.entity(name)
+    made = A_LOT - faults.drop_before_nth
+    faults.drop_before_nth = A_LOT
+    return made
+
+
+async def test_a_thousand_locks_are_renewed_in_few_requests(world: World) -> None:
+    queue = await world.filled("thousand", 1000)
+    async with queue.batch() as batch:
+        assert len(await batch.receive(1000)) == 1000
+        requests(world, "thousand")
+        await world.clock.turn(22)
+        await until(lambda: min(end_of(batch, n) for n in range(1, 1001)) > world.clock.now() + MINUTE / 2)
+        assert 10 <= requests(world, "thousand") <= 20
+        assert (await batch.settle(Complete(), max_in_flight=50)).settled == 1000
+
+
+async def test_a_lock_that_is_lost_costs_no_other_one(world: World) -> None:
+    queue = await world.filled("hundred", 100)
+    async with queue.batch() as batch, queue.batch() as thief:
+        held = await batch.receive(100)
+        stolen = held[41]
+        assert (await queue.plan_by_token(Abandon(), [stolen]).apply()).ok
+        (again,) = await thief.receive(1)
+        assert again.sequence_number == stolen.sequence_number
+        requests(world, "hundred")
+        await world.clock.turn(24)
+        await until(lambda: batch.lost == (stolen.sequence_number,))
+        assert requests(world, "hundred") <= 20, "it is found by halving"
+        assert [event.sequence_numbers for event in batch.events] == [(stolen.sequence_number,)]
+        assert (await batch.settle(Complete(), held)).counts == {
+            OutcomeStatus.SETTLED: 99,
+            OutcomeStatus.LOCK_LOST: 1,
+        }
+        assert (await thief.settle(Complete())).ok
+
+
+async def test_a_watcher_that_fails_ends_nothing_and_can_leave(world: World) -> None:
+    queue = await world.filled("watched", 1)
+    told: list[LockEvent] = []
+
+    def fail(event: LockEvent) -> None:
+        told.append(event)
+        raise RuntimeError("a bug")
+
+    async with queue.batch() as batch:
+        leave = batch.watch(fail)
+        await batch.receive(1)
+        world.pause(50)
+        await world.clock.turn(1)
+        await until(lambda: batch.status.kind is RENEWING)
+        assert len(told) == 2
+        leave()
+        leave()
+        world.pause(50)
+        await world.clock.turn(1)
+        await until(lambda: kinds(batch) == [LATE, RENEWING] * 2)
+        assert len(told) == 2
+        assert batch.lost == ()
+
+
+class WrongClock(HandClock):
+    """A machine's clock that differs from the service's."""
+
+    off = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.off
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.now() - self.off + timedelta(seconds=seconds)
+        while self.now() - self.off < until:  # noqa: ASYNC110 (as above)
+            await anyio.sleep(0.01)
+
+
+class TestWithAWrongClock:
+    @pytest.fixture
+    def clock(self) -> HandClock:
+        return WrongClock()
+
+    @pytest.mark.parametrize("minutes", [-0.5, 3])
+    async def test_locks_are_kept(self, world: World, minutes: float) -> None:
+        assert isinstance(world.clock, WrongClock)
+        world.clock.off = timedelta(minutes=minutes)
+        queue = await world.filled("off", 3)
+        async with queue.batch() as batch:
+            await batch.receive(3)
+            for _ in range(6):
+                await world.clock.turn(15)
+                await anyio.sleep(0.1)
+            assert batch.lost == ()
+            assert (await batch.settle(Complete())).settled == 3
+
+    async def test_locks_are_kept_when_the_clock_is_set_back(self, world: World) -> None:
+        assert isinstance(world.clock, WrongClock)
+        queue = await world.filled("set-back", 3)
+        async with queue.batch() as batch:
+            await batch.receive(3)
+            await world.clock.turn(10)
+            world.clock.off = -timedelta(hours=1)
+            for _ in range(6):
+                await world.clock.turn(15)
+                await anyio.sleep(0.1)
+            assert batch.lost == ()
+            assert (await batch.settle(Complete())).settled == 3

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.servicebus.exceptions import (
+    OperationTimeoutError,
+    ServiceBusError,
+    SessionCannotBeLockedError,
+    SessionLockLostError,
+)
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, MessageState, OutcomeStatus, Release
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.locking.lock_events import LockEventKind
+from sbnotebook.testing.clock import HandClock
+
+pytestmark = pytest.mark.anyio
+
+SESSIONS = QueueOptions(requires_session=True)
+
+
+async def filled(namespace: AsyncNamespace, emulator: RunningEmulator, name: str, *sessions: str) -> AsyncEntity:
+    """A queue with a message for each session id that is given, in this order."""
+    emulator.create_queue(name, SESSIONS)
+    queue = namespace.entity(name)
+    messages = [Message(body=b"%d" % n, message_id=f"m{n}", session_id=each) for n, each in enumerate(sessions)]
+    assert (await queue.send(messages, max_in_flight=1)).ok
+    return queue
+
+
+async def test_sessions_are_listed_and_browsed_without_locking_them(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "listed", "a", "b", "a", "c")
+    async with queue.session("a"):
+        assert sorted(await queue.sessions()) == ["a", "b", "c"]
+        seen = await queue.peek(session_id="a")
+        assert [(message.message_id, message.session_id) for message in seen] == [("m0", "a"), ("m2", "a")]
+        assert {message.message_id for message in await queue.peek()} == {"m0", "m1", "m2", "m3"}
+        assert await queue.peek(session_id="nobody") == []
+
+
+async def test_more_sessions_than_one_page_are_listed(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    names = [f"s{n:03}" for n in range(230)]
+    queue = await filled(namespace, shared_emulator, "pages", *names)
+    assert sorted(await queue.sessions()) == names
+
+
+async def test_sessions_whose_state_was_set_are_found_by_time(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "updated", "a")
+    before = datetime.now(UTC) - timedelta(minutes=1)
+    assert await queue.sessions(updated_after=before) == []
+    async with queue.session("b") as session:
+        await session.set_state("begun")
+    assert await queue.sessions(updated_after=before) == ["b"]
+
+
+async def test_a_subscription_has_sessions_too(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
+    shared_emulator.create_topic("news")
+    shared_emulator.create_subscription("news", "all", SubscriptionOptions(requires_session=True))
+    assert (await namespace.entity("news").send([Message(session_id="a")])).ok
+    subscription = namespace.entity("news/subscriptions/all")
+    assert await subscription.sessions() == ["a"]
+    async with subscription.next_session(max_wait=5) as session:
+        assert session.session_id == "a"
+        assert (await session.settle(Complete(), await session.receive(1))).ok
+
+
+async def test_the_next_session_and_a_named_one_are_held_alone(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "alone", "a", "b")
+    async with queue.session("a") as named, queue.next_session(max_wait=5) as following:
+        assert (named.session_id, following.session_id) == ("a", "b")
+        with pytest.raises(SessionCannotBeLockedError):
+            async with queue.session("a"):
+                pytest.fail("two hold it")
+        with pytest.raises(OperationTimeoutError):
+            async with queue.next_session(max_wait=1):
+                pytest.fail("there is none")
+    async with queue.session("a") as again:
+        assert again.session_id == "a"
+
+
+async def test_messages_are_settled_in_their_session_and_the_rest_is_released(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "settled", *"aaaaab")
+    async with queue.session("a") as session:
+        held = await session.receive(10, max_wait=1)
+        assert [message.message_id for message in held] == ["m0", "m1", "m2", "m3", "m4"]
+        for decision, message in zip((Complete(), DeadLetter("Bad"), Defer(), Release()), held, strict=False):
+            report = await session.settle(decision, [message])
+            assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED], report[0].description
+    left = {message.message_id: (message.state, message.delivery_count) for message in await queue.peek()}
+    assert left == {
+        "m2": (MessageState.DEFERRED, 1),
+        "m3": (MessageState.ACTIVE, 0),
+        "m4": (MessageState.ACTIVE, 0),
+        "m5": (MessageState.ACTIVE, 0),
+    }
+    (dead,) = await namespace.entity("settled/$dlq").peek()
+    assert (dead.message_id, dead.session_id, dead.dead_letter_reason) == ("m1", "a", "Bad")
+
+
+async def test_what_is_abandoned_comes_again_before_what_follows(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "order", *"aaa")
+    async with queue.session("a") as session:
+        first, *others = await session.receive(3, max_wait=1)
+        await session.settle(Abandon(), [first])
+        await session.settle(Release(), others)
+        again = await session.receive(3, max_wait=1)
+        assert [(message.message_id, message.delivery_count) for message in again] == [("m0", 1), ("m1", 0), ("m2", 0)]
+
+
+async def test_deferred_messages_are_had_within_their_session(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "deferred-session", *"aab")
+    async with queue.session("a") as session:
+        held = await session.receive(2, max_wait=1)
+        assert (await session.settle(Defer(), held)).ok
+    numbers = [message.sequence_number for message in held]
+    async with queue.session("b") as other:
+        assert await other.receive_deferred(numbers) == ()
+    async with queue.session("a") as session:
+        deferred = await session.receive_deferred(numbers)
+        assert [message.sequence_number for message in deferred] == numbers
+        assert (await session.settle(Complete(), deferred)).ok
+    assert [message.message_id for message in await queue.peek()] == ["m2"]
+
+
+@pytest.mark.parametrize("state", [b"\x00\xff", "größer", {"step": 3, "done": ["a"]}, [1, None], b"", None])
+async def test_a_state_outlives_the_lock_and_the_messages(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, state: object
+) -> None:
+    name = f"state-{type(state).__name__}-{len(str(state))}"
+    shared_emulator.create_queue(name, SESSIONS)
+    queue = namespace.entity(name)
+    async with queue.session("a") as session:
+        await session.set_state(state)  # pyright: ignore[reportArgumentType]
+    async with queue.session("a") as session:
+        match state:
+            case None:
+                assert await session.get_state() is await session.get_state_text() is None
+                assert await session.get_state_json() is None
+            case bytes():
+                assert await session.get_state() == state
+                with pytest.raises(DecisionError, match="no JSON"):
+                    await session.get_state_json()
+            case str():
+                assert await session.get_state_text() == state
+            case _:
+                assert await session.get_state_json() == state
+
+
+async def test_a_hostile_state_is_told_and_not_followed(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("hostile", SESSIONS)
+    async with namespace.entity("hostile").session("a") as session:
+        await session.set_state(b"[" * 100_000)
+        with pytest.raises(DecisionError, match="no JSON"):
+            await session.get_state_json()
+        await session.set_state(b"\xc3(")
+        assert await session.get_state_text() == "\\xc3("
+
+
+@pytest.fixture
+async def session_by_hand(namespace_by_hand: AsyncNamespace) -> AsyncEntity:
+    await namespace_by_hand.create_queue("by-hand", requires_session=True)
+    queue = namespace_by_hand.entity("by-hand")
+    assert (await queue.send([Message(session_id="a", message_id=f"m{n}") for n in range(2)], max_in_flight=1)).ok
+    return queue
+
+
+async def test_the_sessions_lock_is_renewed_also_without_a_message(
+    session_by_hand: AsyncEntity, clock: HandClock
+) -> None:
+    async with session_by_hand.session("a") as session:
+        await clock.turn(100)  # a lock lasts a minute
+        assert not session.is_lost
+        (first, _) = await session.receive(2, max_wait=1)
+        await clock.turn(100)
+        assert session.session_locked_until is not None
+        assert session.session_locked_until > clock.now()
+        assert session.locked_until(first.sequence_number) == session.session_locked_until
+        assert (await session.settle(Complete())).ok
+        assert session.renewal_error is None
+    assert await session_by_hand.peek() == []
+
+
+async def test_after_renew_for_the_session_is_lost_with_all_its_messages(
+    session_by_hand: AsyncEntity, clock: HandClock
+) -> None:
+    told: list[LockEventKind] = []
+    async with session_by_hand.session("a", renew_for=timedelta(seconds=10)) as session:
+        session.watch(lambda event: told.append(event.kind))
+        held = await session.receive(2, max_wait=1)
+        await clock.turn(75)
+        assert session.is_lost
+        assert session.lost == tuple(message.sequence_number for message in held)
+        assert session.messages == ()
+        report = await session.settle(Complete(), held)
+        assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST] * 2
+        with pytest.raises(SessionLockLostError):
+            await session.receive(1)
+        with pytest.raises(SessionLockLostError):
+            await session.set_state("late")
+    assert told == [LockEventKind.ENDED, LockEventKind.LOST]
+    assert len(await session_by_hand.peek()) == 2
+
+
+@pytest.mark.parametrize("fault", ["lose_locks", "close_links", "drop_connections"])
+async def test_a_session_that_is_taken_away_settles_nothing_and_is_not_locked_again(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
+) -> None:
+    name = fault.replace("_", "-")
+    queue = await filled(namespace, shared_emulator, name, *"aaa")
+    async with queue.session("a") as session:
+        held = await session.receive(3, max_wait=1)
+        assert (await session.settle(Complete(), held[:1])).ok
+        getattr(shared_emulator, fault)(name)
+        report = await session.settle(Complete(), held[1:])
+        assert OutcomeStatus.SETTLED not in report.counts
+        with pytest.raises(ServiceBusError):
+            await session.receive(1, max_wait=1)
+    left = await queue.peek()
+    unknown = report.counts.get(OutcomeStatus.UNCONFIRMED, 0)
+    assert 2 - unknown <= len(left) <= 2
+    async with queue.session("a") as again:
+        came = await again.receive(3, max_wait=1)
+        assert [message.message_id for message in came] == [message.message_id for message in left]
+
+
+async def test_what_has_no_sessions_says_so(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("plain")
+    for address in ("plain/$dlq", "plain/$transfer"):
+        with pytest.raises(DecisionError, match="has no sessions"):
+            namespace.entity(address).session("a")
+        with pytest.raises(DecisionError, match="has no sessions"):
+            await namespace.entity(address).sessions()
+    with pytest.raises(ServiceBusError, match="session"):
+        async with namespace.entity("plain").session("a"):
+            pytest.fail("it was opened")

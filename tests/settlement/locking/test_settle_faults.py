@@ -1,0 +1,214 @@
+"""Settling while the service loses locks, detaches links, drops connections and falls silent: nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.model import Abandon, Complete, DeadLetter, LockedMessage, Message, OutcomeStatus, Release, Report
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal, sdk_internals
+from sbnotebook.settlement.locking import settle
+from sbnotebook.settlement.locking.lock import LockedBatch
+
+pytestmark = pytest.mark.anyio
+
+SETTLED, LOCK_LOST, UNCONFIRMED = OutcomeStatus.SETTLED, OutcomeStatus.LOCK_LOST, OutcomeStatus.UNCONFIRMED
+SKIPPED, ALREADY_SETTLED = OutcomeStatus.SKIPPED, OutcomeStatus.ALREADY_SETTLED
+COUNT = 100
+
+
+@pytest.fixture
+def emulator() -> Iterator[RunningEmulator]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    journal = Journal(tmp_path / "journal.sqlite")
+    connection = Connection(emulator.connection_string)
+    async with AsyncNamespace(connection, journal=journal, archive=False) as namespace:
+        yield namespace
+
+
+@pytest.fixture
+async def queue(own: AsyncNamespace) -> AsyncEntity:
+    await own.create_queue("orders")
+    entity = own.entity("orders")
+    assert (await entity.send((Message(body=b"%d" % n) for n in range(COUNT)), max_in_flight=1)).ok
+    return entity
+
+
+async def standing(queue: AsyncEntity) -> dict[int, int]:
+    """The delivery counts of the messages that are there, by number; over a connection of its own."""
+    await queue.namespace.peeker(queue.address).close()
+    return {message.sequence_number: message.delivery_count for message in await queue.peek()}
+
+
+async def until_gone(batch: LockedBatch) -> None:
+    """Wait until what the service did to the link has arrived here."""
+    receiver = batch._receiver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    assert receiver is not None
+    with anyio.fail_after(30):
+        while sdk_internals.is_open(receiver):
+            await sdk_internals.catch_up(receiver)
+
+
+def of(report: Report, *statuses: OutcomeStatus) -> set[int]:
+    return {outcome.sequence_number or 0 for outcome in report if outcome.status in statuses}
+
+
+def numbers(messages: tuple[LockedMessage, ...]) -> set[int]:
+    return {message.sequence_number for message in messages}
+
+
+async def test_locks_that_are_lost_on_the_way(queue: AsyncEntity, emulator: RunningEmulator) -> None:
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        assert (await batch.settle(Complete(), held[:30])).ok
+        emulator.lose_locks("orders")
+        report = await batch.settle(Complete(), held)
+        assert report.counts == {LOCK_LOST: COUNT - 30, ALREADY_SETTLED: 30}
+        assert batch.messages == ()
+        assert set(batch.lost) == numbers(held[30:])
+        again = await batch.settle(Complete(), held)
+        assert again.counts == report.counts
+    assert set(await standing(queue)) == numbers(held[30:])
+
+
+async def test_messages_that_others_settled_meanwhile(queue: AsyncEntity) -> None:
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        assert (await queue.plan_by_token(Complete(), held[:10]).apply()).ok
+        assert (await queue.plan_by_token(Abandon(), held[10:20]).apply()).ok
+        report = await batch.settle(Complete(), held)
+        assert report.counts == {SETTLED: COUNT - 20, LOCK_LOST: 20}
+        assert of(report, LOCK_LOST) == numbers(held[:20])
+    assert await standing(queue) == dict.fromkeys(numbers(held[10:20]), 1)
+
+
+@pytest.mark.parametrize("decision", [Complete(), Abandon(), DeadLetter("Bad")], ids=lambda decision: decision.verb)
+async def test_an_entity_that_was_changed(
+    queue: AsyncEntity, emulator: RunningEmulator, decision: Complete | Abandon | DeadLetter
+) -> None:
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        emulator.close_links("orders")
+        await until_gone(batch)
+        # The link that they came on is gone: they are settled by their lock tokens.
+        report = await batch.settle(decision, held)
+        assert report.counts == {SETTLED: COUNT}
+    left = await standing(queue)
+    expected: dict[int, int] = dict.fromkeys(numbers(held), 1) if isinstance(decision, Abandon) else {}
+    assert left == expected
+    dead = await queue.namespace.entity("orders/$dlq").peek()
+    assert len(dead) == (COUNT if isinstance(decision, DeadLetter) else 0)
+
+
+async def test_a_connection_that_dropped_while_a_batch_was_idle(queue: AsyncEntity, emulator: RunningEmulator) -> None:
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        emulator.drop_connections("orders")
+        await until_gone(batch)
+        report = await batch.settle(Complete(), held)
+        assert report.counts == {SETTLED: COUNT}
+    assert await standing(queue) == {}
+
+
+async def test_a_release_when_the_entity_was_changed_is_told(queue: AsyncEntity, emulator: RunningEmulator) -> None:
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        emulator.close_links("orders")
+        report = await batch.settle(Release(), held)
+        assert of(report, UNCONFIRMED, SKIPPED) == numbers(held)
+        later = await batch.settle(Release(), held)
+        assert of(later, UNCONFIRMED, SKIPPED) == numbers(held)
+        assert any("the link that it came on is gone" in (outcome.description or "") for outcome in later)
+    assert set(await standing(queue)) == numbers(held)
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+async def test_a_connection_that_drops_in_the_middle(
+    queue: AsyncEntity, emulator: RunningEmulator, *, carried_out: bool
+) -> None:
+    faults = emulator.faults.entity("orders")
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        faults.drop_after_nth, faults.drop_before_nth = (50, 0) if carried_out else (0, 50)
+        first = await batch.settle(Complete(), held)
+        assert set(first.counts) == {SETTLED, UNCONFIRMED, SKIPPED}
+        assert 1 <= len(of(first, UNCONFIRMED)) <= 10, "no more than were in flight"
+        gone = numbers(held) - set(await standing(queue))
+        assert of(first, SETTLED) <= gone <= of(first, SETTLED, UNCONFIRMED)
+        assert numbers(batch.messages) == of(first, UNCONFIRMED, SKIPPED)
+        second = await batch.settle(Complete(), held)
+        assert of(second, ALREADY_SETTLED) == of(first, SETTLED)
+        assert of(second, SETTLED) >= of(first, SKIPPED)
+        # What was done without an answer can be neither confirmed nor denied.
+        assert of(second, UNCONFIRMED) == gone - of(first, SETTLED)
+    assert await standing(queue) == {}
+
+
+async def test_a_service_that_falls_silent(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "_ANSWER_WITHIN", 1.0)
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        emulator.freeze("orders")
+        report = await batch.settle(Complete(), held, max_in_flight=7)
+        assert report.counts == {UNCONFIRMED: 7, SKIPPED: COUNT - 7}
+        assert not report.ok
+        assert numbers(batch.messages) == numbers(held), "it is held until it is known to be gone"
+        emulator.thaw()
+        then = await batch.settle(Complete(), held)
+        assert of(then, SETTLED, UNCONFIRMED) == numbers(held)
+        assert of(then, UNCONFIRMED) <= of(report, UNCONFIRMED)
+    assert await standing(queue) == {}
+
+
+async def test_a_batch_that_closes_after_its_connection_dropped_tells_what_it_could_not_release(
+    queue: AsyncEntity, emulator: RunningEmulator
+) -> None:
+    batch: LockedBatch = queue.batch()
+    held: tuple[LockedMessage, ...] = ()
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the raise is the body's)
+        async with batch:
+            held = await batch.receive(COUNT)
+            emulator.drop_connections("orders")
+            raise ZeroDivisionError
+    report = batch.release_report
+    assert report is not None
+    assert of(report, UNCONFIRMED, SKIPPED) == numbers(held)
+    assert set(await standing(queue)) == numbers(held)
+
+
+async def test_a_batch_that_is_cancelled_releases_everything(queue: AsyncEntity) -> None:
+    batch = queue.batch()
+    with anyio.CancelScope() as scope:
+        async with batch:
+            await batch.receive(COUNT)
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert batch.release_report is not None
+    assert batch.release_report.counts == {SETTLED: COUNT}
+    assert set((await standing(queue)).values()) == {0}
+    async with queue.batch() as second:
+        assert len(await second.receive(COUNT)) == COUNT, "they can be locked at once"
+
+
+async def test_a_slow_service_keeps_nobody_from_settling_all(queue: AsyncEntity, emulator: RunningEmulator) -> None:
+    emulator.faults.entity("orders").settle_delay_ms = 50
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        told: list[int] = []
+        report = await batch.settle(Complete(), held, max_in_flight=25, progress=told.append)
+        assert report.counts == {SETTLED: COUNT}
+        assert sum(told) == COUNT
+        assert [outcome.sequence_number for outcome in report] == [message.sequence_number for message in held]
+    assert await standing(queue) == {}

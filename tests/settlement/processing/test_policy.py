@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from sbnotebook.errors import DecisionError, InvalidEntityAddressError
+from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, EntityAddress, Release, Resubmit
+from sbnotebook.settlement import Policy, PolicyRow, Then
+from sbnotebook.settlement.processing.policy import End
+
+ORDERS = EntityAddress("orders")
+
+
+def test_the_table_is_data_with_a_row_for_each_end() -> None:
+    assert {end: (row.decision, row.then, row.envelope_to) for end, row in Policy().rows.items()} == {
+        End.COMPLETED: (Complete(), Then.GO_ON, None),
+        End.SKIPPED: (Complete(), Then.GO_ON, None),
+        End.REJECTED: (DeadLetter(), Then.GO_ON, None),
+        End.STOPPED: (Abandon(), Then.STOP, None),
+        End.FAILED: (Abandon(), Then.RAISE, None),
+    }
+
+
+@pytest.mark.parametrize("end", list(End))
+def test_a_decision_alone_leaves_the_rest_of_its_row(end: End) -> None:
+    changed = Policy(**{end.value: Defer()}).rows
+    before = Policy().rows
+    assert changed.pop(end) == PolicyRow(Defer(), before.pop(end).then)
+    assert changed == before
+
+
+def test_rows_tell_what_is_done_and_where_envelopes_go() -> None:
+    policy = Policy(
+        skipped=Release(),
+        rejected=PolicyRow(Complete(), envelope_to="Faults"),
+        failed=PolicyRow(DeadLetter(), "stop", EntityAddress("faults")),  # pyright: ignore[reportArgumentType]
+    )
+    assert policy.done == {End.COMPLETED}
+    assert policy.destinations == {EntityAddress("faults")}
+    assert policy.row(End.FAILED).then is Then.STOP
+    assert hash(policy) == hash(policy), "it can be shared"
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        (lambda: PolicyRow(Resubmit()), "plan of their own"),
+        (lambda: PolicyRow(Complete(), envelope_to="orders/$dlq"), "cannot be sent to orders"),
+        (lambda: PolicyRow(Complete(), envelope_to="news/subscriptions/all"), "cannot be sent to news"),
+        (lambda: Policy(completed=Resubmit()), "settles messages"),
+        (lambda: Policy(completed=PolicyRow(Complete(), envelope_to="faults")), "what went wrong"),
+    ],
+    ids=["resubmit", "sub-queue", "subscription", "resubmit-alone", "nothing-wrong"],
+)
+def test_a_row_that_cannot_be_is_refused(row: Callable[[], object], error: str) -> None:
+    with pytest.raises(DecisionError, match=error):
+        row()
+
+
+@pytest.mark.parametrize(
+    ("policy", "error"),
+    [
+        (Policy(skipped=Release()), "for ever"),
+        (Policy(failed=PolicyRow(Abandon(timedelta(minutes=1)), Then.GO_ON)), "held for its delay"),
+    ],
+    ids=["release", "delay"],
+)
+def test_what_would_come_again_in_the_same_run_is_refused_there_only(policy: Policy, error: str) -> None:
+    policy.check(ORDERS, comes_again=False)
+    with pytest.raises(DecisionError, match=error):
+        policy.check(ORDERS, comes_again=True)
+
+
+def test_what_the_entity_cannot_do_is_refused() -> None:
+    with pytest.raises(DecisionError, match="dead-letter queue already"):
+        Policy(failed=DeadLetter()).check(ORDERS.dead_letter, comes_again=False)
+    with pytest.raises(DecisionError, match="processed there themselves"):
+        Policy(skipped=PolicyRow(Complete(), envelope_to="ORDERS")).check(ORDERS, comes_again=False)
+    Policy().check(ORDERS.dead_letter, comes_again=True)
+    Policy(failed=Release()).check(ORDERS, comes_again=True)  # the run ends with it
+
+
+def test_what_is_no_address_or_no_way_to_go_on_is_refused() -> None:
+    with pytest.raises(InvalidEntityAddressError):
+        PolicyRow(Complete(), envelope_to="a/$nonsense")
+    with pytest.raises(ValueError, match="nonsense"):
+        PolicyRow(Complete(), "nonsense")  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import os
+import threading
+from functools import partial
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    LockedMessage,
+    Message,
+    MessageState,
+    OutcomeStatus,
+    Release,
+    Report,
+    Resubmit,
+)
+from sbnotebook.settlement import (
+    AsyncEntity,
+    AsyncNamespace,
+    Policy,
+    PolicyRow,
+    RejectMessage,
+    SkipMessage,
+    StopProcessing,
+    Then,
+    Watch,
+)
+from sbnotebook.settlement.processing.lease import ProcessState
+from sbnotebook.testing.clock import HandClock
+
+pytestmark = pytest.mark.anyio
+
+
+GO_ON = Policy(failed=PolicyRow(Abandon(), Then.GO_ON))
+
+
+def consumer(message: LockedMessage) -> None:
+    match message.body:
+        case b"bad":
+            raise RejectMessage("Invalid", "it is bad")
+        case b"broken":
+            raise ZeroDivisionError("nothing goes into nothing")
+        case b"nothing to do":
+            raise SkipMessage("not ours")
+        case b"not now":
+            raise StopProcessing("the database is down")
+        case _:
+            return
+
+
+async def filled(namespace: AsyncNamespace, name: str, *bodies: bytes) -> AsyncEntity:
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    messages = [Message(body=body, message_id=f"m{n}") for n, body in enumerate(bodies)]
+    assert (await queue.send(messages, max_in_flight=1)).ok
+    return queue
+
+
+async def test_a_message_is_settled_by_how_the_function_ended(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "consumed", b"good", b"bad", b"broken", b"nothing to do", b"good")
+
+    report = await queue.process(consumer, policy=GO_ON, max_wait=1)
+
+    assert [(outcome.message_id, outcome.verb, outcome.status, outcome.description) for outcome in report] == [
+        ("m0", "complete", OutcomeStatus.SETTLED, None),
+        ("m1", "dead-letter", OutcomeStatus.SETTLED, "The function rejected it: Invalid: it is bad"),
+        ("m3", "complete", OutcomeStatus.SETTLED, "The function skipped it: not ours"),
+        ("m4", "complete", OutcomeStatus.SETTLED, None),
+        # Last, so that it does not come again in the same run.
+        ("m2", "abandon", OutcomeStatus.SETTLED, "The function failed: ZeroDivisionError: nothing goes into nothing"),
+    ]
+    (failed,) = await queue.peek()
+    assert (failed.body, failed.delivery_count) == (b"broken", 1)
+    (dead,) = await namespace.entity("consumed/$dlq").peek()
+    assert (dead.body, dead.dead_letter_reason, dead.dead_letter_error_description) == (b"bad", "Invalid", "it is bad")
+
+
+async def test_an_error_of_the_function_stops_the_run_and_is_raised_when_all_is_settled(
+    namespace: AsyncNamespace,
+) -> None:
+    queue = await filled(namespace, "raised", b"good", b"broken", b"good", b"good")
+    with pytest.raises(ZeroDivisionError) as raised:
+        await queue.process(consumer, max_wait=1)
+    assert raised.value.__notes__ == ["The messages until then: complete/abandon: 2 settled."]
+    left = {message.message_id: message.delivery_count for message in await queue.peek()}
+    assert left == {"m1": 1, "m2": 0, "m3": 0}, "what was not begun is released"
+
+
+async def test_a_function_can_stop_the_run_without_an_error(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "stopped", b"good", b"not now", b"good")
+    report = await queue.process(consumer, max_wait=1)
+    assert [(outcome.verb, outcome.description) for outcome in report] == [
+        ("complete", None),
+        ("abandon", "The function stopped the run: the database is down"),
+    ]
+    assert {message.message_id: message.delivery_count for message in await queue.peek()} == {"m1": 1, "m2": 0}
+
+
+async def test_every_row_of_the_policy_can_be_changed(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "rows", b"good", b"bad", b"broken", b"nothing to do", b"not now")
+    policy = Policy(
+        completed=Release(),
+        skipped=Defer(),
+        rejected=Complete(),
+        stopped=PolicyRow(Complete(), Then.GO_ON),
+        failed=PolicyRow(DeadLetter(), Then.GO_ON),
+    )
+    report = await queue.process(consumer, policy=policy, max_wait=1)
+    assert {outcome.message_id: outcome.verb for outcome in report} == {
+        "m0": "release",
+        "m1": "complete",
+        "m2": "dead-letter",
+        "m3": "defer",
+        "m4": "complete",
+    }
+    assert {m.message_id: (m.state, m.delivery_count) for m in await queue.peek()} == {
+        "m0": (MessageState.ACTIVE, 0),
+        "m3": (MessageState.DEFERRED, 1),
+    }
+    (dead,) = await namespace.entity("rows/$dlq").peek()
+    assert (dead.dead_letter_reason, dead.dead_letter_error_description) == (
+        "ZeroDivisionError",
+        "nothing goes into nothing",
+    )
+
+
+async def test_the_number_of_messages_can_be_chosen(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "tried", *[b"good"] * 5)
+    assert len(await queue.process(consumer, max_messages=2, max_wait=1)) == 2
+    assert [message.delivery_count for message in await queue.peek()] == [0] * 3
+
+
+async def test_functions_run_at_once_and_each_message_is_done_once(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "parallel", *[b"%d" % n for n in range(20)])
+    together = threading.Barrier(4)
+    done: list[str | None] = []
+
+    def work(message: LockedMessage) -> None:
+        together.wait(30)  # ends only when four are here at once
+        done.append(message.message_id)
+
+    assert (await queue.process(work, max_in_flight=4, max_wait=1)).settled == 20
+    assert sorted(map(str, done)) == sorted(f"m{n}" for n in range(20))
+
+
+async def test_an_async_function_runs_on_the_loop(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "async", b"good", b"bad", b"good")
+    loop_thread = threading.current_thread()
+
+    async def work(message: LockedMessage) -> None:
+        await anyio.lowlevel.checkpoint()
+        assert threading.current_thread() is loop_thread
+        consumer(message)
+
+    report = await queue.process(work, max_in_flight=3, max_wait=1)
+    assert sorted(outcome.verb for outcome in report) == ["complete", "complete", "dead-letter"]
+
+
+async def test_a_message_is_settled_while_another_is_worked_on(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "meanwhile", b"slow", b"quick", b"quick")
+    settled = threading.Event()
+    counts: list[int] = []
+
+    def work(message: LockedMessage) -> None:
+        if message.body == b"slow":
+            assert settled.wait(30), "the others waited for the slow one"
+
+    def progress(count: int) -> None:
+        counts.append(count)
+        if sum(counts) == 2:
+            settled.set()
+
+    assert (await queue.process(work, max_in_flight=2, max_wait=1, progress=progress)).settled == 3
+
+
+async def test_a_stop_waits_for_what_runs_settles_it_and_releases_the_rest(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "graceful", *[b"%d" % n for n in range(10)])
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(_message: LockedMessage) -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    processing = queue.processing(work, max_wait=None)
+    reports: list[Report] = []
+
+    async def run() -> None:
+        reports.append(await processing.run())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        assert await anyio.to_thread.run_sync(begun.wait, 30)
+        await anyio.to_thread.run_sync(processing.stop)  # from any thread
+        await anyio.sleep(0.2)
+        assert processing.status.state is ProcessState.STOPPING
+        assert not reports
+        go_on.set()
+    assert [outcome.message_id for outcome in reports[0]] == ["m0"]
+    assert [message.delivery_count for message in await queue.peek()] == [0] * 9
+    assert processing.status.state is ProcessState.ENDED
+
+
+async def test_a_cancellation_is_a_stop(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "cancelled", *[b"%d" % n for n in range(3)])
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(_message: LockedMessage) -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    with Watch() as watch, anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(queue.process, work)
+            assert await anyio.to_thread.run_sync(begun.wait, 30)
+            scope.cancel()
+            go_on.set()
+    assert scope.cancelled_caught
+    assert [(outcome.message_id, outcome.status) for outcome in watch.report] == [("m0", OutcomeStatus.SETTLED)]
+    assert [(message.message_id, message.delivery_count) for message in await queue.peek()] == [("m1", 0), ("m2", 0)]
+
+
+async def test_a_stop_before_the_entity_is_open_ends_at_once(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "unopened", b"good")
+    processing = queue.processing(consumer, max_wait=None)
+    processing.stop()
+    assert len(await processing.run()) == 0
+    assert len(await queue.peek()) == 1
+    with pytest.raises(ConfigurationError, match="has run already"):
+        await processing.run()
+
+
+async def test_a_status_says_who_consumes_what_and_how_far(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "watched", b"good", b"bad", b"good", b"last", b"waiting")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(message: LockedMessage) -> None:
+        if message.body == b"last":
+            begun.set()
+            assert go_on.wait(30)
+        consumer(message)
+
+    processing = queue.processing(work, max_wait=1)
+    assert processing.status.state is ProcessState.WAITING
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(processing.run)
+        assert await anyio.to_thread.run_sync(begun.wait, 30)
+        (lease,) = processing.status.leases
+        assert lease.worker.endswith(f"/{os.getpid()}/1")
+        assert (lease.entity, lease.session_id, lease.ended) == (queue.address, None, None)
+        assert lease.working_on is not None
+        go_on.set()
+    status = processing.status
+    (lease,) = status.leases
+    assert (lease.count, lease.last_sequence_number, lease.working_on) == (5, 5, None)
+    assert lease.ended is not None
+    assert str(status) == "watched (ended): 4 completed, 1 rejected"
+
+
+@pytest.mark.parametrize("error", [SystemExit("bye"), KeyboardInterrupt()])
+async def test_what_would_end_the_program_ends_the_run_only(namespace: AsyncNamespace, error: BaseException) -> None:
+    queue = await filled(namespace, f"exit-{type(error).__name__}", b"x", b"y")
+
+    def work(_message: LockedMessage) -> None:
+        raise error
+
+    with pytest.raises(RuntimeError, match=f"raised {type(error).__name__}"):
+        await queue.process(work, max_wait=1)
+    assert [message.delivery_count for message in await queue.peek()] == [1, 0]
+
+
+async def test_two_consumers_share_the_messages(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "competing", *[b"%d" % n for n in range(60)])
+    done: list[str | None] = []
+
+    def work(message: LockedMessage) -> None:
+        done.append(message.message_id)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(partial(queue.process, work, max_wait=1))
+    assert sorted(map(str, done)) == sorted(f"m{n}" for n in range(60))
+    assert await queue.peek() == []
+
+
+async def test_a_poison_message_is_tried_until_the_service_dead_letters_it(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("poison", max_delivery_count=3)
+    queue = namespace.entity("poison")
+    await queue.send([Message(body=b"broken"), Message(body=b"good")], max_in_flight=1)
+    tries: list[int] = []
+
+    def work(message: LockedMessage) -> None:
+        tries.append(message.delivery_count)
+        consumer(message)
+
+    processing = queue.processing(work, policy=GO_ON, max_wait=None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(processing.run)
+        with anyio.fail_after(30):
+            while processing.status.count < 4:  # noqa: ASYNC110 (there is nothing to wait for but the run itself)
+                await anyio.sleep(0.05)
+        processing.stop()
+    assert sorted(tries) == [0, 0, 1, 2]
+    (dead,) = await namespace.entity("poison/$dlq").peek()
+    assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
+
+
+async def test_locks_are_renewed_while_the_function_works(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
+    await namespace_by_hand.create_queue("long")
+    queue = namespace_by_hand.entity("long")
+    await queue.send([Message(body=b"good")] * 3, max_in_flight=1)
+    turned = threading.Event()
+
+    def work(_message: LockedMessage) -> None:
+        assert turned.wait(30), "the loop stood still while the function worked"
+
+    async def turn() -> None:
+        await clock.turn(150)  # a lock lasts a minute
+        turned.set()
+
+    report = Report()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(turn)
+        report = await queue.process(work, max_messages=3, max_wait=5)
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 3
+
+
+async def test_what_cannot_be_right_is_refused_before_anything_is_locked(namespace: AsyncNamespace) -> None:
+    nowhere = namespace.entity("nowhere")
+    with pytest.raises(DecisionError, match="plan of their own"):
+        Policy(completed=Resubmit())
+    with pytest.raises(DecisionError, match="dead-letter queue already"):
+        await namespace.entity("nowhere/$dlq").process(consumer, policy=Policy(failed=DeadLetter("x")))
+    with pytest.raises(DecisionError, match="for ever"):
+        await nowhere.process(consumer, policy=Policy(completed=Release()), max_wait=None)
+    with pytest.raises(DecisionError, match="processed there themselves"):
+        await nowhere.process(consumer, policy=Policy(rejected=PolicyRow(Complete(), envelope_to="Nowhere")))
+    for options in ({"max_in_flight": 0}, {"rate": 0.0}, {"max_messages": 0}, {"max_wait": 0.0}):
+        with pytest.raises(ConfigurationError):
+            await nowhere.process(consumer, **options)  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_dead_letter_that_is_rejected_stays_where_it_is(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("rejected")
+    await namespace.entity("rejected").send([Message(body=b"bad")])
+    assert (await namespace.entity("rejected").process(consumer, max_wait=1)).ok
+    report = await namespace.entity("rejected/$dlq").process(consumer, max_wait=1)
+    assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
+    (still_there,) = await namespace.entity("rejected/$dlq").peek()
+    assert still_there.delivery_count == 0

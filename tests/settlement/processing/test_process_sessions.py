@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Abandon, LockedMessage, Message, OutcomeStatus, Release
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
+from sbnotebook.settlement.processing.lease import ProcessState
+
+pytestmark = pytest.mark.anyio
+
+GO_ON = Policy(failed=PolicyRow(Abandon(), Then.GO_ON))
+
+
+async def filled(
+    namespace: AsyncNamespace,
+    emulator: RunningEmulator,
+    name: str,
+    sessions: str,
+    each: int,
+    max_delivery_count: int = 10,
+) -> AsyncEntity:
+    emulator.create_queue(name, QueueOptions(requires_session=True, max_delivery_count=max_delivery_count))
+    queue = namespace.entity(name)
+    messages = [Message(message_id=f"{session}{n}", session_id=session) for n in range(each) for session in sessions]
+    assert (await queue.send(messages, max_in_flight=1)).ok
+    return queue
+
+
+class Worker:
+    """Writes down in which order the messages of each session were worked on."""
+
+    def __init__(self) -> None:
+        self.order: defaultdict[str | None, list[str | None]] = defaultdict(list)
+        self._running: set[str | None] = set()
+
+    def __call__(self, message: LockedMessage) -> None:
+        assert message.session_id not in self._running, "two of one session at once"
+        self._running.add(message.session_id)
+        self.order[message.session_id].append(message.message_id)
+        self._running.discard(message.session_id)
+
+
+async def test_sessions_are_done_at_once_and_each_in_order(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "ordered", "abc", 5)
+    worker, together = Worker(), threading.Barrier(3)
+
+    def work(message: LockedMessage) -> None:
+        if message.message_id in ("a0", "b0", "c0"):
+            together.wait(60)  # ends only when three sessions are worked on at once
+        worker(message)
+
+    report = await queue.process(work, by_session=True, max_in_flight=3, max_wait=1)
+    assert report.settled == len(report) == 15
+    assert worker.order == {session: [f"{session}{n}" for n in range(5)] for session in "abc"}
+    assert await queue.peek() == []
+
+
+async def test_more_sessions_than_workers_are_done_one_after_the_other(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "many-sessions", "abcd", 2)
+    worker = Worker()
+    processing = queue.processing(worker, by_session=True, max_wait=1)
+    assert (await processing.run()).settled == 8
+    assert worker.order == {session: [f"{session}0", f"{session}1"] for session in "abcd"}
+    leases = processing.status.leases
+    assert sorted((lease.session_id, lease.count) for lease in leases) == [(each, 2) for each in "abcd"]
+    assert all(lease.ended for lease in leases)
+
+
+async def test_a_message_that_fails_holds_its_session_up_until_it_is_dead_lettered(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "poisoned", "a", 3, max_delivery_count=2)
+    worker = Worker()
+
+    def work(message: LockedMessage) -> None:
+        worker(message)
+        if message.message_id == "a1":
+            raise ZeroDivisionError
+
+    report = await queue.process(work, by_session=True, policy=GO_ON, max_wait=1)
+    assert worker.order["a"] == ["a0", "a1", "a1", "a2"]
+    assert [outcome.verb for outcome in report] == ["complete", "abandon", "abandon", "complete"]
+    (dead,) = await namespace.entity("poisoned/$dlq").peek()
+    assert (dead.message_id, dead.dead_letter_reason) == ("a1", "MaxDeliveryCountExceeded")
+    assert await queue.peek() == []
+
+
+async def test_an_error_ends_the_run_and_releases_what_follows(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "ended", "a", 3)
+
+    def work(message: LockedMessage) -> None:
+        if message.message_id == "a1":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await queue.process(work, by_session=True, max_wait=1)
+    assert {m.message_id: m.delivery_count for m in await queue.peek()} == {"a1": 1, "a2": 0}
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_a_session_that_is_lost_goes_on_from_where_it_was(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, *, seen: bool
+) -> None:
+    name = f"lost-session-{seen}"
+    queue = await filled(namespace, shared_emulator, name, "ab", 4)
+    worker, lost = Worker(), threading.Event()
+
+    def work(message: LockedMessage) -> None:
+        worker(message)
+        if message.message_id == "a1" and not lost.is_set():
+            lost.set()
+            shared_emulator.lose_locks(name)
+
+    await queue.process(work, by_session=True, max_in_flight=2, max_wait=3, seen=seen)
+    assert worker.order["a"] == ["a0", "a1", "a2", "a3"], "what was done is remembered, and the order is kept"
+    assert worker.order["b"] == [f"b{n}" for n in range(4)]
+    assert await queue.peek() == []
+
+
+async def test_a_stop_waits_for_what_runs_and_ends_also_what_waits_for_a_session(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "stopped-session", "a", 2)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(_message: LockedMessage) -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    processing = queue.processing(work, by_session=True, max_in_flight=2, max_wait=None)
+    with anyio.fail_after(60):  # one of the workers waits for a session that never comes
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(processing.run)
+            assert await anyio.to_thread.run_sync(begun.wait, 60)
+            processing.stop()
+            go_on.set()
+    assert processing.status.state is ProcessState.ENDED
+    assert [(o.message_id, o.status) for o in processing.report] == [("a0", OutcomeStatus.SETTLED)]
+    assert [(m.message_id, m.delivery_count) for m in await queue.peek()] == [("a1", 0)]
+
+
+async def test_the_number_of_messages_and_rejections_are_kept_within_a_session(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "few", "a", 4)
+
+    def work(message: LockedMessage) -> None:
+        if message.message_id == "a0":
+            raise RejectMessage("Bad")
+
+    report = await queue.process(work, by_session=True, max_messages=2, max_wait=1)
+    assert [outcome.verb for outcome in report] == ["dead-letter", "complete"]
+    assert [message.delivery_count for message in await queue.peek()] == [0, 0]
+
+
+async def test_what_would_come_again_for_ever_is_refused(namespace: AsyncNamespace) -> None:
+    with pytest.raises(DecisionError, match="for ever"):
+        await namespace.entity("x").process(print, by_session=True, policy=Policy(skipped=Release()))

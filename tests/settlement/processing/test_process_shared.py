@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Abandon, LockedMessage, Message, OutcomeStatus
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, Then
+from sbnotebook.settlement.processing.process import Processing
+
+pytestmark = pytest.mark.anyio
+
+
+async def filled(namespace: AsyncNamespace, name: str, count: int) -> AsyncEntity:
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    assert (await queue.send([Message(body=b"%d" % n, message_id=f"m{n}") for n in range(count)], max_in_flight=1)).ok
+    return queue
+
+
+async def until(processing: Processing, count: int) -> None:
+    with anyio.fail_after(60):
+        while len(processing.report) < count:  # noqa: ASYNC110 (there is nothing to wait for but the run itself)
+            await anyio.sleep(0.05)
+
+
+@pytest.mark.parametrize("fault", ["drop_connections", "close_links"])
+async def test_a_run_without_an_end_outlives_its_connection(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
+) -> None:
+    name = f"outlives-{fault.replace('_', '-')}"
+    queue = await filled(namespace, name, 3)
+    done: list[str | None] = []
+    processing = queue.processing(lambda message: done.append(message.message_id), max_wait=None, archived=False)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(processing.run)
+        await until(processing, 3)
+        getattr(shared_emulator, fault)(name)
+        assert (await queue.send([Message(message_id="later")])).ok
+        await until(processing, 4)
+        processing.stop()
+    assert done == ["m0", "m1", "m2", "later"]
+    assert await queue.peek() == []
+
+
+async def test_what_cannot_be_remembered_is_completed_and_ends_the_run(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "forgetful", 2)
+    done: list[str | None] = []
+
+    def work(message: LockedMessage) -> None:
+        done.append(message.message_id)
+        namespace.journal.close()
+        namespace.journal.path.write_bytes(b"no journal any more" * 100)
+
+    with pytest.raises(ConfigurationError, match="is not a journal"):
+        await queue.process(work, seen=True, archived=False, max_wait=1)
+    namespace.journal.path.unlink()
+    left = [message.message_id for message in await queue.peek()]
+    assert left == [f"m{n}" for n in range(2) if f"m{n}" not in done], "what is done is completed all the same"
+
+
+async def test_what_a_function_says_is_told_without_its_secrets(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "secret", 1)
+
+    def work(_message: LockedMessage) -> None:
+        raise ValueError("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abcdef=" + "x" * 10_000)
+
+    policy = Policy(failed=PolicyRow(Abandon(), Then.GO_ON))
+    (outcome,) = await queue.process(work, policy=policy, max_wait=1)
+    assert outcome.status is OutcomeStatus.SETTLED
+    assert "abcdef" not in str(outcome.description)
+    assert len(str(outcome.description)) <= 1_000
+
+
+async def test_slow_work_locks_little_ahead_so_that_others_have_their_share(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "shares", 40)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(_message: LockedMessage) -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    processing = queue.processing(work, max_in_flight=2, max_wait=1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(processing.run)
+        assert await anyio.to_thread.run_sync(begun.wait, 60)
+        async with queue.batch() as other:
+            assert len(await other.receive(40, max_wait=1)) >= 30
+        go_on.set()
+    assert await queue.peek() == []
+
+
+async def test_a_rate_is_kept_and_does_not_hold_up_a_stop(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "paced", 5)
+    processing = queue.processing(lambda _: None, rate=0.02, max_in_flight=3, max_wait=None)
+    with anyio.fail_after(40):  # the second message would be begun after 50 seconds
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(processing.run)
+            await until(processing, 1)
+            processing.stop()
+    assert len(processing.report) == 1
+    assert [message.delivery_count for message in await queue.peek()] == [0] * 4
+
+
+async def test_what_waits_behind_a_slow_message_is_taken_over(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "behind", 200)
+    others_are_done = threading.Event()
+    left = set(range(200)) - {150}
+
+    def work(message: LockedMessage) -> None:
+        number = int(message.body)
+        if number == 150:
+            assert others_are_done.wait(30), "some waited behind it although a worker was free"
+        left.discard(number)
+        if not left:
+            others_are_done.set()
+
+    assert (await queue.process(work, max_in_flight=2, max_wait=1)).settled == 200
+
+
+async def test_what_is_done_is_settled_although_a_slow_message_follows(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "followed", 200)
+    settled = threading.Event()
+    counts: list[int] = []
+
+    def work(message: LockedMessage) -> None:
+        if message.body == b"199":
+            assert settled.wait(30), "what was done before was not settled"
+
+    def progress(count: int) -> None:
+        counts.append(count)
+        if sum(counts) == 199:
+            settled.set()
+
+    assert (await queue.process(work, max_wait=1, progress=progress)).settled == 200
+
+
+async def test_a_message_that_comes_again_while_it_is_worked_on_is_not_done_twice(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, "again-meanwhile", 1)
+    calls: list[int] = []
+    processing: list[Processing] = []
+
+    def work(_message: LockedMessage) -> None:
+        calls.append(1)
+        shared_emulator.lose_locks("again-meanwhile")
+        for _ in range(300):  # until it is here for the second time
+            if processing[0].status.waiting:
+                break
+            time.sleep(0.1)
+
+    processing.append(queue.processing(work, max_in_flight=2, max_wait=5))
+    report = await processing[0].run()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED]
+    assert len(calls) == 1
+    assert await queue.peek() == []

@@ -1,0 +1,257 @@
+"""What stands in the archive after messages were removed, or were not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.errors import ArchiveError
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    Message,
+    OutcomeStatus,
+    Release,
+)
+from sbnotebook.model.sections import DATA, split
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.removing.archive import Archive, ArchivedMessage, ArchiveState
+from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.testing.clock import HandClock
+
+pytestmark = pytest.mark.anyio
+
+REMOVED, REMOVING, KEPT = ArchiveState.REMOVED, ArchiveState.REMOVING, ArchiveState.KEPT
+
+
+@pytest.fixture
+def emulator() -> Iterator[RunningEmulator]:
+    with running() as server:  # its own: what is broken here is broken for all
+        yield server
+
+
+@pytest.fixture
+async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    journal = Journal(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+        yield namespace
+
+
+async def filled(namespace: AsyncNamespace, name: str, count: int, body: bytes = b"") -> AsyncEntity:
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    messages = (Message(body=body or b"%d" % n, message_id=f"m{n}") for n in range(count))
+    assert (await queue.send(messages, max_in_flight=1)).ok
+    return queue
+
+
+def archived(namespace: AsyncNamespace) -> list[ArchivedMessage]:
+    assert namespace.archive is not None
+    return namespace.archive.find(namespace.host)
+
+
+def states(namespace: AsyncNamespace) -> list[tuple[str | None, ArchiveState]]:
+    return sorted((each.message_id, each.state) for each in archived(namespace))
+
+
+def payload(namespace: AsyncNamespace, message: ArchivedMessage) -> bytes:
+    assert namespace.archive is not None
+    return namespace.archive.payloads([message.row])[message.row]
+
+
+async def test_completed_messages_are_in_the_archive_with_where_they_stood(
+    namespace: AsyncNamespace, tmp_path: Path
+) -> None:
+    queue = await filled(namespace, "archived-completed", 2, b"\x00exact\xff")
+    async with queue.batch() as batch:
+        first, _ = await batch.receive(2)
+        await batch.settle(Complete(), [first])
+    (kept,) = archived(namespace)
+    assert first.enqueued_time is not None
+    assert kept.place == ("archived-completed", first.sequence_number, first.enqueued_time.isoformat())
+    assert (kept.message_id, kept.verb, kept.state) == ("m0", "complete", REMOVED)
+    found = payload(namespace, kept)
+    (body,) = (part for part in split(found) if part.code == DATA)
+    assert found[body.value_start : body.end].endswith(b"\x00exact\xff")
+    assert (tmp_path / "archive.sqlite").is_file(), "beside the journal"
+
+
+@pytest.mark.parametrize("decision", [Abandon(), DeadLetter("Bad"), Defer(), Release()], ids=lambda each: each.verb)
+async def test_what_stays_in_the_service_is_not_archived(
+    namespace: AsyncNamespace, decision: Abandon | DeadLetter | Defer | Release
+) -> None:
+    queue = await filled(namespace, f"archived-stays-{decision.verb}", 2)
+    async with queue.batch() as batch:
+        await batch.receive(2)
+        assert (await batch.settle(decision)).ok
+    assert archived(namespace) == []
+
+
+async def test_a_message_of_many_frames_is_archived_whole(namespace: AsyncNamespace) -> None:
+    large = bytes(range(256)) * 900
+    queue = await filled(namespace, "archived-large", 1, large)
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        assert (await batch.settle(Complete())).ok
+    (kept,) = archived(namespace)
+    assert large in payload(namespace, kept)
+
+
+async def test_a_lost_lock_is_written_down_as_not_removed(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
+    queue = await filled(namespace_by_hand, "lost", 2)
+    async with queue.batch(renew_for=timedelta(seconds=10)) as batch:
+        first, second = await batch.receive(2)
+        assert (await batch.settle(Complete(), [second])).ok
+        clock.emulators.advance(61)  # the library does not look at the clock until it settles
+        (outcome,) = await batch.settle(Complete(), [first])
+    assert outcome.status is OutcomeStatus.LOCK_LOST
+    assert states(namespace_by_hand) == [("m0", KEPT), ("m1", REMOVED)]
+    assert len(await queue.peek()) == 1
+
+
+async def test_what_was_not_confirmed_is_archived_as_unknown(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = await filled(own, "unknown", 3)
+    async with queue.batch() as batch:
+        await batch.receive(3)
+        emulator.faults.entity("unknown").drop_after_nth = 1
+        report = await batch.settle(Complete(), max_in_flight=1)
+        unconfirmed = [o.message_id for o in report if o.status is OutcomeStatus.UNCONFIRMED]
+        assert len(unconfirmed) == 1
+        assert states(own) == [(unconfirmed[0], REMOVING)], "what was not attempted is taken out again"
+
+
+async def test_a_cancelled_settlement_leaves_no_row_without_an_answer_but_those_in_doubt(
+    own: AsyncNamespace, emulator: RunningEmulator
+) -> None:
+    queue = await filled(own, "cancelled", 20)
+    async with queue.batch() as batch:
+        held = await batch.receive(20)
+        emulator.freeze("cancelled")
+        with anyio.move_on_after(1) as scope:
+            await batch.settle(Complete(), held, max_in_flight=4)
+        assert scope.cancelled_caught
+        in_doubt = states(own)
+        emulator.thaw()
+        assert [state for _, state in in_doubt] == [REMOVING] * 4
+        report = await batch.settle(Complete(), held)
+    assert {outcome.status for outcome in report} <= {OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED}
+    assert len({message_id for message_id, _ in states(own)}) == 20, "each of them can be sent back"
+
+
+async def test_a_full_archive_removes_nothing_from_the_service(emulator: RunningEmulator, tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "small.sqlite", max_bytes=300_000)
+    async with AsyncNamespace(
+        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
+    ) as namespace:
+        queue = await filled(namespace, "full", 4, b"x" * 100_000)
+        async with queue.batch() as batch:
+            held = await batch.receive(4)
+            with pytest.raises(ArchiveError, match=r"Nothing was removed: the archive .* is full"):
+                await batch.settle(Complete(), held)
+            assert batch.messages == held
+        assert len(await queue.peek()) == 4
+        assert archived(namespace) == []
+
+
+async def test_where_some_are_removed_already_a_full_archive_is_told_in_the_outcomes(
+    emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
+    async with AsyncNamespace(
+        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
+    ) as namespace:
+        queue = await filled(namespace, "half", 40, b"x" * 3_000)
+        async with queue.batch() as batch:
+            await batch.receive(40)
+            report = await batch.settle(Complete(), max_in_flight=1)  # ten at a time
+        assert 0 < report.settled < 40
+        skipped = [outcome for outcome in report if not outcome.ok]
+        assert {outcome.status for outcome in skipped} == {OutcomeStatus.SKIPPED}
+        assert "is full" in (skipped[0].description or "")
+        assert len(await queue.peek()) == len(skipped) == 40 - len(archived(namespace))
+
+
+async def test_a_resubmit_sends_no_clone_whose_original_cannot_be_archived(
+    emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
+    async with AsyncNamespace(
+        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
+    ) as namespace:
+        queue = await filled(namespace, "resubmit", 3, b"x" * 50_000)
+        with pytest.raises(ArchiveError, match="Nothing was removed: the archive"):
+            await queue.plan_resubmit(await queue.peek()).apply()
+        assert [message.message_id for message in await queue.peek()] == ["m0", "m1", "m2"]
+
+
+async def test_a_process_stops_when_nothing_more_can_be_archived(emulator: RunningEmulator, tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
+    worked: list[str | None] = []
+    async with AsyncNamespace(
+        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
+    ) as namespace:
+        queue = await filled(namespace, "process", 3_000, b"x" * 500)
+        with pytest.raises(ArchiveError, match="is full"):
+            await queue.process(lambda message: worked.append(message.message_id), max_in_flight=1)
+        assert len(worked) < 3_000, "it does not go on for nothing"
+        assert len(await queue.peek()) == 3_000 - len(archived(namespace))
+
+
+async def test_an_archive_that_breaks_after_the_removal_hides_no_outcome(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> NoReturn:
+        raise ArchiveError("the disk is full")
+
+    assert namespace.archive is not None
+    monkeypatch.setattr(namespace.archive, "note_ends", fail)
+    queue = await filled(namespace, "archived-breaks", 2)
+    async with queue.batch() as batch:
+        await batch.receive(2)
+        assert (await batch.settle(Complete())).ok
+    assert [state for _, state in states(namespace)] == [REMOVING] * 2
+
+
+@pytest.mark.parametrize("setting", [False, None])
+async def test_without_an_archive_nothing_is_written(
+    emulator: RunningEmulator, tmp_path: Path, setting: bool | None
+) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal, archive=setting) as namespace:
+        queue = await filled(namespace, "off", 1)
+        async with queue.batch() as batch:
+            await batch.receive(1)
+            assert (await batch.settle(Complete())).ok
+    assert not (tmp_path / "archive.sqlite").exists()
+
+
+async def test_no_secret_is_in_the_archive(own: AsyncNamespace, tmp_path: Path) -> None:
+    queue = await filled(own, "secrets", 1)
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        await batch.settle(Complete())
+    content = (tmp_path / "archive.sqlite").read_bytes()
+    assert b"m0" in content
+    assert b"SAS_KEY_VALUE" not in content
+    assert b"SharedAccessKey" not in content
+
+
+async def test_the_bytes_are_those_that_the_service_gave(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "archived-same", 1)
+    (peeked,) = await queue.peek()
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        await batch.settle(Complete())
+    (kept,) = archived(namespace)
+    ours = payload_of(peeked)
+    assert {ours[part.start : part.end] for part in split(ours)} <= {
+        payload(namespace, kept)[part.start : part.end] for part in split(payload(namespace, kept))
+    }

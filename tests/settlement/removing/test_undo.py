@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+from uuid import uuid4
+
+import anyio
+import pytest
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import ArchiveError, ConfigurationError, DecisionError
+from sbnotebook.model import (
+    Complete,
+    DeadLetter,
+    EntityAddress,
+    Message,
+    Outcome,
+    OutcomeStatus,
+    ReceivedMessage,
+    Release,
+    Report,
+)
+from sbnotebook.model.amqp import Timestamp, UByte, ULong
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.removing.archive import ArchiveState
+
+pytestmark = pytest.mark.anyio
+
+PROPERTIES: dict[str, Any] = {
+    "number": 7,
+    "small": UByte(3),
+    "large": ULong(2**63),
+    "when": Timestamp(1_700_000_000_123),
+    "who": uuid4(),
+    "bytes": b"\x00\xff",
+    "nothing": None,
+    "text": "grüße 🚚",
+}
+
+
+@pytest.fixture
+def emulator() -> Iterator[RunningEmulator]:
+    with running() as server:  # its own: what is broken here is broken for all
+        yield server
+
+
+@pytest.fixture
+async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    journal = Journal(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+        yield namespace
+
+
+async def filled(namespace: AsyncNamespace, name: str, messages: int | Sequence[Message]) -> AsyncEntity:
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    if isinstance(messages, int):
+        messages = [Message(body=b"%d" % n, message_id=f"m{n}") for n in range(messages)]
+    assert (await queue.send(messages, max_in_flight=1)).ok
+    return queue
+
+
+async def complete(entity: AsyncEntity, count: int) -> Report:
+    async with entity.batch() as batch:
+        held = await batch.receive(count)
+        assert len(held) == count
+        return await batch.settle(Complete(), held)
+
+
+def ids(messages: Iterable[ReceivedMessage]) -> list[str]:
+    return [message.message_id or "" for message in messages]
+
+
+def states(namespace: AsyncNamespace) -> list[ArchiveState]:
+    assert namespace.archive is not None
+    return [each.state for each in namespace.archive.find(namespace.host)]
+
+
+async def test_what_a_report_removed_stands_there_again_with_bodies_and_types(namespace: AsyncNamespace) -> None:
+    original = Message(
+        body=b"\x00exact\xff",
+        message_id="m0",
+        session_id=None,
+        partition_key="p",
+        correlation_id="c",
+        subject="s",
+        content_type="application/json",
+        to="there",
+        reply_to="here",
+        time_to_live=timedelta(hours=3),
+        application_properties=PROPERTIES,
+    )
+    value = Message.of_value([1, "two", None], message_id="m1")
+    queue = await filled(namespace, "undo-types", [original, value])
+    before = await queue.peek()
+    report = await complete(queue, 2)
+    assert await queue.peek() == []
+
+    plan = await namespace.undo(report)
+    assert plan.preview().sentence == "send back 2 messages: 2 of undo-types to undo-types."
+    assert await queue.peek() == [], "a plan does nothing"
+    undone = await plan.apply()
+
+    assert undone.ok
+    assert [outcome.verb for outcome in undone] == ["undo", "undo"]
+    after = await queue.peek()
+    same = [*Message.__dataclass_fields__]
+    assert [[getattr(m, name) for name in same] for m in after] == [[getattr(m, name) for name in same] for m in before]
+    typed = [{name: type(value) for name, value in m.application_properties.items()} for m in after]
+    assert typed == [{name: type(value) for name, value in m.application_properties.items()} for m in before]
+    assert not {m.sequence_number for m in after} & {m.sequence_number for m in before}
+    assert [m.delivery_count for m in after] == [0, 0]
+
+
+async def test_undoing_twice_sends_nothing_twice(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "undo-twice", 3)
+    report = await complete(queue, 3)
+    first, second = await namespace.undo(report), await namespace.undo(report)
+    assert (await first.apply()).ok
+    late = await second.apply()
+    assert {outcome.status for outcome in late} == {OutcomeStatus.SKIPPED}
+    assert "Another undo" in (late[0].description or "")
+    with pytest.raises(DecisionError, match=r"nothing to send back\. 3 were sent back before"):
+        await namespace.undo(report)
+    assert sorted(ids(await queue.peek())) == ["m0", "m1", "m2"]
+
+
+async def test_what_was_sent_back_can_be_removed_and_sent_back_again(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "undo-again", 1)
+    for _ in range(3):
+        report = await complete(queue, 1)
+        assert (await (await namespace.undo(report)).apply()).ok
+    assert ids(await queue.peek()) == ["m0"]
+
+
+async def test_what_was_removed_from_an_entity_since(namespace: AsyncNamespace) -> None:
+    orders, others = await filled(namespace, "since-orders", 2), await filled(namespace, "since-others", 1)
+    await complete(orders, 1)
+    middle = datetime.now(UTC)
+    await complete(orders, 1)
+    await complete(others, 1)
+    plan = await namespace.undo(entity="SINCE-ORDERS", since=middle)
+    assert ids(plan.messages) == ["m1"]
+    everything = await namespace.undo(since=timedelta(hours=1))
+    assert len(everything.messages) == 3
+    assert "2 of since-orders to since-orders, 1 of since-others to since-others" in everything.preview().sentence
+    assert (await everything.apply()).settled == 3
+    assert sorted(ids(await orders.peek())) == ["m0", "m1"]
+    assert ids(await others.peek()) == ["m0"]
+
+
+async def test_dead_letters_go_to_their_queue_and_the_preview_says_so(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "undo-letters", 1)
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        await batch.settle(DeadLetter("Bad", "no good"))
+    report = await complete(namespace.entity("undo-letters/$dlq"), 1)
+    plan = await namespace.undo(report)
+    assert "1 of undo-letters/$dlq to undo-letters" in plan.preview().sentence
+    assert "Nothing can be sent to a dead-letter queue" in plan.preview().sentence
+    assert (await plan.apply()).ok
+    (back,) = await queue.peek()
+    assert back.dead_letter_reason == "Bad", "the same properties"
+
+
+async def test_a_subscriptions_messages_go_where_it_is_said(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_topic("events")
+    for name in ("audit", "mail"):
+        shared_emulator.create_subscription("events", name)
+    await filled(namespace, "undo-elsewhere", 0)
+    assert (await namespace.entity("events").send([Message(message_id="m0")])).ok
+    report = await complete(namespace.entity("events/subscriptions/audit"), 1)
+    with pytest.raises(DecisionError, match="would go to all of its subscriptions"):
+        await namespace.undo(report)
+    assert (await (await namespace.undo(report, to="undo-elsewhere")).apply()).ok
+    assert ids(await namespace.entity("undo-elsewhere").peek()) == ["m0"]
+    assert len(await namespace.entity("events/subscriptions/mail").peek()) == 1
+
+
+async def test_of_a_resubmit_it_is_said_that_the_clones_exist(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "undo-resubmitted", 2)
+    report = await queue.plan_resubmit(await queue.peek()).apply()
+    assert report.ok
+    plan = await namespace.undo(report)
+    assert "2 of them were resubmitted: their clones exist, so there will be both" in plan.preview().sentence
+    assert (await plan.apply()).ok
+    assert len(await queue.peek()) == 4
+
+
+async def test_duplicate_detection_does_not_swallow_what_is_sent_back(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("undo-detects", QueueOptions(requires_duplicate_detection=True))
+    queue = namespace.entity("undo-detects")
+    assert (await queue.send([Message(message_id="m0"), Message(message_id="x" * 128)])).ok
+    report = await complete(queue, 2)
+    plan = await namespace.undo(report)
+    assert "new message ids, so that undo-detects does not drop them as duplicates" in plan.preview().sentence
+    assert (await plan.apply()).ok
+    back = await queue.peek()
+    assert len(back) == 2
+    assert {str(message.application_properties["OriginalMessageId"]) for message in back} == {"m0", "x" * 128}
+    assert all(len(message.message_id or "") <= 128 for message in back)
+
+
+async def test_where_nobody_can_say_whether_duplicates_are_dropped_it_asks(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> NoReturn:
+        raise OSError("no right")
+
+    monkeypatch.setattr("sbnotebook.settlement.administration.detects_duplicates", refuse)
+    report = await complete(await filled(namespace, "undo-unasked", 1), 1)
+    with pytest.raises(DecisionError, match="new_ids=True, or else new_ids=False"):
+        await namespace.undo(report)
+    assert ids((await namespace.undo(report, new_ids=False)).messages) == ["m0"]
+    (renamed,) = (await namespace.undo(report, new_ids=True)).messages
+    assert (renamed.message_id or "").startswith("m0~undo-")
+
+
+async def test_scheduled_times_that_are_over_are_left_out(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "undo-scheduled", 0)
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    assert (await queue.send([Message(message_id="m0", scheduled_enqueue_time=soon)])).ok
+    async with queue.batch() as batch:
+        held = await batch.receive(1, max_wait=30)
+        report = await batch.settle(Complete(), held)
+    plan = await namespace.undo(report)
+    assert plan.messages[0].scheduled_enqueue_time is None
+    assert (await plan.apply()).ok
+
+
+# ------------------------------------------------------------------ what nobody knows
+
+
+async def unconfirmed(namespace: AsyncNamespace, emulator: RunningEmulator, name: str) -> Report:
+    queue = await filled(namespace, name, 1)
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        emulator.faults.entity(name).drop_after_nth = 1
+        report = await batch.settle(Complete())
+    assert report.counts == {OutcomeStatus.UNCONFIRMED: 1}
+    return report
+
+
+async def test_a_removal_without_an_answer_is_left_out_unless_it_is_asked_for(
+    own: AsyncNamespace, emulator: RunningEmulator
+) -> None:
+    report = await unconfirmed(own, emulator, "doubt")
+    with pytest.raises(DecisionError, match="1 are left out, because nobody knows whether they were removed"):
+        await own.undo(report)
+    plan = await own.undo(report, include_unknown=True)
+    assert "there may be both" in plan.preview().sentence
+    assert (await plan.apply()).ok
+    assert ids(await own.entity("doubt").peek()) == ["m0"]
+
+
+async def test_an_undo_without_an_answer_is_not_repeated_unless_it_is_asked_for(
+    own: AsyncNamespace, emulator: RunningEmulator
+) -> None:
+    queue = await filled(own, "unanswered", 3)
+    report = await complete(queue, 3)
+    plan = await own.undo(report)
+    emulator.faults.entity("unanswered").drop_after_nth = 1
+    undone = await plan.apply()
+    assert undone.counts == {OutcomeStatus.UNCONFIRMED: 3}
+    assert states(own) == [ArchiveState.RETURNING] * 3
+    with pytest.raises(DecisionError, match="3 are left out"):
+        await own.undo(report)
+    assert len(await queue.peek()) == 3
+    assert len((await own.undo(report, include_unknown=True)).messages) == 3
+
+
+async def test_an_undo_that_was_killed_between_mark_and_answer_is_unknown(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "undo-killed", 2)
+    report = await complete(queue, 2)
+    archive = namespace.archive
+    assert archive is not None
+    # What the process has written when it dies before the answer.
+    rows = archive.find(namespace.host, queue.address)
+    assert archive.claim({rows[0].row: ArchiveState.REMOVED}) == {rows[0].row}
+    plan = await namespace.undo(report)
+    assert len(plan.messages) == 1
+    assert "1 are left out" in plan.preview().sentence
+
+
+async def test_what_the_service_refuses_can_be_tried_again(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = await filled(own, "refused", 2)
+    report = await complete(queue, 2)
+    emulator.faults.entity("refused").reject_nth = 1
+    emulator.faults.entity("refused").reject_condition = "amqp:resource-limit-exceeded"
+    undone = await (await own.undo(report)).apply()
+    assert undone.counts == {OutcomeStatus.FAILED: 2}
+    assert states(own) == [ArchiveState.REMOVED] * 2
+    assert (await (await own.undo(report)).apply()).ok
+    assert sorted(ids(await queue.peek())) == ["m0", "m1"]
+
+
+async def test_a_destination_that_is_not_there_is_told_and_nothing_is_marked(own: AsyncNamespace) -> None:
+    report = await complete(await filled(own, "gone", 1), 1)
+    plan = await own.undo(report, to="never-made", new_ids=False)
+    with pytest.raises(ServiceBusError):
+        await plan.apply()
+    assert states(own) == [ArchiveState.REMOVED]
+    await own.delete_queue("gone")
+    with pytest.raises(DecisionError, match="There is no queue or topic gone any more"):
+        await own.undo(report)
+
+
+async def test_a_cancelled_undo_ends_between_two_groups(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = await filled(own, "cut", 250)
+    report = await complete(queue, 250)
+    plan = await own.undo(report)
+    with anyio.CancelScope() as scope:
+        await plan.apply(progress=lambda _: scope.cancel())
+    assert scope.cancelled_caught
+    known = states(own)
+    assert known.count(ArchiveState.RETURNED) == 100 == emulator.counts("cut").active
+    assert known.count(ArchiveState.REMOVED) == 150
+    assert (await (await own.undo(report)).apply()).settled == 150
+    assert sorted(ids(await queue.peek())) == sorted(f"m{n}" for n in range(250))
+
+
+async def test_an_archive_that_breaks_after_sending_hides_no_outcome(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise ArchiveError("the disk is full")
+
+    report = await complete(await filled(namespace, "undo-breaks", 1), 1)
+    plan = await namespace.undo(report)
+    monkeypatch.setattr(namespace.archive, "note_returns", fail)
+    assert (await plan.apply()).ok
+    assert states(namespace) == [ArchiveState.RETURNING], "unknown, and never sent again by itself"
+
+
+# ------------------------------------------------------------------ what cannot be undone
+
+
+async def test_only_what_was_removed_is_sent_back(namespace: AsyncNamespace) -> None:
+    queue = await filled(namespace, "undo-released", 1)
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        released = await batch.settle(Release())
+    await complete(queue, 1)
+    with pytest.raises(DecisionError, match=r"^There is nothing to send back\.$"):
+        await namespace.undo(released)
+
+
+async def test_what_is_not_in_the_archive_is_said(namespace: AsyncNamespace) -> None:
+    stranger = Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("orders"), 7, "m7")
+    with pytest.raises(DecisionError, match="1 are not in the archive"):
+        await namespace.undo([stranger])
+    report = await complete(await filled(namespace, "undo-known", 1), 1)
+    plan = await namespace.undo([*report, stranger])
+    assert "1 are not in the archive" in plan.preview().sentence
+
+
+async def test_of_a_queue_that_was_made_anew_the_last_message_is_meant(
+    own: AsyncNamespace, emulator: RunningEmulator
+) -> None:
+    await complete(await filled(own, "anew", [Message(body=b"old", message_id="m")]), 1)
+    await own.delete_queue("anew")
+    async with AsyncNamespace(Connection(emulator.connection_string), journal=own.journal) as later:
+        queue = await filled(later, "anew", [Message(body=b"new", message_id="m")])
+        report = await complete(queue, 1)
+        assert [outcome.sequence_number for outcome in report] == [1]
+        plan = await later.undo(report)
+        assert [message.body for message in plan.messages] == [b"new"]
+        assert len((await later.undo(entity="anew")).messages) == 2
+
+
+async def test_without_an_archive_it_says_why(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
+    connection = Connection(shared_emulator.connection_string)
+    async with AsyncNamespace(connection, journal=Journal(tmp_path / "j.sqlite"), archive=False) as namespace:
+        with pytest.raises(ConfigurationError, match=r"archive=False or SBNOTEBOOK_ARCHIVE=off"):
+            await namespace.undo(since=timedelta(hours=1))
+
+
+async def test_it_has_to_be_said_what_to_undo(namespace: AsyncNamespace) -> None:
+    with pytest.raises(DecisionError, match="Say what to undo"):
+        await namespace.undo()
+    with pytest.raises(DecisionError, match="leave entity and since out"):
+        await namespace.undo([], entity="orders")
+    with pytest.raises(DecisionError, match="cannot be sent to orders/"):
+        await namespace.undo([], to="orders/$dlq")

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.model import EntityAddress, Message, Outcome
+from sbnotebook.settlement.sending import packing
+from sbnotebook.settlement.sending.packing import Pack, Packer, Sizes
+from sbnotebook.settlement.wire.conversion import payload_of
+
+if TYPE_CHECKING:
+    import pytest
+
+SIZES = Sizes(message=5_000, batch=1_000)
+
+
+class Pulling:
+    """A packer whose thread runs, as that of a send does."""
+
+    def __init__(self, messages: Iterable[Message], max_count: int = 1000) -> None:
+        self._arrived = threading.Event()
+        self.packer = Packer(messages, "send", EntityAddress("orders"), SIZES, max_count, self._arrived.set)
+        self.refused: list[tuple[int, Outcome]] = []
+        self.packer.want(1)
+        self._thread = threading.Thread(target=self.packer.run, daemon=True)
+        self._thread.start()
+
+    def packs(self) -> Iterator[Pack]:
+        while not self.packer.is_done:
+            haul = self.packer.take()
+            self.refused += haul.refused
+            if haul.pack is not None:
+                yield haul.pack
+            elif not haul.refused:
+                self._arrived.wait(0.01)
+                self._arrived.clear()
+
+    def join(self) -> None:
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+def all_packs(messages: Iterable[Message], max_count: int = 1000) -> list[Pack]:
+    pulling = Pulling(messages, max_count)
+    packs = list(pulling.packs())
+    pulling.join()
+    return packs
+
+
+def indexes(packs: Iterable[Pack]) -> list[list[int]]:
+    return [[item.index for item in pack.items] for pack in packs]
+
+
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        body=st.sampled_from([0, 10, 300, 980, 1_500, 4_900]).map(bytes),
+        session_id=st.none() | st.sampled_from("ab"),
+        partition_key=st.none() | st.sampled_from("ab"),
+        message_id=st.none() | st.just("m"),
+    ),
+    max_size=60,
+)
+
+
+@given(MESSAGES, st.integers(1, 20))
+def test_every_message_is_in_one_pack_that_may_be_sent(messages: list[Message], max_count: int) -> None:
+    packs = all_packs(messages, max_count)
+    assert sorted(index for pack in indexes(packs) for index in pack) == list(range(len(messages)))
+    for pack in packs:
+        assert 1 <= len(pack.items) <= max_count
+        assert len(pack.transfer()) <= (SIZES.batch if pack.is_batch else SIZES.message)
+        assert all(messages[item.index].session_id == pack.session_id for item in pack.items)
+        assert all(item.payload == payload_of(messages[item.index]) for item in pack.items)
+        if pack.session_id is None:
+            assert all(messages[item.index].partition_key == pack.partition_key for item in pack.items)
+
+
+@given(MESSAGES)
+def test_messages_of_one_key_stay_in_order(messages: list[Message]) -> None:
+    packs = all_packs(messages)
+    for key in ("a", "b"):
+        found = [index for pack in packs if pack.key == key for index in indexes([pack])[0]]
+        of_session = [index for index in found if messages[index].session_id == key]
+        assert of_session == sorted(of_session)
+
+
+def test_a_message_alone_travels_as_it_is() -> None:
+    message = Message(body=bytes(3_000), application_properties={"a": 1})
+    (pack,) = all_packs([message])
+    assert pack.transfer() == payload_of(message)
+    assert not pack.is_batch
+
+
+def test_halves_hold_everything() -> None:
+    (pack,) = all_packs([Message(body=b"%d" % number, session_id="s") for number in range(5)])
+    first, second = pack.halves()
+    assert indexes([first, second]) == [[0, 1], [2, 3, 4]]
+    assert first.size + second.size == pack.size
+    assert {first.key, second.key} == {"s"}
+
+
+def test_what_cannot_be_sent_is_told_and_the_others_go_on() -> None:
+    messages = [
+        Message(),
+        Message(body=bytes(6_000), message_id="large"),
+        Message(application_properties={"a": object()}, message_id="odd"),  # pyright: ignore[reportArgumentType]
+        "no message",
+        Message(),
+    ]
+    pulling = Pulling(messages)  # pyright: ignore[reportArgumentType]
+    assert indexes(pulling.packs()) == [[0, 4]]
+    assert [(index, outcome.message_id, outcome.condition) for index, outcome in pulling.refused] == [
+        (1, "large", "amqp:link:message-size-exceeded"),
+        (2, "odd", "amqp:encode-error"),
+        (3, None, "amqp:encode-error"),
+    ]
+
+
+def test_no_message_waits_while_thousands_go_by() -> None:
+    def messages() -> Iterator[Message]:
+        yield Message(session_id="first")
+        while True:
+            yield Message()
+
+    pulling = Pulling(messages(), max_count=500)
+    before = list(itertools.takewhile(lambda pack: pack.session_id is None, pulling.packs()))
+    pulling.packer.stop()
+    pulling.join()
+    assert sum(len(pack.items) for pack in before) <= 11_000
+
+
+def test_many_sessions_with_large_messages_stay_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_MAX_WAITING_BYTES", 20_000)
+    pulled = taken = 0
+
+    def messages() -> Iterator[Message]:
+        nonlocal pulled
+        for number in range(300):
+            pulled += 1
+            yield Message(body=bytes(900), session_id=f"s{number}")
+
+    for pack in Pulling(messages()).packs():
+        assert pulled == 300 or pulled - taken <= 26
+        taken += len(pack.items)
+    assert taken == 300
+
+
+def test_who_waits_for_others_is_given_when_nothing_more_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_MAX_WAIT", 0.05)
+    more = threading.Event()
+
+    def messages() -> Iterator[Message]:
+        yield Message(message_id="first")
+        assert more.wait(30)
+        yield Message(message_id="second")
+
+    pulling = Pulling(messages())
+    packs = pulling.packs()
+    assert [item.message_id for item in next(packs).items] == ["first"]
+    more.set()
+    assert [item.message_id for item in next(packs).items] == ["second"]
+    pulling.join()
+
+
+def test_nothing_is_pulled_that_is_not_wanted() -> None:
+    pulled: list[int] = []
+
+    def messages() -> Iterator[Message]:
+        for number in range(100):
+            pulled.append(number)
+            yield Message()
+
+    pulling = Pulling(messages(), max_count=2)
+    packs = pulling.packs()
+    pulling.packer.want(0)
+    for _ in range(100):
+        time.sleep(0.001)
+    before = len(pulled)
+    assert before <= 3
+    pulling.packer.want(3)
+    assert len(list(packs)) == 50
+
+
+def test_when_it_is_stopped_nothing_more_is_pulled_and_nothing_that_was_is_forgotten() -> None:
+    def messages() -> Iterator[Message]:
+        for number in range(100):
+            if number == 7:
+                pulling.packer.stop()
+            yield Message(message_id=f"m{number}")
+            started.wait(30)
+
+    started = threading.Event()
+    pulling = Pulling(messages())
+    started.set()
+    pulling.join()
+    packs, refused = pulling.packer.leftovers()
+    assert indexes(packs) == [[0, 1, 2, 3, 4, 5, 6, 7]]
+    assert refused == []
+    assert pulling.packer.is_done
+
+
+def test_an_input_that_fails_gives_what_came_before() -> None:
+    def messages() -> Iterator[Message]:
+        yield Message()
+        raise KeyError("second")
+
+    pulling = Pulling(messages())
+    assert indexes(pulling.packs()) == [[0]]
+    assert isinstance(pulling.packer.failure, KeyError)

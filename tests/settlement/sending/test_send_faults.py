@@ -1,0 +1,233 @@
+"""Sends that meet faults: every message has an outcome, and what that says is true."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
+from sbnotebook.settlement import AsyncNamespace, Watch
+from sbnotebook.settlement.sending.send import SenderPool, send_many
+
+pytestmark = pytest.mark.anyio
+
+SETTLED, UNCONFIRMED = OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED
+
+
+def numbered(count: int, *, at: int | None = None, then: Callable[[], object] = int) -> Iterator[Message]:
+    for number in range(count):
+        if number == at:
+            then()
+        yield Message(body=b"%d" % number, message_id=f"m{number}")
+
+
+def ids(report: Report, status: OutcomeStatus) -> set[str]:
+    return {outcome.message_id or "" for outcome in report if outcome.status is status}
+
+
+async def assert_true(namespace: AsyncNamespace, name: str, report: Report, count: int) -> None:
+    """What is settled arrived once; what is unconfirmed may have, once; and nothing else did."""
+    assert [outcome.message_id for outcome in report] == [f"m{number}" for number in range(count)]
+    stored = [message.message_id or "" for message in await namespace.entity(name).peek()]
+    assert len(stored) == len(set(stored))
+    assert ids(report, SETTLED) <= set(stored) <= ids(report, SETTLED) | ids(report, UNCONFIRMED)
+
+
+async def test_of_a_refused_batch_only_the_culprits_fail(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("culprits")
+    good = list(numbered(50))
+    bad = [Message(message_id=name, application_properties={"too long": "x" * 70_000}) for name in ("a", "b")]
+    report = await namespace.entity("culprits").send([*good[:20], bad[0], *good[20:], bad[1]])
+    assert [(outcome.message_id, outcome.status) for outcome in report.failures] == [
+        ("a", OutcomeStatus.FAILED),
+        ("b", OutcomeStatus.FAILED),
+    ]
+    assert report.settled == len(await namespace.entity("culprits").peek()) == 50
+    (culprit, _) = report.failures
+    assert culprit.condition == "amqp:link:message-size-exceeded"
+    assert "properties" in (culprit.description or "")
+    assert culprit.retryable is False
+
+
+async def test_a_message_with_an_id_that_cannot_be_fails_alone(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_topic("ids")
+    report = await namespace.entity("ids").send([*numbered(20), Message(message_id="x" * 129), *numbered(20)])
+    assert [len(outcome.message_id or "") for outcome in report.failures] == [129]
+    assert report.failures[0].condition == "com.microsoft:argument-error"
+    assert len(report) == 41
+
+
+async def test_a_refusal_is_told_with_all_that_the_service_said(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("refused")
+    faults = shared_emulator.faults.entity("refused")
+    faults.reject_nth, faults.reject_condition = 2, "amqp:resource-limit-exceeded"
+    report = await namespace.entity("refused").send(numbered(3), max_in_flight=1, batch_size=1)
+    assert [outcome.status for outcome in report] == [SETTLED, OutcomeStatus.FAILED, SETTLED]
+    assert report[1].condition == "amqp:resource-limit-exceeded"
+    assert report[1].tracking_id
+    assert report[1].description
+    assert report[1].retryable is not None
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_connection_that_ends_before_the_answer_leaves_the_outcome_open(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, kept: bool
+) -> None:
+    name = f"dropped-{kept}"
+    await namespace.create_queue(name)
+    faults = shared_emulator.faults.entity(name)
+    faults.drop_after_nth, faults.drop_before_nth = (4, 0) if kept else (0, 4)
+    report = await namespace.entity(name).send(numbered(8), max_in_flight=1, batch_size=1)
+    assert [outcome.message_id for outcome in report.failures] == ["m3"]
+    assert report[3].status is UNCONFIRMED
+    await assert_true(namespace, name, report, 8)
+    assert len(await namespace.entity(name).peek()) == (8 if kept else 7)
+
+
+@pytest.mark.parametrize("breaks", ["drop_connections", "close_links"])
+@pytest.mark.parametrize("batch_size", [1, 10])
+async def test_connections_that_end_in_the_middle_cost_only_what_was_in_flight(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, breaks: str, batch_size: int
+) -> None:
+    name = f"{breaks.replace('_', '-')}-{batch_size}"
+    await namespace.create_queue(name)
+    shared_emulator.faults.entity(name).accept_delay_ms = 20
+    messages = numbered(200, at=100, then=lambda: getattr(shared_emulator, breaks)(name))
+    report = await namespace.entity(name).send(messages, max_in_flight=4, batch_size=batch_size)
+    assert ids(report, OutcomeStatus.FAILED) == set()
+    assert len(ids(report, UNCONFIRMED)) <= 4 * batch_size
+    await assert_true(namespace, name, report, 200)
+
+
+@pytest.mark.parametrize("breaks", ["drop_connections", "close_links"])
+async def test_senders_whose_connection_ended_while_they_were_idle_are_replaced(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, breaks: str
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.sending.sender_pool._FRESH", 0.0)
+    await namespace.create_queue(f"idle-{breaks.replace('_', '-')}")
+    await namespace.pool(EntityAddress(f"idle-{breaks.replace('_', '-')}")).warm(3)
+    getattr(shared_emulator, breaks)(f"idle-{breaks.replace('_', '-')}")
+    await anyio.sleep(0.2)  # until this machine knows that they have ended
+    report = await namespace.entity(f"idle-{breaks.replace('_', '-')}").send(numbered(9), max_in_flight=3, batch_size=1)
+    assert report.settled == 9
+
+
+async def test_who_does_not_answer_leaves_the_outcome_open_and_the_rest_goes_on(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("frozen")
+    pool = SenderPool(namespace.connection, EntityAddress("frozen"), answer_within=2.0)
+    await pool.warm(2)
+    messages = numbered(12, at=6, then=lambda: shared_emulator.freeze("frozen"))
+    report = await send_many(pool, messages, max_in_flight=2, batch_size=1)
+    shared_emulator.thaw()
+    assert 1 <= len(ids(report, UNCONFIRMED)) <= 3
+    assert report.settled + len(ids(report, UNCONFIRMED)) == 12
+    assert all("No answer" in (outcome.description or "") for outcome in report.failures)
+    await assert_true(namespace, "frozen", report, 12)
+    await pool.close()
+
+
+async def test_a_busy_service_is_asked_again_and_everything_arrives_once(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("busy")
+    await namespace.pool(EntityAddress("busy")).warm(4)
+    shared_emulator.faults.entity("busy").server_busy = 5
+    report = await namespace.entity("busy").send(numbered(60), max_in_flight=4, batch_size=5)
+    assert report.ok
+    await assert_true(namespace, "busy", report, 60)
+
+
+async def test_a_service_that_stays_busy_is_told_as_one_that_can_be_asked_again(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.sending.send._ATTEMPTS", 2)
+    await namespace.create_queue("overwhelmed")
+    shared_emulator.faults.entity("overwhelmed").server_busy = 2
+    report = await namespace.entity("overwhelmed").send(numbered(30), max_in_flight=1, batch_size=10)
+    assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED] * 10 + [SETTLED] * 20
+    assert {(outcome.condition, outcome.retryable) for outcome in report.failures} == {
+        ("com.microsoft:server-busy", True)
+    }
+
+
+async def test_cancelling_waits_for_what_is_in_flight_and_sends_nothing_more(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("cancelled")
+    await namespace.pool(EntityAddress("cancelled")).warm(3)
+    shared_emulator.faults.entity("cancelled").accept_delay_ms = 400
+    pulled = 0
+
+    def endless() -> Iterator[Message]:
+        nonlocal pulled
+        for message in numbered(1_000_000):
+            pulled += 1
+            if pulled == 10:
+                anyio.from_thread.run_sync(scope.cancel)
+            yield message
+
+    scope = anyio.CancelScope()
+    with Watch() as watch, scope:
+        await namespace.entity("cancelled").send(endless(), max_in_flight=3, batch_size=1)
+    assert scope.cancelled_caught
+    report = watch.report
+    assert len(report) == pulled <= 12
+    assert set(report.counts) == {SETTLED, OutcomeStatus.SKIPPED}
+    assert report.counts[SETTLED] >= 3
+    await assert_true(namespace, "cancelled", report, len(report))
+
+
+async def test_cancelling_does_not_wait_for_ever(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.sending.send._FINISH_WITHIN", 0.3)
+    await namespace.create_queue("stuck")
+    await namespace.pool(EntityAddress("stuck")).warm(2)
+    scope = anyio.CancelScope()
+
+    def freeze() -> None:
+        shared_emulator.freeze("stuck")
+        anyio.from_thread.run_sync(scope.cancel)
+
+    messages = numbered(12, at=6, then=freeze)
+    with Watch() as watch, scope:
+        await namespace.entity("stuck").send(messages, max_in_flight=2, batch_size=2)
+    shared_emulator.thaw()
+    report = watch.report
+    assert set(report.counts) <= {SETTLED, UNCONFIRMED, OutcomeStatus.SKIPPED}
+    assert OutcomeStatus.SKIPPED in report.counts
+    await assert_true(namespace, "stuck", report, len(report))
+
+
+async def test_an_input_that_gives_nothing_can_be_cancelled(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("waiting")
+    waits, never = threading.Event(), threading.Event()
+
+    def waiting() -> Iterator[Message]:
+        yield from numbered(5)
+        waits.set()
+        never.wait(60)
+        yield Message(message_id="too late")
+
+    watch = Watch()
+    async with anyio.create_task_group() as tasks:
+        with watch:
+            tasks.start_soon(namespace.entity("waiting").send, waiting())
+        await anyio.to_thread.run_sync(waits.wait)
+        tasks.cancel_scope.cancel()
+    never.set()
+    assert [outcome.message_id for outcome in watch.report] == [f"m{number}" for number in range(5)]
+    assert set(watch.report.counts) == {OutcomeStatus.SKIPPED}
+    assert await namespace.entity("waiting").peek() == []

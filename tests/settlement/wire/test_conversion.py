@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
+from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UInt, ULong, encode, type_name
+from sbnotebook.model.schema import columns_of
+from sbnotebook.model.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    split,
+)
+from sbnotebook.settlement.wire.conversion import locked_from_payload, payload_of, peeked_from_payload
+from sbnotebook.testing.comparison import differences, same_value
+from sbnotebook.testing.strategies import PRIMITIVES, amqp_values, messages, peeked_messages
+
+ORDERS = EntityAddress("orders")
+ANNOTATIONS = (
+    "x-opt-sequence-number",
+    "x-opt-enqueue-sequence-number",
+    "x-opt-enqueued-time",
+    "x-opt-locked-until",
+    "x-opt-scheduled-enqueue-time",
+    "x-opt-partition-key",
+    "x-opt-message-state",
+    "x-opt-deadletter-source",
+)
+
+
+def section(code: int, value: Any) -> bytes:
+    return encode(Described(ULong(code), value))
+
+
+def annotated(**annotations: AmqpValue) -> bytes:
+    named = {Symbol(f"x-opt-{name.replace('_', '-')}"): value for name, value in annotations.items()}
+    return section(MESSAGE_ANNOTATIONS, named) + section(DATA, b"")
+
+
+@given(messages())
+def test_a_message_comes_back_from_its_bytes(message: Message) -> None:
+    assert differences(peeked_from_payload(payload_of(message), ORDERS), message) == {}
+
+
+@given(peeked_messages())
+def test_a_peeked_message_can_be_sent_as_it_is(message: PeekedMessage) -> None:
+    found = peeked_from_payload(payload_of(message), ORDERS)
+    assert differences(found, message) == {}
+    # What only the service sets is not sent.
+    assert (found.sequence_number, found.enqueued_time, found.delivery_count) == (0, None, 0)
+    assert (found.state, found.dead_letter_source) == (MessageState.ACTIVE, None)
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+@given(data=st.data())
+def test_a_property_of_every_type_comes_back(name: str, data: st.DataObject) -> None:
+    value = data.draw(PRIMITIVES[name])
+    found = peeked_from_payload(payload_of(Message(application_properties={"p": value})), ORDERS)
+    assert same_value(found.application_properties["p"], value)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(),
+        Message(body=b"\x00" * 262_144),
+        Message(body="é".encode() * 131_072, content_type="text/plain"),
+        Message.of_value("x" * 262_144),
+        Message.of_value(None),
+        Message.of_sequence([1] * 10_000, []),
+        Message.of_sequence([]),
+        Message(content_type="tëxt", content_encoding="日本"),
+        Message(message_id="", session_id="", subject=""),
+        Message(time_to_live=timedelta(0)),
+    ],
+    ids=range(10),
+)
+def test_what_is_empty_large_or_odd_comes_back(message: Message) -> None:
+    assert differences(peeked_from_payload(payload_of(message), ORDERS), message) == {}
+
+
+def test_nothing_is_written_of_what_is_not_set() -> None:
+    assert payload_of(Message(body=b"a")) == section(DATA, b"a")
+    assert [each.code for each in split(payload_of(Message(subject="s", application_properties={"n": 1})))] == [
+        PROPERTIES,
+        APPLICATION_PROPERTIES,
+        DATA,
+    ]
+
+
+def test_a_content_type_is_a_symbol_where_it_can_be() -> None:
+    assert encode(Symbol("application/json")) in payload_of(Message(content_type="application/json"))
+    assert encode("tëxt") in payload_of(Message(content_type="tëxt"))
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (Message(body=b"", body_type=BodyType.VALUE), AmqpDecodeError),
+        (Message(body=b"\xff", body_type=BodyType.VALUE), AmqpDecodeError),
+        (Message(body=encode(1) + encode(2), body_type=BodyType.VALUE), AmqpDecodeError),
+        (Message(body=encode("text"), body_type=BodyType.SEQUENCE), AmqpDecodeError),
+        (Message(body=encode([1])[:-1], body_type=BodyType.SEQUENCE), AmqpDecodeError),
+        (Message(application_properties={"n": ULong(-1)}), OverflowError),
+        (Message(time_to_live=timedelta(seconds=-1)), OverflowError),
+        (Message(application_properties={"n": object()}), TypeError),  # pyright: ignore[reportArgumentType]
+    ],
+    ids=range(8),
+)
+def test_what_cannot_be_sent_is_refused(message: Message, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        payload_of(message)
+
+
+def test_what_the_service_adds_is_read() -> None:
+    at = datetime(2024, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+    payload = b"".join([
+        section(HEADER, [True, None, UInt(60_000), None, UInt(3)]),
+        section(DELIVERY_ANNOTATIONS, {Symbol("x-opt-lock-token"): UUID(int=1)}),
+        section(
+            MESSAGE_ANNOTATIONS,
+            {
+                Symbol("x-opt-sequence-number"): Long(2**40),
+                Symbol("x-opt-enqueue-sequence-number"): Long(5),
+                Symbol("x-opt-enqueued-time"): Timestamp.from_datetime(at),
+                Symbol("x-opt-locked-until"): Timestamp.from_datetime(at + timedelta(seconds=30)),
+                Symbol("x-opt-message-state"): 2,
+                Symbol("x-opt-scheduled-enqueue-time"): Timestamp.from_datetime(at),
+                Symbol("x-opt-partition-key"): "k",
+                Symbol("x-opt-deadletter-source"): "events/Subscriptions/audit",
+                Symbol("x-other"): [1],
+            },
+        ),
+        section(DATA, b"one "),
+        section(DATA, b"two"),
+        section(FOOTER, {Symbol("crc"): 1}),
+    ])  # fmt: skip
+    found = peeked_from_payload(payload, ORDERS)
+    assert found == PeekedMessage(
+        entity=ORDERS,
+        body=b"one two",
+        sequence_number=2**40,
+        enqueued_sequence_number=5,
+        enqueued_time=at,
+        expires_at=at + timedelta(minutes=1),
+        time_to_live=timedelta(minutes=1),
+        delivery_count=3,
+        state=MessageState.SCHEDULED,
+        scheduled_enqueue_time=at,
+        partition_key="k",
+        dead_letter_source="events/Subscriptions/audit",
+        extras={
+            "durable": True,
+            "message_annotations": {"x-other": [1]},
+            "footer": {"crc": 1},
+            "data_sections": [4, 3],
+        },
+    )
+    locked = locked_from_payload(payload, ORDERS, UUID(int=1))
+    assert type(locked) is LockedMessage
+    assert (locked.lock_token, locked.locked_until) == (UUID(int=1), at + timedelta(seconds=30))
+    assert differences(locked, found) == {}
+
+
+@pytest.mark.parametrize(("number", "state"), [(0, "active"), (1, "deferred"), (2, "scheduled"), (7, "active")])
+def test_states_are_read(number: int, state: str) -> None:
+    assert peeked_from_payload(annotated(message_state=number), ORDERS).state == state
+
+
+def test_moments_beyond_the_calendar_are_its_ends() -> None:
+    late = peeked_from_payload(annotated(enqueued_time=Timestamp(2**63 - 1)), ORDERS).enqueued_time
+    early = peeked_from_payload(annotated(enqueued_time=Timestamp(-(2**63))), ORDERS).enqueued_time
+    assert late == datetime.max.replace(tzinfo=UTC)
+    assert early == datetime.min.replace(tzinfo=UTC)
+
+
+def test_a_message_that_outlives_the_calendar_never_expires() -> None:
+    payload = section(HEADER, [None, None, UInt(2**32 - 1)]) + annotated(enqueued_time=Timestamp(253_402_300_000_000))
+    found = peeked_from_payload(payload, ORDERS)
+    assert (found.expires_at, found.time_to_live) == (None, timedelta(milliseconds=2**32 - 1))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [(b"raw", "raw"), (b"\xff", "\ufffd"), (UUID(int=1), str(UUID(int=1))), (ULong(5), "5"), (Symbol("s"), "s")],
+    ids=repr,
+)
+def test_ids_of_other_types_are_read_as_text(written: AmqpValue, read: str) -> None:
+    found = peeked_from_payload(section(PROPERTIES, [written]) + section(DATA, b""), ORDERS)
+    assert found.message_id == read
+    assert type(found.message_id) is str
+
+
+def test_names_of_properties_are_texts_whatever_they_were() -> None:
+    properties = {"a": 1, Symbol("b"): 2, b"c": 3, ULong(4): 4}
+    found = peeked_from_payload(section(APPLICATION_PROPERTIES, properties), ORDERS)
+    assert dict(found.application_properties) == {"a": 1, "b": 2, "c": 3, "4": 4}
+    assert {type(name) for name in found.application_properties} == {str}
+
+
+# ------------------------------------------------------------------ hostile payloads
+
+ANYTHING = st.lists(amqp_values(), max_size=14)
+
+
+@given(
+    header=ANYTHING,
+    properties=ANYTHING,
+    annotations=st.dictionaries(st.sampled_from(ANNOTATIONS).map(Symbol), amqp_values()),
+    named=st.dictionaries(st.one_of(PRIMITIVES["string"], PRIMITIVES["ulong"], PRIMITIVES["null"]), amqp_values()),
+)
+@example(header=[None, None, ULong(2**64 - 1), None, ULong(2**64 - 1)], properties=[], annotations={}, named={})
+def test_values_of_unexpected_types_hide_no_message(
+    header: list[Any], properties: list[Any], annotations: dict[Any, Any], named: dict[Any, Any]
+) -> None:
+    parts = {
+        HEADER: header,
+        MESSAGE_ANNOTATIONS: annotations,
+        PROPERTIES: properties,
+        APPLICATION_PROPERTIES: named,
+        DATA: b"body",
+    }
+    found = peeked_from_payload(b"".join(section(code, value) for code, value in parts.items()), ORDERS)
+    assert found.body == b"body"
+    assert {type_name(value) for value in found.application_properties.values()} <= {*map(type_name, named.values())}
+    assert columns_of([found])["body_text"] == ["body"]
+
+
+@pytest.mark.parametrize("code", [HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, DATA, FOOTER])
+@pytest.mark.parametrize("value", ["text", 5, Described(ULong(1), [])], ids=["text", "number", "described"])
+def test_a_section_of_another_type_is_no_message(code: int, value: AmqpValue) -> None:
+    found = peeked_from_payload(section(code, value), ORDERS)
+    assert "where it cannot" in str(found.unreadable)
+    assert found.body == section(code, value)
+
+
+def test_a_section_of_null_is_as_if_it_were_not_there() -> None:
+    payload = b"".join(section(code, None) for code in (HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, DATA))
+    found = peeked_from_payload(payload, ORDERS)
+    assert found == PeekedMessage(entity=ORDERS, sequence_number=0)
+    assert peeked_from_payload(payload_of(found), ORDERS) == found
+
+
+@pytest.mark.parametrize("code", [SEQUENCE, VALUE])
+def test_a_damaged_body_is_shown_as_bytes(code: int) -> None:
+    # A list that says it has one element more than it has: its size is right, so it can be skipped.
+    payload = bytes((0x00, 0x53, code)) + b"\xc0\x02\x02\x40"
+    found = peeked_from_payload(payload, ORDERS)
+    assert (found.body, found.body_text) == (b"\xc0\x02\x02\x40", None)
+
+
+WHOLE = payload_of(
+    Message(
+        body=b'{"n": 1}',
+        message_id="id",
+        session_id="session",
+        time_to_live=timedelta(seconds=1),
+        scheduled_enqueue_time=datetime(2024, 1, 1, tzinfo=UTC),
+        application_properties={"a": Long(1), "b": [1, "x"], "c": b"\xff"},
+    )
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a_mutated_message_is_read_or_refused(changes: list[tuple[int, int]]) -> None:
+    damaged = bytearray(WHOLE)
+    for at, byte in changes:
+        damaged[at] = byte
+    found = peeked_from_payload(bytes(damaged), ORDERS)
+    assert columns_of([found])["body"] == [found.body]
+    assert found.unreadable is None or found.body == bytes(damaged)
+
+
+@given(st.integers(0, len(WHOLE)))
+def test_a_message_that_is_cut_short_says_so(length: int) -> None:
+    ends = {each.end for each in split(WHOLE)} | {0}
+    found = peeked_from_payload(WHOLE[:length], ORDERS)
+    assert (found.unreadable is None) == (length in ends)
+    if found.unreadable:
+        assert found.body == WHOLE[:length]
+        with pytest.raises(AmqpDecodeError, match="cannot be sent"):
+            payload_of(found)

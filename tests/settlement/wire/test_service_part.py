@@ -1,0 +1,123 @@
+"""The template of what stands in front of messages: it must never be seen in what is read."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UInt, ULong, encode
+from sbnotebook.model.sections import DATA, DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, section_values
+from sbnotebook.settlement.wire import service_part
+from sbnotebook.settlement.wire.service_part import ServicePart, read_service_part
+from sbnotebook.testing.strategies import amqp_values
+
+NUMBER, STATE = Symbol("x-opt-sequence-number"), Symbol("x-opt-message-state")
+FIRST, TIME = Symbol("x-opt-enqueue-sequence-number"), Symbol("x-opt-enqueued-time")
+LOCKED, KEY = Symbol("x-opt-locked-until"), Symbol("x-opt-partition-key")
+
+
+@pytest.fixture(autouse=True)
+def learn_from_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_part, "_LEARN_EVERY", 1)
+    monkeypatch.setattr(service_part, "_templates", ())
+
+
+def section(code: int, value: Any) -> bytes:
+    return encode(Described(ULong(code), value))
+
+
+def start_of_message(annotations: dict[Any, AmqpValue], ttl: int | None = None, count: int = 0) -> bytes:
+    header = section(HEADER, [None, None, None if ttl is None else UInt(ttl), None, UInt(count)])
+    return header + section(MESSAGE_ANNOTATIONS, annotations) + section(DATA, b"body")
+
+
+def read_without_template(payload: bytes) -> ServicePart:
+    service_part.__dict__["_templates"] = ()
+    return read_service_part(payload)
+
+
+def templates() -> int:
+    return len(vars(service_part)["_templates"])
+
+
+LONGS = st.integers(-(2**63), 2**63 - 1).map(Long)
+STAMPS = st.integers(-(2**63), 2**63 - 1).map(Timestamp)
+ANNOTATIONS = st.fixed_dictionaries(
+    {NUMBER: LONGS, TIME: STAMPS},
+    optional={
+        FIRST: LONGS,
+        LOCKED: STAMPS,
+        STATE: st.sampled_from([0, 1, 2]),
+        KEY: st.sampled_from(["a", "b"]),
+        Symbol("x-mine"): amqp_values(),
+    },
+)
+
+
+@given(st.lists(st.tuples(ANNOTATIONS, st.none() | st.sampled_from([0, 60_000]), st.sampled_from([0, 300]))))
+def test_what_is_read_by_a_template_is_what_is_decoded(messages: list[Any]) -> None:
+    payloads = [start_of_message(*message) for message in messages]
+    read = [read_service_part(payload) for payload in payloads]
+    assert repr(read) == repr([read_without_template(payload) for payload in payloads])
+
+
+FAKE = encode(NUMBER) + encode(Long(2**50))
+
+
+@given(LONGS, LONGS, st.binary(max_size=4))
+@example(Long(5), Long(6), b"")
+def test_a_number_that_a_sender_hides_in_a_value_is_not_taken(one: Long, other: Long, text: bytes) -> None:
+    mine = Symbol("x-mine")
+    for number in (one, other):
+        hidden: list[dict[Any, AmqpValue]] = [{mine: text + FAKE, NUMBER: number}, {NUMBER: number, mine: [FAKE, text]}]
+        for items in hidden:
+            payload = start_of_message(items)
+            assert read_service_part(payload).fields["sequence_number"] == number
+            assert read_service_part(payload).fields["sequence_number"] == number
+
+
+def test_of_two_equal_names_the_last_counts_with_a_template_and_without() -> None:
+    items = [encode(NUMBER), encode(Long(2**40)), encode(NUMBER), encode(Long(2**41))]
+    content = b"".join(items)
+    payload = b"\x00\x53\x72\xc1" + bytes((len(content) + 1, 4)) + content + section(DATA, b"")
+    for _ in range(3):
+        assert read_service_part(payload).fields["sequence_number"] == 2**41
+
+
+def test_what_is_read_by_a_template_is_ones_own() -> None:
+    payload = start_of_message({NUMBER: Long(2**40), TIME: Timestamp(0), Symbol("x-mine"): 1})
+    for _ in range(3):
+        part = read_service_part(payload)
+        assert part.extras == {"message_annotations": {"x-mine": 1}}
+        part.extras.clear()
+        part.fields.clear()
+
+
+def test_templates_are_few() -> None:
+    for count in range(100):
+        read_service_part(start_of_message({NUMBER: Long(2**40 + count)}, count=count))
+    assert templates() == 8
+    service_part.__dict__["_templates"] = ()
+    for count in range(100):
+        read_service_part(start_of_message({NUMBER: Long(2**40 + count), TIME: Timestamp(2**40 - count)}))
+    assert templates() == 1
+
+
+def test_a_section_that_follows_its_like_is_refused_with_a_template_too() -> None:
+    payload = start_of_message({NUMBER: Long(2**40)})
+    twice = payload[: read_service_part(payload).end] * 2
+    for _ in range(2):
+        with pytest.raises(AmqpDecodeError, match="out of order"):
+            section_values(twice, read_service_part(payload).end)
+
+
+def test_the_lock_token_is_no_extra() -> None:
+    token = section(DELIVERY_ANNOTATIONS, {Symbol("x-opt-lock-token"): UUID(int=1), Symbol("x-own"): 1})
+    payload = token + section(MESSAGE_ANNOTATIONS, {NUMBER: Long(2**40)}) + section(DATA, b"")
+    for _ in range(2):
+        assert read_service_part(payload).extras == {"delivery_annotations": {"x-own": 1}}
