@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Final
 
-from sbnotebook.errors import SbNotebookError
+from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.failures import explained
 
@@ -64,4 +64,6 @@ def _clean(error: Exception, secrets: Iterable[str]) -> SbNotebookError:
     for secret in secrets:
         text = text.replace(secret, "***")
     text = scrub(text)
-    return error if isinstance(error, SbNotebookError) and text == str(error) else SbNotebookError(text)
+    if isinstance(error, SbNotebookError) and text == str(error):
+        return error
+    return ConfigurationError(text) if isinstance(error, ConfigurationError) else SbNotebookError(text)
