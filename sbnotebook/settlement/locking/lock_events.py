@@ -59,7 +59,8 @@ class LockEvent:
 
     def __str__(self) -> str:
         numbers = f" ({numbered(self.sequence_numbers)})" if self.sequence_numbers else ""
-        return f"{self.since:%Y-%m-%d %H:%M:%S} UTC {self.kind}: {self.description}{numbers}"
+        words = f": {self.description}" if self.description else ""
+        return f"{self.since:%Y-%m-%d %H:%M:%S} UTC {self.kind}{words}{numbers}"
 
 
 LockWatcher = Callable[[LockEvent], None]
