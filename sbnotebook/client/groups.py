@@ -21,6 +21,7 @@ from sbnotebook.model import ReceivedMessage
 
 if TYPE_CHECKING:
     import pandas as pd
+    from plotly.graph_objects import Figure
 
 __all__ = ["TRAITS", "Cause", "Group", "Groups", "Trait", "cause_of", "group_by_cause"]
 
@@ -98,6 +99,16 @@ class Groups(Sequence[Group]):
 
     def __init__(self, groups: Iterable[Group] = ()) -> None:
         self._groups = tuple(groups)
+
+    def plot(self, *, top: int = 20) -> Figure:
+        """A plotly figure: how many messages each cause has.
+
+        Args:
+            top: how many groups are drawn, the largest.
+        """
+        from sbnotebook.client.charts import groups_figure  # which knows groups
+
+        return groups_figure(self._groups, top)
 
     def to_pandas(self) -> pd.DataFrame:
         """A row for each group, with the fields of :class:`Group` as columns."""
