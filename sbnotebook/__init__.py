@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from sbnotebook.client import Entity, Namespace, connect
+    from sbnotebook.client import Entity, Namespace, connect, read_messages
     from sbnotebook.errors import (
         AmqpDecodeError,
         ArchiveError,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         InvalidEntityAddressError,
         MissingExtraError,
         ProtocolViolationError,
+        ReadOnlyError,
         SbNotebookError,
         SettlementFailedError,
     )
@@ -87,6 +88,7 @@ __all__ = [
     "Policy",
     "PolicyRow",
     "ProtocolViolationError",
+    "ReadOnlyError",
     "RejectMessage",
     "Release",
     "Report",
@@ -98,6 +100,7 @@ __all__ = [
     "SubQueue",
     "Then",
     "connect",
+    "read_messages",
 ]
 
 __version__ = "0.1.0"
@@ -115,6 +118,7 @@ _HOMES: Final = {
     "StopProcessing": "settlement",
     "Then": "settlement",
     "connect": "client",
+    "read_messages": "client",
 }
 
 

@@ -7,6 +7,7 @@
     │   └── InvalidEntityAddressError
     ├── MissingExtraError(ImportError)
     ├── DecisionError(ValueError)
+    │   └── ReadOnlyError
     ├── BatchClosedError
     ├── SettlementFailedError
     ├── ArchiveError
@@ -32,6 +33,7 @@ __all__ = [
     "InvalidEntityAddressError",
     "MissingExtraError",
     "ProtocolViolationError",
+    "ReadOnlyError",
     "SbNotebookError",
     "SettlementFailedError",
 ]
@@ -63,6 +65,16 @@ class MissingExtraError(SbNotebookError, ImportError):
 
 class DecisionError(SbNotebookError, ValueError):
     """A decision that cannot be carried out on these messages; nothing was done."""
+
+
+class ReadOnlyError(DecisionError):
+    """The connection only looks, and this would have sent, locked, settled, made or removed something."""
+
+    def __init__(self, host: str | None) -> None:
+        super().__init__(
+            f"The connection to {host} is read-only, so nothing was done: turn writing on with %sb_connect --write, or "
+            "in Python connect with read_only=False."
+        )
 
 
 class BatchClosedError(SbNotebookError):

@@ -24,7 +24,13 @@ from sbnotebook.settlement.removing.archive import Archive
 __all__ = ["Namespace", "connect"]
 
 
-def connect(target: str | None = None, *, credential: Any = None, archive: Archive | bool | None = True) -> Namespace:
+def connect(
+    target: str | None = None,
+    *,
+    credential: Any = None,
+    archive: Archive | bool | None = True,
+    read_only: bool = False,
+) -> Namespace:
     """Connect to a Service Bus namespace. Connections are opened when they are needed.
 
     Args:
@@ -34,6 +40,8 @@ def connect(target: str | None = None, *, credential: Any = None, archive: Archi
             DefaultAzureCredential.
         archive: where messages are kept before they are removed, so that ``undo`` can send them back: True for the
             user's own, unless SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
+        read_only: True to only look: plans can be made and looked at, but nothing is sent, locked, settled, made or
+            removed with this connection; what would do so raises ReadOnlyError.
 
     Raises:
         ConfigurationError: the target cannot be used.
@@ -43,7 +51,9 @@ def connect(target: str | None = None, *, credential: Any = None, archive: Archi
         >>> namespace = connect("emulator")  # doctest: +SKIP
         >>> namespace.entity("orders/$dlq").peek(10)  # doctest: +SKIP
     """
-    return Namespace(resolve(target, credential), archive=archive)
+    found = resolve(target, credential)
+    found.connection.read_only = read_only
+    return Namespace(found, archive=archive)
 
 
 class Namespace:
@@ -78,6 +88,11 @@ class Namespace:
     def is_emulator(self) -> bool:
         """Whether it is an emulator on a development machine."""
         return self._namespace.connection.is_emulator
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it only looks; plans can be made, and are refused when they are applied."""
+        return self._namespace.connection.read_only
 
     @property
     def connection_string(self) -> str | None:
@@ -183,6 +198,26 @@ class Namespace:
             )
 
         return Plan(run(undo))
+
+    def note(self, fingerprint: str, text: str) -> None:
+        """Keep a note on a cause of dead letters in the journal of this machine; an empty one is removed.
+
+        Args:
+            fingerprint: the cause's: see :meth:`sbnotebook.client.Messages.groups`.
+            text: the note, of 2,000 characters at most; it takes the place of an earlier one.
+
+        Raises:
+            ConfigurationError: the note is too long.
+
+        Example:
+            >>> cause = connect("emulator").entity("orders/$dlq").peek().groups()[0]  # doctest: +SKIP
+            >>> connect("emulator").note(cause.fingerprint, "price list was empty, see INC-4711")  # doctest: +SKIP
+        """
+        self._namespace.notes.write(fingerprint, text)
+
+    def notes(self) -> dict[str, str]:
+        """The notes on causes in this namespace, by fingerprint."""
+        return self._namespace.notes.all()
 
     def close(self) -> None:
         """Close the batches that are still open, which releases what they hold, and all connections."""

@@ -148,7 +148,9 @@ async def create_queue(
 
     Raises:
         azure.core.exceptions.ResourceExistsError: there is an entity of this name.
+        ReadOnlyError: the connection only looks.
     """
+    connection.require_writing()
     options: dict[str, Any] = {"lock_duration": lock_duration, "max_delivery_count": max_delivery_count}
     options["requires_session"] = requires_session or None
     async with _client(connection) as client:
@@ -156,7 +158,12 @@ async def create_queue(
 
 
 async def delete_queue(connection: Connection, name: str) -> None:
-    """Remove a queue with all of its messages; they cannot be had back."""
+    """Remove a queue with all of its messages; they cannot be had back.
+
+    Raises:
+        ReadOnlyError: the connection only looks.
+    """
+    connection.require_writing()
     async with _client(connection) as client:
         await client.delete_queue(name)
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_refusals
 from sbnotebook.settlement.connecting import connection_strings
@@ -61,6 +61,7 @@ class Connection:
         connection_string: with a shared access key, or the emulator's.
         host: the fully qualified namespace, ``NAME.servicebus.windows.net``.
         credential: an asynchronous token credential, to go with ``host``.
+        read_only: whether it only looks: then nothing is sent, locked, settled, made or removed with it.
 
     Raises:
         ConfigurationError: neither or both ways are given, or the connection string or the host cannot be read.
@@ -69,6 +70,7 @@ class Connection:
     connection_string: str | None = field(default=None, repr=False)
     host: str | None = None
     credential: AsyncTokenCredential | None = field(default=None, repr=False)
+    read_only: bool = False
     _entity_path: str | None = field(default=None, init=False, repr=False)
     _clients: dict[int, ServiceBusClient] = field(default_factory=dict[int, ServiceBusClient], init=False, repr=False)
     _owns_credential: bool = field(default=False, init=False, repr=False)
@@ -106,6 +108,17 @@ class Connection:
         """Whether the namespace is an emulator on a development machine."""
         return self.connection_string is not None and "UseDevelopmentEmulator=true" in self.connection_string
 
+    def require_writing(self) -> None:
+        """Refuse to change anything where the connection only looks.
+
+        Every sender, every receiver that locks and every change of an entity comes by here.
+
+        Raises:
+            ReadOnlyError: it only looks.
+        """
+        if self.read_only:
+            raise ReadOnlyError(self.host)
+
     def browser(self, address: EntityAddress) -> sdk_internals.Browser:
         """What peeks at an entity, with sessions or without; it is opened by its first use.
 
@@ -142,7 +155,9 @@ class Connection:
 
         Raises:
             ConfigurationError: the connection string is for another entity.
+            ReadOnlyError: the connection only looks.
         """
+        self.require_writing()
         self._check_entity(address)
         sub_queue = _SUB_QUEUES[address.sub_queue] if address.sub_queue else None
         options.setdefault("receive_mode", ServiceBusReceiveMode.PEEK_LOCK)
@@ -164,7 +179,9 @@ class Connection:
 
         Raises:
             ConfigurationError: the address is not one that takes messages, or the connection string is for another.
+            ReadOnlyError: the connection only looks.
         """
+        self.require_writing()
         if address.sub_queue is not None or address.subscription is not None:
             raise ConfigurationError(f"Messages cannot be sent to {address}: name a queue or a topic.")
         self._check_entity(address)

@@ -37,9 +37,13 @@ class SenderPool:
         address: a queue or a topic.
         answer_within: seconds to wait for a confirmation; then nobody knows whether the messages arrived. Large
             transfers get more.
+
+    Raises:
+        ReadOnlyError: the connection only looks. Told here, before anybody writes down what is to be sent.
     """
 
     def __init__(self, connection: Connection, address: EntityAddress, *, answer_within: float = 60.0) -> None:
+        connection.require_writing()
         self.address = address
         self.answer_within = answer_within
         self.throttle = Throttle()
