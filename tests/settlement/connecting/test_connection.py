@@ -253,7 +253,7 @@ def test_no_secret_is_in_a_repr() -> None:
     for thing in (connection, with_credential, namespace, entity, copy.copy(connection), [connection], {"c": entity}):
         for shown in (repr(thing), str(thing), f"{thing}"):
             assert KEY not in shown
-    assert repr(connection) == "Connection(host='shop.servicebus.windows.net')"
+    assert repr(connection) == "Connection(host='shop.servicebus.windows.net', read_only=False)"
 
 
 @pytest.mark.parametrize("path", ["orders/$dlq", "events/subscriptions/audit", "orders/$transfer"])
