@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -112,9 +112,21 @@ class Namespace:
         """
         return Entity(self._namespace.entity(address))
 
-    def entities(self) -> list[EntityCounts]:
-        """All entities with their counts; a management operation for each, so do not ask often."""
-        return run(self._namespace.entities)
+    def entities(self, *, topics: Collection[str] | None = None) -> list[EntityCounts]:
+        """All entities with their counts, which are management operations: do not ask often.
+
+        Args:
+            topics: the names of those whose subscriptions are listed, too; None for all, each an operation.
+        """
+        return run(self._namespace.entities, topics)
+
+    def counts(self, addresses: Iterable[str | EntityAddress]) -> list[EntityCounts]:
+        """The counts of some queues and subscriptions, in the given order; a management operation for each.
+
+        Raises:
+            azure.core.exceptions.ResourceNotFoundError: there is no such entity.
+        """
+        return run(self._namespace.counts, tuple(addresses))
 
     def create_queue(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +18,7 @@ from sbnotebook.settlement.sdk_clients import AsyncServiceBusAdministrationClien
 __all__ = [
     "DestinationDescription",
     "EntityCounts",
+    "counts_of",
     "create_queue",
     "delete_queue",
     "describe",
@@ -112,21 +113,45 @@ def _name_of(target: str) -> str:
     return urlsplit(target).path.strip("/") if "://" in target else target
 
 
-async def list_entities(connection: Connection) -> list[EntityCounts]:
+async def list_entities(connection: Connection, topics: Collection[str] | None = None) -> list[EntityCounts]:
     """Queues, then topics each with their subscriptions, by name.
 
-    Each entity's counts are a management operation, which the service throttles: do not ask often.
+    The service throttles management operations: do not ask often. Each hundred queues are one, each hundred topics,
+    and for each topic each hundred of its subscriptions.
     Source: Service Bus documentation, "Message counters" and "Throttling operations".
+
+    Args:
+        connection: the namespace.
+        topics: the names of those whose subscriptions are listed; None for all.
     """
+    wanted = None if topics is None else {name.casefold() for name in topics}
     async with _client(connection) as client:
         queues = [_queue(counts) async for counts in client.list_queues_runtime_properties()]
         found = sorted(queues, key=lambda counts: counts.address.path.casefold())
-        topics = [topic async for topic in client.list_topics_runtime_properties()]
-        for topic in sorted(topics, key=lambda topic: topic.name.casefold()):
+        listed = [topic async for topic in client.list_topics_runtime_properties()]
+        for topic in sorted(listed, key=lambda topic: topic.name.casefold()):
             found.append(_topic(topic))
-            subscriptions = client.list_subscriptions_runtime_properties(topic.name)
-            found += [_subscription(topic.name, counts) async for counts in subscriptions]
+            if wanted is None or topic.name.casefold() in wanted:
+                subscriptions = client.list_subscriptions_runtime_properties(topic.name)
+                found += [_subscription(topic.name, counts) async for counts in subscriptions]
         return found
+
+
+async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) -> list[EntityCounts]:
+    """The counts of queues and subscriptions, in the given order; each is a management operation.
+
+    Raises:
+        azure.core.exceptions.ResourceNotFoundError: there is no such entity.
+    """
+    found: list[EntityCounts] = []
+    async with _client(connection) as client:
+        for address in addresses:
+            if address.subscription is None:
+                found.append(_queue(await client.get_queue_runtime_properties(address.name)))
+            else:
+                counts = await client.get_subscription_runtime_properties(address.name, address.subscription)
+                found.append(_subscription(address.name, counts))
+    return found
 
 
 async def create_queue(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
@@ -18,6 +18,7 @@ from sbnotebook.settlement.deferring.wake_up import WakeUps
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
+from sbnotebook.settlement.notes import Notes
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.records import Record
@@ -82,9 +83,13 @@ class AsyncNamespace:
         """
         return AsyncEntity(self, EntityAddress.parse(address))
 
-    async def entities(self) -> list[administration.EntityCounts]:
-        """All entities with their counts; a management operation for each, so do not ask often."""
-        return await administration.list_entities(self.connection)
+    async def entities(self, topics: Collection[str] | None = None) -> list[administration.EntityCounts]:
+        """All entities with their counts: see :func:`sbnotebook.settlement.administration.list_entities`."""
+        return await administration.list_entities(self.connection, topics)
+
+    async def counts(self, addresses: Iterable[str | EntityAddress]) -> list[administration.EntityCounts]:
+        """The counts of some queues and subscriptions; a management operation for each."""
+        return await administration.counts_of(self.connection, map(EntityAddress.parse, addresses))
 
     async def create_queue(
         self,
@@ -177,6 +182,11 @@ class AsyncNamespace:
     def deferral_ledger(self) -> DeferralLedger:
         """The journal's table of what is deferred in this namespace."""
         return DeferralLedger(self.journal.database, self.host)
+
+    @property
+    def notes(self) -> Notes:
+        """The journal's notes on causes of dead letters in this namespace; used in a thread, the file may be busy."""
+        return Notes(self.journal.database, self.host)
 
     async def close(self) -> None:
         """Close all connections; batches that are still open must be closed before."""

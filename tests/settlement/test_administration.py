@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
-from azure.core.exceptions import ResourceExistsError
+from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
+from sbnotebook.emulator import running
 from sbnotebook.model import DeadLetter, Message
-from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 
 pytestmark = pytest.mark.anyio
 
@@ -26,3 +28,23 @@ async def test_queues_are_made_listed_with_their_counts_and_removed(namespace: A
         await namespace.create_queue("counted")
     await namespace.delete_queue("counted")
     assert all(entity.address != queue.address for entity in await namespace.entities())
+
+
+async def test_subscriptions_of_some_topics_and_counts_of_some_entities(tmp_path: Path) -> None:
+    topics = {"events": ["audit", "billing"], "alerts": ["all"]}
+    with running(queues=["asked"], topics=topics) as emulator:
+        async with AsyncNamespace(
+            Connection(emulator.connection_string), journal=Journal(tmp_path / "journal")
+        ) as namespace:
+            everything = [str(counts.address) for counts in await namespace.entities()]
+            assert [str(counts.address) for counts in await namespace.entities(topics=["Alerts"])] == [
+                *("asked", "alerts", "alerts/subscriptions/all", "events")
+            ]
+            assert everything[-2:] == ["events/subscriptions/audit", "events/subscriptions/billing"]
+
+            await namespace.entity("asked").send([Message(body=b"x")] * 2)
+            queue, subscription = await namespace.counts(["asked", everything[-1]])
+            assert (str(queue.address), queue.kind, queue.active) == ("asked", "queue", 2)
+            assert (str(subscription.address), subscription.kind) == (everything[-1], "subscription")
+            with pytest.raises(ResourceNotFoundError):
+                await namespace.counts(["not-there"])
