@@ -2,10 +2,20 @@
 
 from sbnotebook.client.batch import LockedBatch
 from sbnotebook.client.entity import Entity
-from sbnotebook.client.messages import Messages
+from sbnotebook.client.messages import Messages, read_messages
 from sbnotebook.client.namespace import Namespace, connect
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.processing import Processing
 from sbnotebook.client.sessions import LockedSession
 
-__all__ = ["Entity", "LockedBatch", "LockedSession", "Messages", "Namespace", "Plan", "Processing", "connect"]
+__all__ = [
+    "Entity",
+    "LockedBatch",
+    "LockedSession",
+    "Messages",
+    "Namespace",
+    "Plan",
+    "Processing",
+    "connect",
+    "read_messages",
+]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import pyarrow as pa
 
-from sbnotebook.client import frames, query, tables
+from sbnotebook.client import charts, exports, frames, query, tables
 from sbnotebook.client.groups import TRAITS, Groups, Trait, group_by_cause
 from sbnotebook.model import PeekedMessage
 
 if TYPE_CHECKING:
     import pandas as pd
+    from plotly.graph_objects import Figure
 
-__all__ = ["Messages"]
+__all__ = ["Messages", "read_messages"]
 
 _OBJECTS_AT_ONCE: Final = 500
 
@@ -54,6 +56,15 @@ class Messages(Sequence[PeekedMessage]):
         """
         return group_by_cause(self._table, by)
 
+    def plot(self, by: Trait = "reason", *, top: int = 8) -> Figure:
+        """A plotly figure: the messages over the time at which they were enqueued, stacked by what they differ in.
+
+        Args:
+            by: ``reason``, ``description``, ``frame``, ``subject`` or ``source``, as for :meth:`groups`.
+            top: how many have a colour of their own; the rest are others.
+        """
+        return charts.messages_figure(self._table, by, top)
+
     def to_arrow(self) -> pa.Table:
         """An Arrow table with all message columns."""
         return self._table
@@ -69,6 +80,25 @@ class Messages(Sequence[PeekedMessage]):
             spark: a session.
         """
         return spark.createDataFrame(self._table)
+
+    def export(self, path: Path | str, *, overwrite: bool = False) -> Path:
+        """Write the messages to a new file, which only its owner can read and which is there whole or not at all.
+
+        Parquet (``.parquet``) and JSON lines (``.jsonl``) keep everything, AMQP types included: :func:`read_messages`
+        reads them. CSV (``.csv``) is for a spreadsheet: bodies as text, long ones cut, and nothing that acts as a
+        formula.
+
+        Args:
+            path: the file; its ending says which format.
+            overwrite: whether a file that is there is replaced.
+
+        Returns:
+            Where they were written.
+
+        Raises:
+            ConfigurationError: there is no such format or folder, or the file exists.
+        """
+        return exports.write_table(self._table, path, overwrite=overwrite)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -98,3 +128,15 @@ class Messages(Sequence[PeekedMessage]):
 
     def _repr_html_(self) -> str:
         return tables.messages_html(self, self._where_from)
+
+
+def read_messages(path: Path | str) -> Messages:
+    """The messages of a Parquet or JSON lines file that :meth:`Messages.export` wrote; to send them gives the same.
+
+    Args:
+        path: the file, ``.parquet`` or ``.jsonl``.
+
+    Raises:
+        ConfigurationError: the file does not hold messages.
+    """
+    return Messages(exports.read_table(path), where_from=Path(path).name)

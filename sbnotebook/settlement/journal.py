@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import platformdirs
 
 from sbnotebook.model import ReceivedMessage
+from sbnotebook.settlement import notes
 from sbnotebook.settlement.deferring import deferral_ledger
 from sbnotebook.settlement.local_database import LocalDatabase
 from sbnotebook.settlement.processing import seen
@@ -52,6 +53,7 @@ _VERSIONS: Final = (
         *deferral_ledger.VERSION,
         *seen.VERSION,
     ),
+    notes.VERSION,
 )
 _COLUMNS: Final = (
     "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, edited, scheduled, state"

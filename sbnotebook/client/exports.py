@@ -1,0 +1,267 @@
+"""Messages as files, for later and for others: Parquet and JSON lines without loss, CSV for a spreadsheet."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sbnotebook.client.frames import arrow_schema
+from sbnotebook.client.tables import printable
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.schema import COLUMNS, ColumnType
+
+__all__ = ["read_table", "write_table"]
+
+_ROWS_AT_ONCE: Final = 1_000
+_TYPES: Final = {column.name: column.type for column in COLUMNS}
+_PARQUET: Final[Any] = pq  # its annotations are partial
+_REQUIRED: Final = ("entity", "sequence_number")
+
+_IN_NO_CSV: Final = frozenset({"body", "extras"})
+_MAX_CELL: Final = 32_000
+"""A spreadsheet's cell holds 32,767 characters, and what is beyond goes into another cell."""
+# What a spreadsheet takes for a formula. Source: OWASP, "CSV Injection".
+_BEGINS: Final = re.compile(r"[\t\r\n]|[\s\"']*[=+\-@＝＋－＠]")  # noqa: RUF001
+# A spreadsheet whose separator is not the file's cuts cells in the middle, quotes or not.
+_BEGINS_INSIDE: Final = re.compile(r"[;|\t\r\n][\s\"']*(?=[=+\-@＝＋－＠])")  # noqa: RUF001
+
+
+def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -> Path:
+    """Write messages to a file that only its owner can read; it is there whole or not at all.
+
+    Args:
+        table: the messages, with all message columns.
+        path: the file; its ending says which format: ``.parquet``, ``.jsonl`` or ``.csv``.
+        overwrite: whether a file that is there is replaced.
+
+    Returns:
+        Where it was written.
+
+    Raises:
+        ConfigurationError: there is no such format or folder, or the file exists.
+    """
+    place = Path(path).expanduser()
+    write = _WRITERS.get(place.suffix.lower())
+    if write is None:
+        raise ConfigurationError(f"Messages are not written as {place.suffix or place.name!r}: use {_ENDINGS}.")
+    if not place.parent.is_dir():
+        raise ConfigurationError(f"There is no folder {place.parent}: make it first.")
+    # Made beside it, so that it can take its place at once; mkstemp makes files that only the owner can read.
+    handle, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(table, file)
+            file.flush()
+            os.fsync(file.fileno())
+        _move(Path(name), place, overwrite=overwrite)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return place
+
+
+def read_table(path: Path | str) -> pa.Table:
+    """The messages of a Parquet or JSON lines file, with all message columns.
+
+    Raises:
+        ConfigurationError: the file is none that was written here.
+    """
+    place = Path(path).expanduser()
+    read = _READERS.get(place.suffix.lower())
+    if read is None:
+        why = "CSV is for spreadsheets and loses types" if place.suffix.lower() == ".csv" else "the ending is unknown"
+        raise ConfigurationError(f"Messages cannot be read from {place.name}: {why}; use .parquet or .jsonl.")
+    try:
+        return read(place)
+    except (pa.ArrowException, UnicodeError, TypeError) as error:
+        reason = printable(" ".join(str(error).split())[:200])
+        raise ConfigurationError(f"{place} does not hold messages: {reason}") from None
+
+
+def _move(written: Path, place: Path, *, overwrite: bool) -> None:
+    if not overwrite:
+        try:
+            os.link(written, place)  # fails where there is a file, also where one was made this moment
+        except FileExistsError:
+            raise _exists(place) from None
+        except OSError:  # a file system without links
+            if os.path.lexists(place):
+                raise _exists(place) from None
+        else:
+            return
+    written.replace(place)
+
+
+def _exists(place: Path) -> ConfigurationError:
+    return ConfigurationError(f"{place} exists: choose another name, or say overwrite=True to replace it.")
+
+
+# ------------------------------------------------------------------ Parquet
+
+
+def _write_parquet(table: pa.Table, file: Any) -> None:
+    _PARQUET.write_table(table, file, compression="zstd")
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    with path.open("rb") as file:
+        return _completed(_PARQUET.ParquetFile(file).read())
+
+
+def _completed(table: pa.Table) -> pa.Table:
+    """The table with the message columns, and no others; a tool may have changed their types, or left some out."""
+    for name in _REQUIRED:
+        if name not in table.column_names:
+            raise ConfigurationError(f"The file does not hold messages: it has no column {name}.")
+    schema: Any = arrow_schema()
+    columns: list[Any] = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+# ------------------------------------------------------------------ JSON lines
+
+
+def _write_json_lines(table: pa.Table, file: Any) -> None:
+    """One object in each line, in ASCII only, so that no character of a message ends a line or acts on a terminal."""
+    for row in _rows(table):
+        present = {name: _to_json(name, value) for name, value in row.items() if value is not None}
+        file.write(json.dumps(present, separators=(",", ":")).encode() + b"\n")
+
+
+def _read_json_lines(path: Path) -> pa.Table:
+    parts: list[pa.Table] = [pa.Table.from_pylist([], schema=arrow_schema())]
+    rows: list[dict[str, Any]] = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            rows += [_row_of(line, number)] if line.strip() else []
+            if len(rows) == _ROWS_AT_ONCE:
+                parts.append(pa.Table.from_pylist(rows, schema=arrow_schema()))
+                rows = []
+    parts.append(pa.Table.from_pylist(rows, schema=arrow_schema()))
+    return pa.concat_tables(parts)
+
+
+def _row_of(line: bytes, number: int) -> dict[str, Any]:
+    try:
+        row: Any = json.loads(line)
+        if not isinstance(row, dict):
+            raise ValueError("it is no object")  # noqa: TRY004, TRY301 (as what JSON cannot read)
+        given = cast("dict[str, Any]", row)
+        if absent := [name for name in _REQUIRED if given.get(name) is None]:
+            raise ValueError(f"it has no {absent[0]}")  # noqa: TRY301
+        return {name: _from_json(name, given[name]) for name in _TYPES if given.get(name) is not None}
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"Line {number:,} is no message: {printable(str(error)[:200])}.") from None
+
+
+def _to_json(name: str, value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return dict(value) if _TYPES[name] is ColumnType.STRING_MAP else value
+
+
+def _from_json(name: str, value: Any) -> Any:
+    kind = _TYPES[name]
+    is_whole = type(value) is int
+    if is_whole is not (kind in (ColumnType.INT, ColumnType.LONG)):
+        raise ValueError(f"{name} is a {kind.value}")
+    if is_whole:
+        return value
+    if isinstance(value, dict) is not (kind is ColumnType.STRING_MAP):
+        raise ValueError(f"{name} is a {kind.value}")
+    if kind is ColumnType.BINARY:
+        return base64.b64decode(value, validate=True)
+    return datetime.fromisoformat(value) if kind is ColumnType.TIMESTAMP else value
+
+
+# ------------------------------------------------------------------ CSV
+
+
+def _write_csv(table: pa.Table, file: Any) -> None:
+    """A row for each message, without what no spreadsheet shows; nothing in it is a formula.
+
+    Every cell is in quotes, and one that a spreadsheet could take for a formula begins with an apostrophe.
+    """
+    shown = [column.name for column in COLUMNS if column.name not in _IN_NO_CSV]
+    # Spreadsheets know UTF-8 by its mark.
+    file.write("\ufeff".encode())
+    writer = csv.writer(_Encoded(file), quoting=csv.QUOTE_ALL)
+    writer.writerow(shown)
+    for row in _rows(table):
+        row["body_text"] = row["body_text"] if row["body_text"] is not None else _size_of(row["body"])
+        writer.writerow([_cell(name, row[name]) for name in shown])
+
+
+class _Encoded:
+    """What a CSV writer writes to, where the file takes bytes."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        self._file.write(text.encode())
+
+
+def _size_of(body: bytes | None) -> str:
+    return f"({len(body):,} bytes that are not text)" if body else ""
+
+
+def _cell(name: str, value: Any) -> str | int:
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return value
+    if _TYPES[name] is ColumnType.STRING_MAP:
+        value = json.dumps(dict(value), ensure_ascii=False) if value else ""
+    return _inert(value.isoformat() if isinstance(value, datetime) else value)
+
+
+def _inert(text: str) -> str:
+    r"""A text that is no formula wherever a spreadsheet may take a cell to begin.
+
+    Example:
+        >>> _inert("=1+1"), _inert("total: -5"), _inert('a;"=1+1"')
+        ("'=1+1", 'total: -5', 'a;"\'=1+1"')
+    """
+    shown = printable(text, keep="\t\r\n")
+    if len(shown) > _MAX_CELL:
+        shown = f"{shown[:_MAX_CELL]}… ({len(text):,} characters)"
+    return ("'" if _BEGINS.match(shown) else "") + _BEGINS_INSIDE.sub(r"\g<0>'", shown)
+
+
+# ------------------------------------------------------------------ all formats
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in table.to_batches(_ROWS_AT_ONCE):
+        yield from batch.to_pylist()
+
+
+_WRITERS: Final[Mapping[str, Callable[[pa.Table, Any], None]]] = MappingProxyType({
+    ".parquet": _write_parquet,
+    ".jsonl": _write_json_lines,
+    ".csv": _write_csv,
+})  # fmt: skip
+_READERS: Final[Mapping[str, Callable[[Path], pa.Table]]] = MappingProxyType({
+    ".parquet": _read_parquet,
+    ".jsonl": _read_json_lines,
+})  # fmt: skip
+_ENDINGS: Final = ".parquet or .jsonl, which keep everything, or .csv for a spreadsheet"

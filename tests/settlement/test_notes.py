@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement import Connection, Journal
+from sbnotebook.settlement.journal import ResubmitEntry
+from sbnotebook.settlement.notes import MAX_NOTE, Notes
+
+HOST = "shop.servicebus.windows.net"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        yield journal
+
+
+def test_a_note_is_there_the_next_time(journal: Journal) -> None:
+    Notes(journal.database, HOST).write("abc", "  price list was empty, see INC-4711\n")
+    journal.close()
+    assert Notes(journal.database, HOST.upper()).all() == {"abc": "price list was empty, see INC-4711"}
+    assert Notes(journal.database, "other.servicebus.windows.net").all() == {}
+
+
+def test_a_note_takes_the_place_of_an_earlier_one_and_an_empty_one_removes_it(journal: Journal) -> None:
+    notes = Notes(journal.database, HOST)
+    notes.write("abc", "first")
+    notes.write("def", "other")
+    notes.write("abc", "second")
+    assert notes.all() == {"abc": "second", "def": "other"}
+    notes.write("abc", " ")
+    assert notes.all() == {"def": "other"}
+
+
+def test_hostile_notes_are_kept_as_they_are(journal: Journal) -> None:
+    hostile = "'); DROP TABLE notes; --\x1b <script>é🚚\u202e"
+    notes = Notes(journal.database, HOST)
+    notes.write("'; DROP TABLE notes; --", hostile)
+    assert notes.all() == {"'; DROP TABLE notes; --": hostile}
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "text"), [("abc", "x" * (MAX_NOTE + 1)), ("f" * 101, "note"), ("abc", "half \ud83d")]
+)
+def test_what_cannot_be_kept_is_refused(journal: Journal, fingerprint: str, text: str) -> None:
+    notes = Notes(journal.database, HOST)
+    with pytest.raises(ConfigurationError, match=r"characters at most|half of one"):
+        notes.write(fingerprint, text)
+    assert notes.all() == {}
+
+
+def test_a_journal_of_the_second_version_gets_notes_and_keeps_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    entry = ResubmitEntry(HOST, "orders/$DeadLetterQueue", 7, "m7", "orders", "m7~1")
+    with closing(Journal(path)) as journal:
+        journal.intend([entry])
+    with closing(sqlite3.connect(path)) as database:  # what an installation of before has
+        database.executescript("DROP TABLE notes; PRAGMA user_version = 2;")
+    with closing(Journal(path)) as journal:
+        Notes(journal.database, HOST).write("abc", "note")
+        assert Notes(journal.database, HOST).all() == {"abc": "note"}
+        assert journal.unfinished(HOST) == [entry]
+
+
+def test_a_namespace_has_its_notes(tmp_path: Path) -> None:
+    connection = Connection("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=YQ==")
+    with Namespace(Target(connection, "a test"), journal=Journal(tmp_path / "journal.sqlite")) as namespace:
+        namespace.note("abc", "see INC-4711")
+        assert namespace.notes() == {"abc": "see INC-4711"}
