@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
@@ -83,9 +83,13 @@ class AsyncNamespace:
         """
         return AsyncEntity(self, EntityAddress.parse(address))
 
-    async def entities(self) -> list[administration.EntityCounts]:
-        """All entities with their counts; a management operation for each, so do not ask often."""
-        return await administration.list_entities(self.connection)
+    async def entities(self, topics: Collection[str] | None = None) -> list[administration.EntityCounts]:
+        """All entities with their counts: see :func:`sbnotebook.settlement.administration.list_entities`."""
+        return await administration.list_entities(self.connection, topics)
+
+    async def counts(self, addresses: Iterable[str | EntityAddress]) -> list[administration.EntityCounts]:
+        """The counts of some queues and subscriptions; a management operation for each."""
+        return await administration.counts_of(self.connection, map(EntityAddress.parse, addresses))
 
     async def create_queue(
         self,
