@@ -1,0 +1,37 @@
+"""Panels without a browser: buttons are clicked and values set, which is what a browser's messages do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.settlement import Connection, Journal
+
+TIMEOUT = 60.0
+
+
+@pytest.fixture(scope="module")
+def shared_emulator() -> Iterator[RunningEmulator]:
+    with running(topics={"events": ["audit", "billing"]}) as server:
+        yield server
+
+
+@pytest.fixture
+def namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> Iterator[Namespace]:
+    target = Target(Connection(shared_emulator.connection_string), "a test")
+    with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
+        yield namespace
+
+
+def until(condition: Callable[[], object], what: str = "") -> None:
+    """Wait until something is so that a panel does in the background."""
+    deadline = monotonic() + TIMEOUT
+    while not condition():
+        assert monotonic() < deadline, f"It did not come: {what or condition}"
+        sleep(0.01)
