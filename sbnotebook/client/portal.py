@@ -10,14 +10,15 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Final, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
-from sbnotebook.settlement.watch import Watch
+from sbnotebook.model import Report
+from sbnotebook.settlement.watch import Tell, Watch, untold
 
-__all__ = ["portal", "run"]
+__all__ = ["Work", "portal", "run"]
 
 T = TypeVar("T")
 
@@ -68,6 +69,73 @@ def _start() -> BlockingPortal:
     return started.result()
 
 
+class Work(Generic[T]):
+    """A coroutine function that runs on the background loop, watched, and cancelled when that is asked for.
+
+    Args:
+        function: an asynchronous function.
+        args: its arguments.
+        told: is given outcomes as they come: see :class:`sbnotebook.settlement.watch.Watch`.
+    """
+
+    def __init__(self, function: Callable[..., Awaitable[T]], *args: object, told: Tell = untold) -> None:
+        self._function = function
+        self._args = args
+        self._watch = Watch(told)
+        self._scope: anyio.CancelScope | None = None
+        self._ended = threading.Event()
+        self._portal = portal()
+        self._future: Future[T] | None = None
+
+    def start(self) -> Self:
+        """Begin; apart from making it, so that an interrupt that comes meanwhile finds what it has to cancel."""
+        self._future = self._portal.start_task_soon(self._until_the_end)
+        return self
+
+    async def _until_the_end(self) -> T:
+        try:
+            with self._watch, anyio.CancelScope() as self._scope:
+                return await self._function(*self._args)
+            raise InterruptedError("It was interrupted.")
+        finally:
+            self._ended.set()
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the result, or raise what the function raised.
+
+        Raises:
+            TimeoutError: it has not ended within so many seconds.
+            InterruptedError: it was cancelled.
+        """
+        if self._future is None:
+            raise RuntimeError("It has not been started.")
+        return self._future.result(timeout)
+
+    def cancel(self) -> None:
+        """Cut it off; :meth:`wait` until it has given back what it holds."""
+        self._portal.call(self._stop)
+
+    def _stop(self) -> None:
+        # The loop takes its work in turn: what did not begin before this never will.
+        if self._scope is None:
+            self._ended.set()
+        else:
+            self._scope.cancel()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended, one way or another; whether it has.
+
+        Args:
+            timeout: seconds, None for as long as it takes.
+        """
+        return self._ended.wait(timeout)
+
+    @property
+    def report(self) -> Report:
+        """The outcomes that are known now."""
+        return self._portal.call(lambda: self._watch.report)
+
+
 def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
     """Run a coroutine function on the background loop and wait for it.
 
@@ -80,40 +148,20 @@ def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
         function: an asynchronous function.
         args: its arguments.
     """
-    ended = threading.Event()
-    watch = Watch()
-    scope: anyio.CancelScope | None = None
-
-    async def until_the_end() -> T:
-        nonlocal scope
-        try:
-            with watch, anyio.CancelScope() as scope:
-                return await function(*args)
-            raise RuntimeError("It was interrupted.")
-        finally:
-            ended.set()
-
-    def stop() -> None:
-        # The loop takes its work in turn: what did not begin before this never will.
-        if scope is None:
-            ended.set()
-        else:
-            scope.cancel()
-
-    way_in = portal()
+    work = Work(function, *args)
     try:
-        return way_in.start_task_soon(until_the_end).result()
+        return work.start().result()
     except KeyboardInterrupt as interrupt:
         try:
-            way_in.call(stop)
-            ended.wait(_CLEAN_UP)
+            work.cancel()
+            work.wait(_CLEAN_UP)
         finally:  # also when it is interrupted once more
-            report = way_in.call(lambda: watch.report)
+            report = work.report
             interrupt.__dict__["report"] = report
             if report:
                 interrupt.add_note(f"Until the interrupt - {report}. {_HOW_TO_READ}")
         raise
     except Exception as error:
-        if report := way_in.call(lambda: watch.report):
+        if report := work.report:
             error.__dict__.setdefault("report", report)
         raise

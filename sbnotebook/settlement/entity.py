@@ -187,7 +187,9 @@ class AsyncEntity:
         chosen = tuple(batch.messages if messages is None else messages)
 
         async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-            return await batch.settle(plan.decision, chosen, max_in_flight=limits.max_in_flight, progress=progress)
+            return await batch.settle(
+                plan.decision, chosen, max_in_flight=limits.max_in_flight, progress=progress, pace=limits.pace()
+            )
 
         return Plan(self.address, decision, chosen, carry_out)
 

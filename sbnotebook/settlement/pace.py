@@ -1,4 +1,4 @@
-"""How fast messages are sent: as the caller allows, and as the service bears."""
+"""How fast messages are sent or settled: as the caller allows, and as the service bears."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-__all__ = ["Pace", "Throttle"]
+__all__ = ["Pace", "Pause", "Throttle"]
 
 _FIRST_GAP, _LONGEST_GAP, _NO_GAP = 0.05, 5.0, 0.001
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 16.0
@@ -17,18 +17,60 @@ _FORGET_AFTER: Final = 60.0
 """Seconds without a transfer after which nothing is held against the service any more."""
 
 
+class Pause:
+    """Holds work up: what is under way comes to its end, nothing more begins, and locks are renewed meanwhile.
+
+    It is begun and ended on the loop that the work runs in.
+    """
+
+    def __init__(self) -> None:
+        self._over: anyio.Event | None = None
+        self._held_up = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._over is not None
+
+    @property
+    def holds(self) -> bool:
+        """Whether work waits for its end, so that nothing is under way any more."""
+        return self._held_up > 0
+
+    def begin(self) -> None:
+        """Hold up what asks from now on; once is enough."""
+        self._over = self._over or anyio.Event()
+
+    def end(self) -> None:
+        """Let everything go on."""
+        over, self._over = self._over, None
+        if over is not None:
+            over.set()
+
+    async def wait(self) -> None:
+        """Wait until it has ended; at once where it has not begun."""
+        while self._over is not None:
+            self._held_up += 1
+            try:
+                await self._over.wait()
+            finally:
+                self._held_up -= 1
+
+
 class Pace:
     """Lets a number of messages go on each second; one object serves one piece of work from its begin to its end.
 
     Args:
         rate: messages a second at most, None for no limit.
+        pause: holds the work up while it is on, None for never.
 
     Example:
         >>> Pace(200).at_once, Pace(0.5).at_once, Pace(None).at_once
         (200, 1, None)
     """
 
-    def __init__(self, rate: float | None) -> None:
+    def __init__(self, rate: float | None, pause: Pause | None = None) -> None:
+        self._pause = pause
         self._seconds_each = 1.0 / rate if rate else 0.0
         self._next_at = 0.0
         self.at_once = max(1, int(rate)) if rate else None
@@ -38,6 +80,9 @@ class Pace:
         """Wait until the next ``count`` messages may go; without a rate it is only a chance to be cancelled."""
         now = anyio.current_time()
         await anyio.sleep(max(0.0, self._next_at - now))
+        if self._pause is not None and self._pause.is_on:
+            await self._pause.wait()
+            now = anyio.current_time()
         self._next_at = max(now, self._next_at) + count * self._seconds_each
 
 

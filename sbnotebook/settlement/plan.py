@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, Message, ReceivedMessage, Report, Resubmit
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.pace import Pace, Pause
 
 __all__ = ["CarryOut", "Change", "Edit", "Limits", "Plan", "Preview", "edited_by", "refuse_coroutine_function"]
 
@@ -33,6 +34,7 @@ class Limits:
     Args:
         max_in_flight: transfers or settlements that wait for their answer at once.
         rate: messages a second at most, None for no limit.
+        pause: holds it up while it is on, between groups of up to 200 messages, which are not left half done.
 
     Raises:
         ConfigurationError: a limit that cannot be.
@@ -40,10 +42,15 @@ class Limits:
 
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
     rate: float | None = None
+    pause: Pause | None = None
 
     def __post_init__(self) -> None:
         if self.max_in_flight < 1 or (self.rate is not None and self.rate <= 0):
             raise ConfigurationError("max_in_flight is 1 or more, and rate is above 0 messages a second.")
+
+    def pace(self) -> Pace:
+        """What a piece of work waits for before each of its groups."""
+        return Pace(self.rate, self.pause)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,25 +3,37 @@
 Work that sends, settles or removes says while it goes on how its report looks so far (:func:`reporting`). Whoever may
 cut it off watches it (:class:`Watch`) and has the report also when it was cancelled. In synchronous code that is done
 for every call: the ``KeyboardInterrupt`` of a Ctrl-C has the report as its attribute ``report``.
+
+The work of a plan also tells each outcome as it comes, so that nobody has to look through all of them again and again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Final, Self
 
-from sbnotebook.model import Report
+from sbnotebook.model import Outcome, Report
 
-__all__ = ["Watch", "reporting"]
+__all__ = ["Tell", "Watch", "reporting", "untold"]
+
+Tell = Callable[[Iterable[Outcome]], object]
+"""Is given outcomes as they come."""
 
 _WATCHED: Final[ContextVar[Watch | None]] = ContextVar("_WATCHED", default=None)
 
 
+def untold(_outcomes: Iterable[Outcome]) -> None:
+    """Tell nobody, because nobody watches."""
+
+
 class Watch:
     """Watches the work of a block: has its report, also when it was cancelled or failed.
+
+    Args:
+        told: is given the outcomes of plans as they come; the report alone has those that were not attempted.
 
     Example:
         >>> async def send_for_a_minute(queue: AsyncEntity, messages: Iterable[Message]) -> Report:
@@ -30,7 +42,8 @@ class Watch:
         ...     return watch.report
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told: Tell = untold) -> None:
+        self.tell = told
         self._works: list[Callable[[], Report]] = []
         self._token: Token[Watch | None] | None = None
 
@@ -51,6 +64,7 @@ class Watch:
         around = _WATCHED.get()
         if around is not None:
             around.follow(lambda: self.report)
+            self.tell = _both(self.tell, around.tell)
         self._token = _WATCHED.set(self)
         return self
 
@@ -61,12 +75,24 @@ class Watch:
             _WATCHED.reset(self._token)
 
 
+def _both(one: Tell, other: Tell) -> Tell:
+    def tell(outcomes: Iterable[Outcome]) -> None:
+        known = tuple(outcomes)
+        one(known)
+        other(known)
+
+    return tell
+
+
 @contextmanager
-def reporting(so_far: Callable[[], Report]) -> Generator[None]:
+def reporting(so_far: Callable[[], Report]) -> Generator[Tell]:
     """Let whoever watches see how far the work of this block is; sends and settlements in it are a part of it.
 
     Args:
         so_far: the report of what is known, asked for at any time, also after the block.
+
+    Returns:
+        A block that is given a function, which tells outcomes as they come.
 
     Example:
         >>> async def work(messages: Sequence[Message]) -> Report:
@@ -78,11 +104,11 @@ def reporting(so_far: Callable[[], Report]) -> Generator[None]:
     """
     watch = _WATCHED.get()
     if watch is None:
-        yield
+        yield untold
         return
     watch.follow(so_far)
     token = _WATCHED.set(None)
     try:
-        yield
+        yield watch.tell
     finally:
         _WATCHED.reset(token)

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import anyio
 import pytest
 
-from sbnotebook.settlement.pace import Throttle
+from sbnotebook.settlement.pace import Pace, Pause, Throttle
 
 pytestmark = pytest.mark.anyio
 
@@ -96,3 +97,31 @@ async def test_who_waits_already_waits_longer_when_it_is_refused_again(time: Tim
     throttle = Throttle(lambda: time.now, sleep)
     throttle.refused()
     assert await waited(throttle, time) == 1.5
+
+
+async def test_a_pause_holds_up_whoever_asks_until_it_ends() -> None:
+    pause, went = Pause(), list[str]()
+    pace = Pace(None, pause)
+
+    async def work() -> None:
+        for step in ("first", "second"):
+            await pace.wait(1)
+            went.append(step)
+            pause.begin()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work)
+        await anyio.wait_all_tasks_blocked()
+        assert (went, pause.is_on, pause.holds) == (["first"], True, True)
+        pause.end()
+        assert not pause.is_on
+    assert (went, pause.holds) == (["first", "second"], False)
+
+
+async def test_work_that_is_held_up_can_be_cancelled() -> None:
+    pause = Pause()
+    pause.begin()
+    with anyio.move_on_after(0.01) as scope:
+        await Pace(None, pause).wait(1)
+    assert scope.cancelled_caught
+    assert not pause.holds

@@ -142,3 +142,24 @@ async def test_settling_that_is_cut_off_tells_what_is_settled(
     assert counts[OutcomeStatus.SETTLED] + counts[OutcomeStatus.SKIPPED] + unknown == 30
     assert batch.release_report is not None
     assert batch.release_report.settled == counts[OutcomeStatus.SKIPPED], "what was not begun is given back"
+
+
+async def test_outcomes_are_told_as_they_come_to_all_who_watch() -> None:
+    outer: list[Outcome] = []
+    inner: list[Outcome] = []
+
+    async def step(number: int) -> None:
+        with reporting(Report) as tell:
+            tell([done(number)])
+
+    async def plan() -> None:
+        with reporting(Report) as tell:
+            await step(100)  # a part of it, which the plan tells in its own words
+            tell(done(number) for number in range(2))
+
+    with Watch(outer.extend):
+        with Watch(inner.extend):
+            await plan()
+        await step(2)
+    await step(3)
+    assert (ids(Report(inner)), ids(Report(outer))) == ([0, 1], [0, 1, 2])

@@ -30,7 +30,6 @@ from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.deferring.deferral_ledger import DeferralEntry, DeferralLedger, time_text
 from sbnotebook.settlement.locking.settle import Progress, check_decision, outcome_for, outcome_until_now
-from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.picking.standing import is_same
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.watch import reporting
@@ -217,19 +216,24 @@ async def _settle_deferred(
             for message in plan.messages
         )
 
+    def note(outcomes: Iterable[Outcome]) -> None:
+        known = {outcome.sequence_number or 0: outcome for outcome in outcomes}
+        ends.update(known)
+        tell(known.values())
+
     async def settle_some(batch: LockedBatch, some: Mapping[int, ReceivedMessage]) -> None:
         locked = [m for m in await batch.receive_deferred(some) if is_same(m, some[m.sequence_number])]
         # An interrupt takes effect between two groups: what was under way has its outcome.
         with anyio.CancelScope(shield=True):
             begun.update(message.sequence_number for message in locked)
             done = await batch.settle(plan.decision, locked, max_in_flight=limits.max_in_flight, progress=progress)
-            ends.update({outcome.sequence_number or 0: outcome for outcome in done})
-        for number in some.keys() - ends.keys():
-            ends[number] = outcome_for(some[number], plan.decision, OutcomeStatus.NOT_FOUND, _NOT_HAD)
+            note(done)
+        absent = [some[number] for number in some.keys() - ends.keys()]
+        note(outcome_for(message, plan.decision, OutcomeStatus.NOT_FOUND, _NOT_HAD) for message in absent)
 
-    pace = Pace(limits.rate)
+    pace = limits.pace()
     size = min(_GROUP, pace.at_once or _GROUP)
-    with reporting(report):
+    with reporting(report) as tell:
         try:
             async with batch_for(verb=plan.decision.verb) as batch:
                 for start in range(0, len(plan.messages), size):

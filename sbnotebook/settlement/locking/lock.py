@@ -21,6 +21,7 @@ from sbnotebook.settlement.locking.held import HeldMessages, Hold
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEvents, LockWatcher
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, SystemClock
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress, Settling, check_decision
+from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.records import Record
 from sbnotebook.settlement.wire.conversion import locked_from_payload
@@ -287,6 +288,7 @@ class LockedBatch:
         *,
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
         progress: Progress | None = None,
+        pace: Pace | None = None,
     ) -> Report:
         """Settle messages of this batch; the outcome of each is in the report, and none raises.
 
@@ -297,6 +299,7 @@ class LockedBatch:
             messages: which of the messages, all that are held by default.
             max_in_flight: settlements that wait for their answer at once.
             progress: told of every message that is finished.
+            pace: how many a second at most, and whether it is held up; None for no limit.
 
         Raises:
             DecisionError: the decision is not possible here, or a message is not of this batch; nothing was done.
@@ -309,7 +312,7 @@ class LockedBatch:
             await self._keep_for(decision.delay)
         settling = Settling(self._open_receiver(), decision, self._held, max_in_flight=max_in_flight, progress=progress)
         with settling.watched(chosen) as ended:
-            await self._carry_out(settling, chosen, max_in_flight * _CHUNKS)
+            await self._carry_out(settling, chosen, max_in_flight * _CHUNKS, pace or Pace(None))
         return ended[0]
 
     async def _keep_for(self, delay: timedelta) -> None:
@@ -339,9 +342,11 @@ class LockedBatch:
             self._held.leave(hold)
         return max((hold.locked_until for hold in holds), default=None)
 
-    async def _carry_out(self, settling: Settling, chosen: Sequence[LockedMessage], size: int) -> None:
+    async def _carry_out(self, settling: Settling, chosen: Sequence[LockedMessage], size: int, pace: Pace) -> None:
         once = list({message.lock_token: message for message in chosen}.values())
+        size = min(size, pace.at_once or size)
         for start in range(0, len(once), size):
+            await pace.wait(len(once[start : start + size]))
             async with self._busy:
                 # Asked here: between two chunks a lock may end, and somebody else may settle, or close the batch.
                 holds = [hold for hold in map(self._held.of, once[start : start + size]) if hold is not None]
@@ -375,7 +380,7 @@ class LockedBatch:
         settling = Settling(self._open_receiver(), Release(), self._held)
         try:
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                await self._carry_out(settling, left, DEFAULT_MAX_IN_FLIGHT * _CHUNKS)
+                await self._carry_out(settling, left, DEFAULT_MAX_IN_FLIGHT * _CHUNKS, Pace(None))
         finally:
             self.release_report = settling.report(left)
             receiver, self._receiver = self._receiver, None

@@ -18,6 +18,7 @@ from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
+from sbnotebook.settlement.pace import Pace
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -191,9 +192,9 @@ class SessionBatch(LockedBatch):
         hold.locked_until = self._lock.locked_until or hold.locked_until
         return hold
 
-    async def _carry_out(self, settling: Settling, chosen: Sequence[LockedMessage], size: int) -> None:
+    async def _carry_out(self, settling: Settling, chosen: Sequence[LockedMessage], size: int, pace: Pace) -> None:
         self._lock.notice()
-        await super()._carry_out(settling, chosen, size)
+        await super()._carry_out(settling, chosen, size, pace)
         self._lock.notice()
 
     def _held_receiver(self) -> ServiceBusReceiver:

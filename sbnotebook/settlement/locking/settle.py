@@ -30,7 +30,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_settling
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.watch import Tell, reporting, untold
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -112,6 +112,7 @@ class Settling:
         self._held = held
         self._max_in_flight = max_in_flight
         self._progress = progress
+        self._tell: Tell = untold
         self._stopped: str | None = None
         self._interrupted: str | None = None
 
@@ -174,7 +175,9 @@ class Settling:
                 tasks.start_soon(work)
 
     def _note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> None:
-        self.outcomes[hold.message.lock_token] = self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
+        known = self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
+        self.outcomes[hold.message.lock_token] = known
+        self._tell((known,))
         if self._progress is not None:
             self._progress(1)
 
@@ -196,7 +199,7 @@ class Settling:
         When it has ended, the report is in the list that it is given.
         """
         last: list[Report] = []
-        with reporting(lambda: last[0] if last else self.report(messages)):
+        with reporting(lambda: last[0] if last else self.report(messages)) as self._tell:
             try:
                 yield last
             finally:

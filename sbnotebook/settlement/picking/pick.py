@@ -45,7 +45,7 @@ from sbnotebook.settlement.picking.standing import is_same, standing
 from sbnotebook.settlement.picking.survey import Survey, survey
 from sbnotebook.settlement.plan import CarryOut, Edit, Limits, Plan, Preview
 from sbnotebook.settlement.resubmitting.resubmit import Resubmitter
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.watch import Tell, reporting, untold
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.entity import AsyncEntity
@@ -241,16 +241,17 @@ class _Pick:
     outcomes: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
     begun: set[int] = field(default_factory=set[int])
     rest: Report = field(default_factory=Report)
+    tell: Tell = untold
     pace: Pace = field(init=False)
     known: dict[int, ReceivedMessage] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pace = Pace(self.limits.rate)
+        self.pace = self.limits.pace()
         self.known = {message.sequence_number: message for message in self.plan.messages}
 
     async def run(self) -> Report:
         """Pick; an outcome for each chosen message."""
-        with reporting(self._report):
+        with reporting(self._report) as self.tell:
             for number in self.seen.in_state(MessageState.SCHEDULED):
                 self._end(number, OutcomeStatus.SKIPPED, _SCHEDULED)
             await self._wherever(self.seen.in_state(MessageState.ACTIVE), self._search)
@@ -330,7 +331,7 @@ class _Pick:
                         raise
                     for message in some:  # what was settled before must not be hidden by this
                         self._end(message.sequence_number, OutcomeStatus.SKIPPED, f"Not attempted: {error}")
-            self.outcomes |= {outcome.sequence_number or 0: outcome for outcome in report}
+            self._note(report)
 
     def _those_meant(self, messages: Sequence[LockedMessage]) -> list[LockedMessage]:
         """Without those that only have the number of a chosen one, because the entity was made anew meanwhile."""
@@ -376,6 +377,9 @@ class _Pick:
                 self._end(number, OutcomeStatus.NOT_FOUND, "It is deferred, and another receiver holds it.")
 
     def _end(self, number: int, status: OutcomeStatus, why: str) -> None:
-        self.outcomes[number] = Outcome(
-            status, self.plan.decision.verb, self.entity.address, sequence_number=number, description=why
-        )
+        self._note([Outcome(status, self.plan.decision.verb, self.entity.address, number, description=why)])
+
+    def _note(self, outcomes: Iterable[Outcome]) -> None:
+        known = {outcome.sequence_number or 0: outcome for outcome in outcomes}
+        self.outcomes |= known
+        self.tell(known.values())

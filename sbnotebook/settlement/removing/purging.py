@@ -24,7 +24,6 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.settle import Progress, outcome_for, outcome_until_now
-from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.picking.ahead import (
     AheadBatch,
     LockedAhead,
@@ -36,7 +35,7 @@ from sbnotebook.settlement.picking.pick_report import PickReport
 from sbnotebook.settlement.picking.standing import is_same
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.sending.schedule import plan_cancel_scheduled
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.watch import Tell, reporting, untold
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.entity import AsyncEntity
@@ -92,16 +91,17 @@ class Purging:
         self._archived = archived
         self._standing = standing
         self._limits = limits
-        self._pace = Pace(limits.rate)
+        self._pace = limits.pace()
         self._progress = progress
         self._outcomes: dict[int, Outcome] = {}
+        self._tell: Tell = untold
         self._begun: set[int] = set()
         self._rest = Report()
         self._stopped: str | None = None
 
     async def run(self) -> Report:
         """Remove the messages; an outcome for each."""
-        with reporting(self._report):
+        with reporting(self._report) as self._tell:
             try:
                 await self._remove_active(self._in_state(MessageState.ACTIVE))
                 await self._wherever(self._in_state(MessageState.DEFERRED), self._remove_deferred)
@@ -126,11 +126,14 @@ class Purging:
         return PickReport(outcomes, self._rest)
 
     def _end(self, outcomes: Iterable[Outcome]) -> None:
+        ends: dict[int, Outcome] = {}
         for outcome in outcomes:
             number = outcome.sequence_number or 0
             if number in self._messages:
                 known = self._messages[number].message_id
-                self._outcomes[number] = replace(outcome, verb=Purge.verb, message_id=known)
+                ends[number] = replace(outcome, verb=Purge.verb, message_id=known)
+        self._outcomes |= ends
+        self._tell(ends.values())
 
     def _not_found(self, numbers: Iterable[int], why: str) -> None:
         self._end(outcome_for(self._messages[number], Purge(), OutcomeStatus.NOT_FOUND, why) for number in numbers)

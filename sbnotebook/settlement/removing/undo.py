@@ -34,7 +34,6 @@ from sbnotebook.model import (
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.settle import Progress, outcome_for, outcome_until_now
-from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.removing.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.resubmitting.clone import ORIGINAL_MESSAGE_ID
@@ -326,16 +325,17 @@ class _Undoing:
                 for row, message in messages.items()
             )
 
-        pace = Pace(limits.rate)
+        pace = limits.pace()
         size = min(_GROUP, pace.at_once or _GROUP)
-        with reporting(report):
+        with reporting(report) as tell:
             for to, group in self._groups(messages, size):
                 await pace.wait(len(group))
                 try:
                     # A group is never left half done: an interrupt takes effect between two of them.
                     with anyio.CancelScope(shield=True):
                         begun |= group.keys()
-                        outcomes |= await self._send(to, group, limits)
+                        outcomes |= (sent := await self._send(to, group, limits))
+                        tell(sent.values())
                 except (ArchiveError, ServiceBusError) as error:
                     if not outcomes:
                         raise

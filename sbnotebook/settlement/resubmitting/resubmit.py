@@ -6,7 +6,7 @@ A crash leaves either the original alone, or a clone whose id tells that it is o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -36,7 +36,7 @@ from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.resubmitting.clone import ORIGINAL_MESSAGE_ID, clone_of
 from sbnotebook.settlement.resubmitting.destination import destinations_of
 from sbnotebook.settlement.resubmitting.resubmit_steps import TOO_OFTEN, ResubmitSteps
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.watch import Tell, reporting, untold
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.entity import AsyncEntity
@@ -95,6 +95,7 @@ class Resubmitter:
     _outcomes: dict[int, Outcome] = field(default_factory=dict[int, Outcome], init=False)
     _begun: set[int] = field(default_factory=set[int], init=False)
     _pace: Pace = field(default_factory=lambda: Pace(None), init=False)
+    _tell: Tell = field(default=untold, init=False)
 
     def __post_init__(self) -> None:
         namespace = self.entity.namespace
@@ -118,7 +119,7 @@ class Resubmitter:
         Raises:
             azure.servicebus.exceptions.ServiceBusError: the entity or the destination cannot be used; nothing was done.
         """
-        self._pace = Pace(limits.rate)
+        self._pace = limits.pace()
         if not self.only_begun:
             async with self._steps.pool.slot():
                 pass  # a destination that cannot be sent to is told before anything is locked
@@ -131,7 +132,7 @@ class Resubmitter:
             )
             return PickReport(outcomes, self.rest)
 
-        with reporting(report):
+        with reporting(report) as self._tell:
             try:
                 await self._run(plan, limits, progress)
             except Exception as error:
@@ -224,7 +225,8 @@ class Resubmitter:
         outcome = self._outcomes.get(number)
         return outcome is not None and outcome.status is OutcomeStatus.LOCK_LOST
 
-    def _note(self, done: Iterable[Outcome], progress: Progress | None) -> None:
+    def _note(self, done: Sequence[Outcome], progress: Progress | None) -> None:
+        self._tell(done)
         for outcome in done:
             number = outcome.sequence_number or 0
             if progress is not None and number not in self._outcomes:
@@ -232,7 +234,8 @@ class Resubmitter:
             self._outcomes[number] = outcome
 
     def _end(self, message: ReceivedMessage, status: OutcomeStatus, why: str) -> None:
-        self._outcomes[message.sequence_number] = outcome_for(message, self.decision, status, why)
+        outcome = self._outcomes[message.sequence_number] = outcome_for(message, self.decision, status, why)
+        self._tell((outcome,))
 
 
 def _is_same(message: LockedMessage | PeekedMessage, wanted: ReceivedMessage) -> bool:

@@ -33,7 +33,6 @@ from sbnotebook.settlement import sdk_internals, sdk_senders
 from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.settle import Progress, outcome_for
-from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.picking.standing import is_same
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.removing.removals import archived_from
@@ -41,7 +40,7 @@ from sbnotebook.settlement.sdk_senders import ToSchedule
 from sbnotebook.settlement.sending.packing import Pack
 from sbnotebook.settlement.sending.send import SendOptions, Way, deliver_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.watch import Tell, reporting, untold
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def plan_cancel_scheduled(
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         cancelling = _Cancelling(entity, plan.messages, limits, archived=archived)
-        with reporting(cancelling.report):
+        with reporting(cancelling.report) as cancelling.tell:
             await cancelling.run(progress)
         return cancelling.report()
 
@@ -185,6 +184,7 @@ class _Cancelling:
     def __init__(
         self, entity: AsyncEntity, messages: Sequence[ReceivedMessage], limits: Limits, *, archived: bool
     ) -> None:
+        self.tell: Tell = untold
         self._entity = entity
         self._archive = entity.namespace.archive if archived else None
         self._pool: SenderPool = entity.namespace.pool(entity.address)
@@ -206,7 +206,7 @@ class _Cancelling:
         return end or outcome_for(message, self._decision, status, self._stopped or said)
 
     async def run(self, progress: Progress | None) -> None:
-        pace = Pace(self._limits.rate)
+        pace = self._limits.pace()
         group = min(self._limits.max_in_flight, pace.at_once or self._limits.max_in_flight)
         async with self._grace.watching():
             for start in range(0, len(self._messages), group):
@@ -220,6 +220,7 @@ class _Cancelling:
                     # Some are cancelled already, and their outcomes must not be lost.
                     self._stopped = f"Not attempted: {explained(error)}"
                     return
+                self.tell(self._end_of(message) for message in messages)
                 if progress is not None:
                     progress(len(messages))
 

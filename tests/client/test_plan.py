@@ -1,0 +1,89 @@
+"""Plans that are carried out in the background: watched, paused, and cut off."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.entity import Entity
+from sbnotebook.client.plan import Running
+from sbnotebook.model import Message, Outcome, OutcomeStatus
+
+SETTLED, SKIPPED = OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED
+
+
+def queue_of(count: int, name: str, namespace: Namespace) -> Entity:
+    namespace.create_queue(name)
+    queue = namespace.entity(name)
+    queue.send([Message(message_id=f"m{n}") for n in range(count)]).raise_for_failures()
+    return queue
+
+
+def more_outcomes(running: Running) -> list[Outcome]:
+    """Wait until there are some, asking for them as a panel does."""
+    found: list[Outcome] = []
+    while not found:
+        ended = running.wait(0.02)
+        found = running.new_outcomes()
+        assert found or not ended
+    return found
+
+
+def test_a_plan_runs_in_the_background_and_tells_outcomes_as_they_come(namespace: Namespace) -> None:
+    queue = queue_of(300, "background", namespace)
+    plan = queue.purge()
+    running = plan.start()
+    told = more_outcomes(running)
+    report = running.result()
+    told += running.new_outcomes()
+    assert report.ok
+    assert len(report) == plan.total == running.done == 300
+    assert sorted(told, key=lambda outcome: outcome.sequence_number or 0) == list(report)
+    assert running.new_outcomes() == []
+    assert running.wait(0)
+    assert len(queue.peek()) == 0
+
+
+def test_it_is_paused_goes_on_and_is_cut_off_with_a_truthful_report(namespace: Namespace) -> None:
+    queue = queue_of(300, "cut-off", namespace)
+    running = queue.purge().start(rate=20)  # for 15 seconds
+    told = more_outcomes(running)
+    running.pause()
+    while not running.is_held:
+        assert not running.wait(0.02)
+    told += running.new_outcomes()
+    assert running.is_paused
+    assert len(queue.peek()) == 300 - len(told)
+    assert running.report.counts == {SETTLED: len(told), SKIPPED: 300 - len(told)}
+    running.resume()
+    assert not running.is_paused
+    assert more_outcomes(running)
+    running.cancel()
+    report = running.result()
+    assert running.wait(0)
+    assert set(report.counts) == {SETTLED, SKIPPED}
+    left = {message.sequence_number: message.delivery_count for message in queue.peek()}
+    assert left == {outcome.sequence_number: 0 for outcome in report if outcome.status is SKIPPED}
+    running.cancel()  # is too late, and does no harm
+
+
+def test_one_that_is_cut_off_while_it_is_paused_ends_at_once(namespace: Namespace) -> None:
+    queue = queue_of(300, "cut-off-paused", namespace)
+    running = queue.purge().start(rate=20)
+    told = more_outcomes(running)
+    running.pause()
+    while not running.is_held:
+        assert not running.wait(0.02)
+    told += running.new_outcomes()
+    running.cancel()
+    assert running.result().counts == {SETTLED: len(told), SKIPPED: 300 - len(told)}
+    assert len(queue.peek()) == 300 - len(told)
+
+
+def test_what_ends_it_is_raised_with_its_report(namespace: Namespace) -> None:
+    plan = queue_of(3, "gone-meanwhile", namespace).purge()
+    namespace.delete_queue("gone-meanwhile")
+    running = plan.start()
+    with pytest.raises(Exception, match="gone-meanwhile"):
+        running.result()
+    assert running.report.counts == {SKIPPED: 3}

@@ -1,0 +1,118 @@
+"""Every kind of plan can be held up: what is under way finishes, nothing more begins, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+
+from sbnotebook.model import Complete, Defer, EntityAddress, LockedMessage, Message, Outcome, Report, Resubmit
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
+from sbnotebook.settlement.pace import Pause
+from sbnotebook.settlement.resubmitting.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.watch import Watch
+
+pytestmark = pytest.mark.anyio
+
+COUNT = 205
+"""More than are worked on together."""
+MakePlan = Callable[[AsyncNamespace, AsyncEntity, AsyncExitStack], Awaitable[Plan]]
+
+
+async def settle(_: AsyncNamespace, queue: AsyncEntity, stack: AsyncExitStack) -> Plan:
+    batch = await stack.enter_async_context(queue.batch())
+    while len(batch.messages) < COUNT:
+        await batch.receive(COUNT)
+    return queue.plan(batch, Complete())
+
+
+async def settle_by_token(_: AsyncNamespace, queue: AsyncEntity, stack: AsyncExitStack) -> Plan:
+    batch = await stack.enter_async_context(queue.batch())
+    locked: list[LockedMessage] = []
+    while len(locked) < COUNT:
+        locked += await batch.receive(COUNT)
+    batch.let_lapse(locked)
+    return queue.plan_by_token(Complete(), locked)
+
+
+async def pick(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
+    return await queue.pick(await queue.peek(), Complete())
+
+
+async def purge(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
+    return await queue.purge()
+
+
+async def resubmit(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStack) -> Plan:
+    again = EntityAddress(f"{queue.address}-again")
+    await namespace.create_queue(str(again))
+    return queue.plan_resubmit(await queue.peek(), Resubmit(to=again))
+
+
+async def undo(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStack) -> Plan:
+    return await namespace.undo(await (await queue.purge()).apply())
+
+
+async def settle_deferred(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
+    (await (await queue.pick(await queue.peek(), Defer())).apply()).raise_for_failures()
+    return queue.plan_deferred(await queue.peek(), Complete())
+
+
+async def cancel_scheduled(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
+    (await (await queue.purge()).apply()).raise_for_failures()
+    await queue.schedule([Message(message_id=str(n)) for n in range(COUNT)], at=datetime.now(UTC) + timedelta(days=1))
+    return queue.plan_cancel_scheduled(await queue.scheduled())
+
+
+@pytest.mark.parametrize(
+    "make_plan",
+    [settle, settle_by_token, pick, purge, resubmit, undo, settle_deferred, cancel_scheduled],
+    ids=lambda make_plan: make_plan.__name__.replace("_", "-"),
+)
+async def test_a_pause_holds_it_up_and_then_it_goes_on(
+    namespace: AsyncNamespace, make_plan: MakePlan, request: pytest.FixtureRequest
+) -> None:
+    name = f"paused-{request.node.callspec.id}"
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    (await queue.send([Message(message_id=str(n)) for n in range(COUNT)])).raise_for_failures()
+    pause, told = Pause(), list[Outcome]()
+    reports: list[Report] = []
+
+    def note(outcomes: Iterable[Outcome]) -> None:
+        if not told:
+            pause.begin()
+        told.extend(outcomes)
+
+    async def apply(plan: Plan) -> None:
+        with Watch(note):
+            reports.append(await plan.apply(Limits(max_in_flight=5, pause=pause)))
+
+    async with AsyncExitStack() as stack:
+        plan = await make_plan(namespace, queue, stack)
+        before = len(await queue.peek())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(apply, plan)
+            while not pause.holds:
+                await queue.peek(1)
+            held = len(told)
+            assert 0 < held < COUNT
+            # What was told is done, and nothing more is under way.
+            assert abs(before - len(await queue.peek())) == held
+            assert len(told) == held
+            pause.end()
+    (report,) = reports
+    assert report.ok, report
+    assert len(report) == COUNT
+    assert {(o.sequence_number, o.status, o.verb) for o in told} == {
+        (o.sequence_number, o.status, o.verb) for o in report
+    }
+    assert len(told) == COUNT
+    assert abs(before - len(await queue.peek())) == COUNT
+    if make_plan is resubmit:
+        clones = await namespace.entity(f"{name}-again").peek()
+        originals = sorted(str(clone.application_properties[ORIGINAL_MESSAGE_ID]) for clone in clones)
+        assert originals == sorted(map(str, range(COUNT)))
