@@ -1,0 +1,171 @@
+"""The entities of a namespace as a tree with their counts, asked for gently."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import anywidget
+import traitlets
+
+from sbnotebook.client import Namespace, tables
+from sbnotebook.model import EntityAddress, SubQueue
+from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.widgets import background
+from sbnotebook.widgets.static_files import module, style
+
+__all__ = ["EntityTree"]
+
+_EVERY: Final = 30.0
+"""Seconds between two questions for the counts, which are management operations, while the tree is visible."""
+_SHARE: Final = 20
+"""The counts are asked for once in so many times as long as the answer takes: a slow service is asked less often."""
+_MOST: Final = 3_000
+"""Entities in the tree: so many stay well under the size that a widget's message may have."""
+_HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
+_SUB_QUEUES: Final = {
+    SubQueue.DEAD_LETTER: ("dead letters", "dead_letter"),
+    SubQueue.TRANSFER_DEAD_LETTER: ("transfer dead letters", "transfer_dead_letter"),
+}
+
+
+class EntityTree(anywidget.AnyWidget):
+    """Queues, topics and subscriptions with their counts, and their sub-queues below them.
+
+    The counts are asked for when it is made, on Refresh, and every 30 seconds while somebody can see them: all queues
+    and topics, and the subscriptions of the topics that are open.
+
+    Args:
+        namespace: whose entities.
+        chosen: the address that is chosen at first.
+
+    Example:
+        >>> tree = EntityTree(namespace)  # doctest: +SKIP
+        >>> tree.on_choose(lambda address: print(address))  # doctest: +SKIP
+    """
+
+    _esm = module("entity_tree.js")
+    _css = style("entity_tree.css")
+
+    rows = traitlets.List(traitlets.Dict()).tag(sync=True)
+    expanded = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    chosen = traitlets.Unicode("").tag(sync=True)
+    busy = traitlets.Bool(default_value=False).tag(sync=True)
+    problem = traitlets.Unicode("").tag(sync=True)
+    as_of = traitlets.Float(0.0).tag(sync=True)  # milliseconds since the epoch
+    every = traitlets.Float(_EVERY).tag(sync=True)  # seconds
+
+    def __init__(self, namespace: Namespace, chosen: str = "") -> None:
+        address = EntityAddress.parse(chosen) if chosen else None
+        super().__init__(chosen=str(address or ""), expanded=_above(address) if address else [])
+        self._namespace = namespace
+        self._asking = threading.Lock()
+        self._loaded = threading.Event()
+        self._listed: set[str] = set()
+        self.counts: list[EntityCounts] = []
+        self.on_msg(self._told)
+        self.observe(self._opened, "expanded")
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Ask for the counts in the background, unless they are being asked for."""
+        if not self._asking.acquire(blocking=False):
+            return
+        self.busy = True
+        topics = set(self._topics())
+        begin = time.monotonic()
+
+        def done(counts: list[EntityCounts]) -> None:
+            self.every = max(_EVERY, _SHARE * (time.monotonic() - begin))
+            self._show(counts)
+            self._listed = topics
+            self._end("" if len(counts) <= _MOST else f"The first {_MOST:,} of {len(counts):,} entities are shown.")
+
+        background.start(lambda: self._namespace.entities(topics=topics), done=done, failed=self._end)
+
+    def on_choose(self, callback: Callable[[str], object]) -> Callable[[], None]:
+        """Call a function with the address that is chosen, each time; gives a function that ends it."""
+
+        def changed(change: Any) -> None:
+            if change["new"]:
+                callback(change["new"])
+
+        self.observe(changed, "chosen")
+
+        def end() -> None:
+            with suppress(ValueError):
+                self.unobserve(changed, "chosen")
+
+        return end
+
+    def wait(self, seconds: float = 30.0) -> bool:
+        """Wait until the first counts are there or have failed; tells whether that is so."""
+        return self._loaded.wait(seconds)
+
+    def __repr__(self) -> str:
+        if self.problem and not self.counts:
+            return self.problem
+        rows = [[each.address, *(getattr(each, name) for name in _HEADERS[1:])] for each in self.counts]
+        when = datetime.fromtimestamp(self.as_of / 1000, UTC)
+        return tables.text_table(_HEADERS, rows, f"{self._namespace.host}, as of {when:%H:%M:%S} UTC")
+
+    def _topics(self) -> list[str]:
+        """The open nodes that are topics, or may be as long as nobody knows."""
+        others = {str(counts.address) for counts in self.counts if counts.kind != "topic"}
+        return [path for path in self.expanded if path not in others]
+
+    def _show(self, counts: Sequence[EntityCounts]) -> None:
+        self.counts = list(counts)
+        self.rows = [row for each in counts[:_MOST] for row in _rows_of(each)]
+        self.as_of = time.time() * 1000
+
+    def _end(self, problem: str) -> None:
+        self.problem = problem
+        self.busy = False
+        self._asking.release()
+        self._loaded.set()
+        if set(self._topics()) - self._listed and not problem:  # opened meanwhile
+            self.refresh()
+
+    def _told(self, _widget: object, content: Any, _buffers: object) -> None:
+        if isinstance(content, dict) and content.get("kind") == "refresh":  # pyright: ignore[reportUnknownMemberType]
+            self.refresh()
+
+    def _opened(self, _change: object) -> None:
+        if set(self._topics()) - self._listed:
+            self.refresh()
+
+
+def _above(address: EntityAddress) -> list[str]:
+    """The nodes that have to be open for an address to be seen."""
+    topic = [address.name] if address.subscription else []
+    return [*topic, *([str(address.entity)] if address.sub_queue else [])]
+
+
+def _rows_of(counts: EntityCounts) -> list[dict[str, object]]:
+    """The node of an entity, and those of its sub-queues."""
+    address = counts.address
+    row: dict[str, object] = {
+        "path": str(address),
+        "parent": address.name if address.subscription else "",
+        "name": address.subscription or address.name,
+        "kind": counts.kind,
+        "active": None if counts.kind == "topic" else counts.active,
+        "scheduled": None if counts.kind == "subscription" else counts.scheduled,
+        "dead": None if counts.kind == "topic" else counts.dead_letter,
+    }
+    return [row, *([] if counts.kind == "topic" else _sub_queues(counts))]
+
+
+def _sub_queues(counts: EntityCounts) -> list[dict[str, object]]:
+    entity = counts.address
+    rows: list[dict[str, object]] = []
+    for sub_queue, (name, field) in _SUB_QUEUES.items():
+        address = EntityAddress(entity.name, entity.subscription, sub_queue)
+        same = {"path": str(address), "parent": str(entity), "name": name, "kind": "sub-queue"}
+        rows.append({**same, "active": None, "scheduled": None, "dead": getattr(counts, field)})
+    return rows

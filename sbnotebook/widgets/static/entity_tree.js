@@ -1,0 +1,247 @@
+// Entities as a tree with their counts. Names come from the service: they are shown as text and never as markup.
+
+const TREE_COLUMNS = [
+  ["active", "Active", "messages that can be received, deferred ones counted with them"],
+  ["scheduled", "Later", "scheduled messages, which become active later"],
+  ["dead", "Dead", "messages in the dead-letter queue"],
+];
+
+/** An element with classes and text. */
+function make(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+/** A number in at most five characters. */
+function compact(number) {
+  if (number < 10_000) return String(number);
+  if (number < 999_500) return `${(number / 1e3).toFixed(number < 99_950 ? 1 : 0)}k`;
+  return `${(number / 1e6).toFixed(1)}M`;
+}
+
+/**
+ * The nodes to show, in their order: each with its row of the model, level, and whether it is open.
+ * @param rows of the model: {path, parent, name, kind, active, scheduled, dead}
+ * @param open paths of the nodes that are open
+ * @param sought what the filter box holds, in lower case
+ */
+function visibleNodes(rows, open, sought) {
+  const children = new Map();
+  for (const row of rows) {
+    if (!children.has(row.parent)) children.set(row.parent, []);
+    children.get(row.parent).push(row);
+  }
+  const found = [];
+  const visit = (row, level, within) => {
+    const own = within || row.path.toLowerCase().includes(sought) || row.name.toLowerCase().includes(sought);
+    const below = children.get(row.path) ?? [];
+    const place = found.push(null) - 1;
+    const isOpen = open.has(row.path);
+    let hits = 0;
+    // What is closed is searched, too, and opened where something is found.
+    if (isOpen || (sought && !own)) for (const child of below) hits += visit(child, level + 1, own && isOpen) ? 1 : 0;
+    if (!own && !hits) {
+      found.length = place;
+      return false;
+    }
+    const parent = below.length > 0 || row.kind === "topic";
+    found[place] = { row, level, parent, open: parent && (isOpen || (!own && hits > 0)) };
+    return true;
+  };
+  for (const row of children.get("") ?? []) visit(row, 1, !sought);
+  return found;
+}
+
+class TreeView {
+  constructor(model, element) {
+    this.model = model;
+    this.focused = model.get("chosen");
+    this.root = make("div", "sbn-tree");
+    this.build();
+    element.append(this.root);
+    this.draw();
+    this.say();
+  }
+
+  build() {
+    const bar = make("div", "sbn-tree-bar");
+    this.filter = make("input", "sbn-tree-filter");
+    Object.assign(this.filter, { type: "search", placeholder: "Filter entities" });
+    this.filter.setAttribute("aria-label", "Filter entities by name");
+    this.filter.addEventListener("input", () => this.draw());
+    this.filter.addEventListener("keydown", (event) => {
+      event.stopPropagation(); // else the notebook takes it for a command
+      if (event.key === "ArrowDown") this.focus(0);
+    });
+    this.button = make("button", "sbn-tree-refresh", "Refresh");
+    this.button.type = "button";
+    this.button.addEventListener("click", () => this.model.send({ kind: "refresh" }));
+    bar.append(this.filter, this.button);
+    const head = make("div", "sbn-tree-row sbn-tree-head");
+    head.setAttribute("aria-hidden", "true");
+    head.append(make("span", "sbn-tree-name", "Entity"));
+    for (const [, title, words] of TREE_COLUMNS) {
+      const cell = make("span", "sbn-tree-count", title);
+      cell.title = words;
+      head.append(cell);
+    }
+    this.list = make("div", "sbn-tree-list");
+    this.list.setAttribute("role", "tree");
+    this.list.setAttribute("aria-label", "Queues, topics and subscriptions");
+    this.list.addEventListener("keydown", (event) => this.key(event));
+    this.list.addEventListener("click", (event) => this.click(event));
+    this.foot = make("div", "sbn-tree-foot");
+    this.foot.setAttribute("role", "status");
+    this.problem = make("div", "sbn-tree-problem");
+    this.problem.setAttribute("role", "alert");
+    this.root.append(bar, head, this.list, this.foot, this.problem);
+  }
+
+  draw() {
+    const sought = this.filter.value.trim().toLowerCase();
+    const hadFocus = this.list.contains(document.activeElement);
+    this.nodes = visibleNodes(this.model.get("rows"), new Set(this.model.get("expanded")), sought);
+    if (!this.nodes.some((node) => node.row.path === this.focused)) this.focused = this.nodes[0]?.row.path;
+    this.items = this.nodes.map((node) => this.item(node));
+    this.list.replaceChildren(...this.items);
+    if (!this.items.length) this.list.append(make("div", "sbn-tree-empty", this.emptyWords(sought)));
+    if (hadFocus) this.focus(this.place());
+  }
+
+  emptyWords(sought) {
+    if (sought) return "No entity has this in its name.";
+    return this.model.get("busy") || !this.model.get("as_of") ? "Asking…" : "There are no entities in this namespace.";
+  }
+
+  item({ row, level, parent, open }) {
+    const chosen = row.path === this.model.get("chosen");
+    const item = make("div", `sbn-tree-row${chosen ? " sbn-chosen" : ""}`);
+    item.setAttribute("role", "treeitem");
+    item.setAttribute("aria-level", level);
+    item.setAttribute("aria-selected", chosen);
+    if (parent) item.setAttribute("aria-expanded", open);
+    item.tabIndex = row.path === this.focused ? 0 : -1;
+    const name = make("span", "sbn-tree-name");
+    name.style.paddingInlineStart = `${(level - 1) * 14}px`;
+    name.title = row.path;
+    name.append(make("span", "sbn-tree-twist", parent ? (open ? "▾" : "▸") : ""), make("span", "", row.name));
+    if (level === 1 || row.kind === "subscription") name.append(make("span", "sbn-tree-kind", row.kind));
+    item.append(name);
+    const said = [row.name, row.kind];
+    for (const [key, title] of TREE_COLUMNS) {
+      const count = row[key];
+      const cell = make("span", `sbn-tree-count sbn-${key}${count ? "" : " sbn-zero"}`, count == null ? "" : compact(count));
+      if (count != null) cell.title = count.toLocaleString("en-US");
+      if (count) said.push(`${count} ${title.toLowerCase()}`);
+      item.append(cell);
+    }
+    item.setAttribute("aria-label", said.join(", "));
+    return item;
+  }
+
+  say() {
+    const time = this.model.get("as_of");
+    const asOf = time ? `as of ${new Date(time).toISOString().slice(11, 19)} UTC` : "";
+    this.foot.textContent = this.model.get("busy") ? "Asking for the counts…" : asOf;
+    this.problem.textContent = this.model.get("problem");
+    this.button.disabled = this.model.get("busy");
+    if (!this.nodes.length) this.draw();
+  }
+
+  place() {
+    return this.nodes.findIndex((node) => node.row.path === this.focused);
+  }
+
+  focus(place) {
+    const item = this.items[place];
+    if (!item) return;
+    for (const other of this.items) other.tabIndex = -1;
+    this.focused = this.nodes[place].row.path;
+    item.tabIndex = 0;
+    item.focus();
+  }
+
+  choose(node) {
+    this.focused = node.row.path;
+    this.model.set("chosen", node.row.path);
+    this.model.save_changes();
+  }
+
+  setOpen(node, open) {
+    const others = this.model.get("expanded").filter((path) => path !== node.row.path);
+    this.focused = node.row.path;
+    this.model.set("expanded", open ? [...others, node.row.path] : others);
+    this.model.save_changes();
+  }
+
+  click(event) {
+    const place = this.items.indexOf(event.target.closest?.("[role=treeitem]"));
+    if (place < 0) return;
+    const node = this.nodes[place];
+    if (event.target.classList.contains("sbn-tree-twist") && node.parent) this.setOpen(node, !node.open);
+    else this.choose(node);
+    this.focus(this.place());
+  }
+
+  key(event) {
+    const place = this.place();
+    const node = this.nodes[place];
+    if (!node || event.ctrlKey || event.metaKey || event.altKey) return;
+    const parent = () => this.nodes.findLastIndex((each, at) => at < place && each.level < node.level);
+    const acts = {
+      ArrowDown: () => this.focus(place + 1),
+      ArrowUp: () => this.focus(place - 1),
+      Home: () => this.focus(0),
+      End: () => this.focus(this.nodes.length - 1),
+      ArrowRight: () => (node.parent && !node.open ? this.setOpen(node, true) : node.open && this.focus(place + 1)),
+      ArrowLeft: () => (node.parent && node.open ? this.setOpen(node, false) : this.focus(parent())),
+      Enter: () => this.choose(node),
+      " ": () => this.choose(node),
+    };
+    if (!acts[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    acts[event.key]();
+  }
+}
+
+/** Ask for new counts from time to time, while somebody can see them. */
+function refreshWhileVisible(model, element) {
+  let visible = false;
+  const observer = new IntersectionObserver((entries) => {
+    visible = entries.at(-1).isIntersecting;
+  });
+  observer.observe(element);
+  let timer = 0;
+  const wait = () => {
+    timer = setTimeout(() => {
+      if (visible && !document.hidden && !model.get("busy")) model.send({ kind: "refresh" });
+      wait();
+    }, model.get("every") * 1000);
+  };
+  wait();
+  return () => {
+    clearTimeout(timer);
+    observer.disconnect();
+  };
+}
+
+function render({ model, el }) {
+  const view = new TreeView(model, el);
+  const draw = () => view.draw();
+  const say = () => view.say();
+  const drawn = ["rows", "expanded", "chosen"].map((name) => `change:${name}`);
+  const said = ["as_of", "busy", "problem"].map((name) => `change:${name}`);
+  for (const event of drawn) model.on(event, draw);
+  for (const event of said) model.on(event, say);
+  const stop = refreshWhileVisible(model, view.root);
+  return () => {
+    stop();
+    for (const event of drawn) model.off(event, draw);
+    for (const event of said) model.off(event, say);
+  };
+}
+
+export default { render };
