@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from sbnotebook.client.about import About, about
 from sbnotebook.client.batch import close_batches
 from sbnotebook.client.durations import duration
 from sbnotebook.client.entity import Entity
@@ -103,6 +104,10 @@ class Namespace:
     def archive(self) -> Archive | None:
         """Where messages are kept before they are removed; None for nowhere."""
         return self._namespace.archive
+
+    def about(self) -> About:
+        """What one is connected to, as whom, and whether writing is on; signs in to find out. Shown as a few lines."""
+        return run(about, self._namespace.connection, self.found_by)
 
     def entity(self, address: str | EntityAddress) -> Entity:
         """A queue, topic, subscription or sub-queue, such as ``orders/$dlq``.
@@ -239,4 +244,4 @@ class Namespace:
             run(self._namespace.close)
 
     def __repr__(self) -> str:
-        return f"<Namespace {self.host}, found by {self.found_by}>"
+        return f"<Namespace {self.host}, found by {self.found_by}{', read-only' if self.read_only else ''}>"

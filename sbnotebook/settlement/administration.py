@@ -24,6 +24,7 @@ __all__ = [
     "describe",
     "detects_duplicates",
     "list_entities",
+    "tier_of",
 ]
 
 
@@ -152,6 +153,16 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
                 counts = await client.get_subscription_runtime_properties(address.name, address.subscription)
                 found.append(_subscription(address.name, counts))
     return found
+
+
+async def tier_of(connection: Connection) -> str:
+    """The namespace's tier, such as Standard or Premium.
+
+    Raises:
+        azure.core.exceptions.AzureError: it cannot be asked; this needs the right Manage.
+    """
+    async with _client(connection) as client:
+        return str((await client.get_namespace_properties()).messaging_sku)
 
 
 async def create_queue(

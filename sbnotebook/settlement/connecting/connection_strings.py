@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import parse_qs
 
 from sbnotebook.errors import ConfigurationError
 
@@ -36,10 +37,12 @@ class ConnectionString:
     Args:
         host: the namespace's host name, with the port where there is one.
         entity_path: the one entity that it is for, None for all.
+        key_name: the name of the key or of the key behind a signature, None where that is not said.
     """
 
     host: str
     entity_path: str | None
+    key_name: str | None
 
 
 def read(text: str) -> ConnectionString:
@@ -50,7 +53,7 @@ def read(text: str) -> ConnectionString:
 
     Example:
         >>> read("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5")
-        ConnectionString(host='shop.servicebus.windows.net', entity_path=None)
+        ConnectionString(host='shop.servicebus.windows.net', entity_path=None, key_name='root')
     """
     parts = _parts(text)
     _expect("Endpoint" in parts, "has no Endpoint=sb://…")
@@ -59,7 +62,7 @@ def read(text: str) -> ConnectionString:
     _expect(key or token, "has neither a SharedAccessKey nor a SharedAccessSignature")
     _expect(not (key and token), "has a SharedAccessKey and a SharedAccessSignature, of which only one can be used")
     _expect(not key or name, "has a SharedAccessKey without its SharedAccessKeyName")
-    return ConnectionString(host, parts.get("EntityPath"))
+    return ConnectionString(host, parts.get("EntityPath"), name or _key_behind(token or ""))
 
 
 def host_of(endpoint: str) -> str:
@@ -78,6 +81,12 @@ def host_of(endpoint: str) -> str:
     if ":" in match[1] and port.isdigit() and not 0 < int(port) <= _MAX_PORT:
         raise ConfigurationError(f"The namespace's port is a number from 1 to {_MAX_PORT:,}.")
     return match[1].lower()  # one name for it in the journal, however it is spelled
+
+
+def _key_behind(token: str) -> str | None:
+    # SharedAccessSignature sr=…&sig=…&se=…&skn=NAME
+    fields = parse_qs(token.rpartition(" ")[2])
+    return fields.get("skn", [None])[0]
 
 
 def _parts(text: str) -> dict[str, str]:

@@ -1,0 +1,88 @@
+"""What one is connected to, as whom, and what the connection may do."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from sbnotebook.client import tables
+from sbnotebook.settlement import administration
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.connecting.identity import signed_in_as
+
+__all__ = ["About", "about"]
+
+_TIER_WITHIN: Final = 2.0
+"""Seconds to wait for the name of the tier, which is good to know and no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What one is connected to. Shown as a few lines; it holds no secret.
+
+    Args:
+        host: the namespace's host name.
+        is_emulator: whether it is an emulator on a development machine.
+        tier: such as Premium; None where nobody could be asked.
+        signed_in_as: the name of the key, or the account, in words.
+        found_by: how the target was found, in words.
+        read_only: whether the connection only looks.
+    """
+
+    host: str
+    is_emulator: bool
+    tier: str | None
+    signed_in_as: str
+    found_by: str
+    read_only: bool
+
+    def __repr__(self) -> str:
+        head, *rows = self._rows()
+        return "\n".join(f"{name:14}{tables.printable(value)}" for name, value in (head, *rows))
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._rows()
+        return tables.html_table(head, rows)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        kind = ", ".join(filter(None, ("emulator" if self.is_emulator else "Azure", self.tier)))
+        if self.read_only:
+            writing = "off: nothing can be changed; %sb_connect --write turns it on"
+        else:
+            writing = "on" if self.is_emulator else "on: %sb_connect --read-only turns it off"
+        return [
+            ("Connected to", f"{self.host} ({kind})"),
+            ("signed in as", self.signed_in_as),
+            ("found by", self.found_by),
+            ("writing", writing),
+        ]
+
+
+async def about(connection: Connection, found_by: str) -> About:
+    """Find out what a connection is to, and whose it is.
+
+    Args:
+        connection: which one.
+        found_by: how it was found, in words.
+    """
+    tier: str | None = None
+    who = ""
+
+    async def ask_tier() -> None:
+        nonlocal tier
+        with anyio.move_on_after(_TIER_WITHIN):
+            # Who has no right to ask, or no way there, is connected nevertheless.
+            with suppress(Exception):
+                tier = await administration.tier_of(connection)
+
+    async def ask_who() -> None:
+        nonlocal who
+        who = await signed_in_as(connection)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask_tier)
+        tasks.start_soon(ask_who)
+    return About(connection.host or "", connection.is_emulator, tier, who, found_by, connection.read_only)

@@ -1,0 +1,82 @@
+"""Who a connection is signed in as, as far as that can be told without a secret."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+
+from sbnotebook.settlement.connecting import connection_strings
+from sbnotebook.settlement.connecting.failures import explained
+
+if TYPE_CHECKING:
+    from sbnotebook.settlement.connecting.connection import Connection
+
+__all__ = ["account_of", "signed_in_as"]
+
+_SCOPE: Final = "https://servicebus.azure.net/.default"
+_WITHIN: Final = 10.0
+"""Seconds that signing in may take before it is told that it takes long."""
+_PEOPLE: Final = ("upn", "preferred_username", "unique_name", "email")
+_APPS: Final = ("app_displayname", "appid", "azp", "oid")
+_MAX_NAME: Final = 100
+_MAX_ERROR: Final = 200
+
+
+async def signed_in_as(connection: Connection) -> str:
+    """The name of the key, or the account of the credential, which signs in for that.
+
+    Args:
+        connection: nothing of it is changed; a token that it gets is used for its name only.
+
+    Returns:
+        In words; also where nobody could be signed in, and why.
+    """
+    if connection.connection_string is not None:
+        name = connection_strings.read(connection.connection_string).key_name
+        return f"the key {_shown(name)}" if name else "a shared access signature"
+    try:
+        _, credential = connection.host_and_credential()
+        with anyio.fail_after(_WITHIN):
+            token = await credential.get_token(_SCOPE)
+    except TimeoutError:
+        return f"nobody yet: signing in took longer than {_WITHIN:.0f} seconds"
+    except Exception as error:  # noqa: BLE001 (a credential may raise anything; one is connected to look at this, too)
+        if "DefaultAzureCredential failed" in str(error):
+            return "nobody: no account was found here; sign in with az login, or give connect(…) a credential"
+        return f"nobody: {type(error).__name__}: {explained(error)[:_MAX_ERROR]}"
+    return account_of(token.token)
+
+
+def account_of(token: str) -> str:
+    """Whose a token is, by what it says itself: it is not verified, which the service does.
+
+    Args:
+        token: a JSON Web Token; of another kind nothing can be told.
+
+    Example:
+        >>> account_of("e30.eyJ1cG4iOiAiYW5uYUBleGFtcGxlLm9yZyJ9.c2ln")
+        'anna@example.org'
+    """
+    claims = _claims(token)
+    for name in (*_PEOPLE, *_APPS):
+        value = claims.get(name)
+        if isinstance(value, str) and value:
+            return _shown(value) if name in _PEOPLE else f"the application {_shown(value)}"
+    return "an account that its token does not name"
+
+
+def _claims(token: str) -> dict[str, Any]:
+    _, _, rest = token.partition(".")
+    payload = rest.partition(".")[0]
+    try:
+        found: Any = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _shown(name: str) -> str:
+    return name[:_MAX_NAME] if name.isprintable() else repr(name[:_MAX_NAME])

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from sbnotebook.client import Namespace, connect
+from sbnotebook.client.about import About
+from sbnotebook.emulator import RunningEmulator
+
+SECRET = "c2VjcmV0a2V5"
+NOBODY_THERE = f"Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=reader;SharedAccessKey={SECRET}"
+
+
+def test_it_says_what_one_is_connected_to_and_as_whom(namespace: Namespace) -> None:
+    assert repr(namespace.about()).splitlines() == [
+        f"Connected to  {namespace.host} (emulator, Premium)",
+        "signed in as  the key RootManageSharedAccessKey",
+        "found by      a test",
+        "writing       on",
+    ]
+
+
+def test_read_only_is_said_with_the_way_to_write(shared_emulator: RunningEmulator) -> None:
+    with connect(shared_emulator.connection_string, read_only=True) as namespace:
+        assert "writing       off: nothing can be changed; %sb_connect --write turns it on" in repr(namespace.about())
+        assert repr(namespace).endswith("found by a connection string, read-only>")
+
+
+def test_where_nobody_answers_it_says_what_is_known_and_no_secret() -> None:
+    with connect(NOBODY_THERE) as namespace:
+        about = namespace.about()
+    assert about == About("127.0.0.1:1", False, None, "the key reader", "a connection string", False)
+    for shown in (repr(about), about._repr_html_()):  # pyright: ignore[reportPrivateUsage]
+        assert "127.0.0.1:1 (Azure)" in shown
+        assert SECRET not in shown
