@@ -6,6 +6,7 @@ from sbnotebook.client.messages import Messages, read_messages
 from sbnotebook.client.namespace import Namespace, connect
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.processing import Processing
+from sbnotebook.client.sending import SendPlan
 from sbnotebook.client.sessions import LockedSession
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Namespace",
     "Plan",
     "Processing",
+    "SendPlan",
     "connect",
     "read_messages",
 ]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.client import Entity, tables
-from sbnotebook.client.frames import messages_from
+from sbnotebook.client import SendPlan
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.arguments import (
     COUNT,
@@ -29,55 +26,17 @@ from sbnotebook.magics.arguments import (
 )
 from sbnotebook.magics.display import Applicable, carry_out
 from sbnotebook.model import Message, ReceivedMessage, Report
-from sbnotebook.settlement.plan import Edit, Preview
+from sbnotebook.settlement.plan import Edit
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from sbnotebook.magics.current import Current
 
-__all__ = ["SendPlan", "Sending"]
+__all__ = ["Sending"]
 
 _TRIED: Final = 5
 """Messages on which an edit is tried before the plan is shown."""
-
-_SHOWN: Final = 5
-
-
-class SendPlan:
-    """Messages that are to be sent. Making one sends nothing; :meth:`apply` does.
-
-    Args:
-        entity: where they go.
-        data: what :func:`sbnotebook.client.frames.messages_from` takes, of a length that is known.
-
-    Raises:
-        ConfigurationError: the first messages cannot be made of the data.
-    """
-
-    def __init__(self, entity: Entity, data: Any) -> None:
-        self.entity = entity
-        self._data = [data] if isinstance(data, (Message, str, bytes, Mapping)) else data
-        self._first = tuple(islice(messages_from(self._data), _SHOWN))
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def preview(self) -> Preview:
-        """What applying would do."""
-        count = len(self)
-        sentence = f"send {count:,} message{'s' if count != 1 else ''} to {self.entity.address}."
-        return Preview(sentence, self._first)
-
-    def apply(self, *, max_in_flight: int = 10, rate: float | None = None) -> Report:
-        """Send the messages and wait for every confirmation."""
-        return self.entity.send(self._data, max_in_flight=max_in_flight, rate=rate)
-
-    def __repr__(self) -> str:
-        return tables.preview_text(self.preview())
-
-    def _repr_html_(self) -> str:
-        return tables.preview_html(self.preview())
 
 
 @magics_class

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.magics.sending import SendPlan
+from sbnotebook.client import SendPlan
 from sbnotebook.model import Message, PeekedMessage
 from tests.magics.conftest import Shell
 

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sbnotebook.client import Namespace, SendPlan
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Message
+
+
+def test_it_sends_only_when_it_is_applied(namespace: Namespace) -> None:
+    namespace.create_queue("planned")
+    queue = namespace.entity("planned")
+    plan = SendPlan(queue, [f"<b>{n}</b>" for n in range(7)])
+    assert (str(plan.entity), len(plan), len(plan.preview().messages), len(plan.preview(2).messages)) == (
+        "planned",
+        7,
+        5,
+        2,
+    )
+    assert repr(plan).startswith("Plan: send 7 messages to planned.")
+    assert "&lt;b&gt;0&lt;/b&gt;" in plan._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert len(queue.peek()) == 0
+    assert plan.apply(max_in_flight=2, rate=1000, show_progress=False).settled == 7
+    assert len(queue.peek()) == 7
+
+
+@pytest.mark.parametrize(
+    ("when", "words"),
+    [
+        ({"delay": "1h"}, "send 1 message to later, active 1:00:00 later."),
+        ({"at": datetime(2050, 1, 2, tzinfo=UTC)}, "send 1 message to later, active at 2050-01-02 00:00:00+00:00."),
+    ],
+)
+def test_what_is_for_later_says_when_and_is_scheduled(
+    namespace: Namespace, when: dict[str, str | datetime], words: str
+) -> None:
+    namespace.create_queue("later")
+    queue = namespace.entity("later")
+    plan = SendPlan(queue, Message(body=b"x"), **when)  # pyright: ignore[reportArgumentType]
+    assert plan.preview().sentence == words
+    assert plan.apply().settled == 1
+    (message,) = queue.scheduled()
+    assert message.scheduled_enqueue_time is not None
+    assert message.scheduled_enqueue_time > datetime.now(UTC) + timedelta(minutes=50)
+    namespace.delete_queue("later")
+
+
+def test_what_cannot_be_is_told_before(namespace: Namespace) -> None:
+    queue = namespace.entity("orders")
+    with pytest.raises(ConfigurationError, match="not by both"):
+        SendPlan(queue, "x", at=datetime.now(UTC), delay="1h")
+    with pytest.raises(ConfigurationError, match="cannot be made of int"):
+        SendPlan(queue, [1])
