@@ -104,6 +104,32 @@ class LockedBatch:
         """
         return self._batch.watch(watcher)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be held: False when it is closed."""
+        return self._batch.is_open
+
+    @property
+    def lock_ends(self) -> dict[int, datetime]:
+        """When the locks that are held end by this machine's clock, as renewed last, by sequence number."""
+        return self._batch.lock_ends
+
+    @property
+    def renew_until(self) -> datetime:
+        """When renewing stops; the locks end soon after."""
+        return self._batch.renew_until
+
+    def extend(self, renew_for: str | timedelta) -> datetime:
+        """Renew the locks for longer.
+
+        Args:
+            renew_for: for how long at least, from now, such as ``"30m"``; never for less than before.
+
+        Returns:
+            When renewing stops.
+        """
+        return portal().call(self._batch.extend, duration(renew_for))
+
     def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
         """Lock more messages: see :meth:`sbnotebook.settlement.locking.lock.LockedBatch.receive`."""
 

@@ -9,6 +9,7 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.errors import BatchClosedError
 from sbnotebook.model import Complete, Message, OutcomeStatus
 from sbnotebook.settlement import Connection, Journal
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
@@ -41,6 +43,21 @@ def test_closing_reports_the_release_and_warns_of_nothing(namespace: Namespace) 
         batch.close()
     assert batch.release_report is not None
     assert batch.release_report.settled == 2
+
+
+def test_locks_are_extended_and_say_when_they_end(namespace: Namespace) -> None:
+    filled(namespace, "extended", 2)
+    with namespace.entity("extended").lock(2, renew_for="1m") as batch:
+        before = batch.renew_until
+        ends = batch.lock_ends
+        assert list(ends) == [message.sequence_number for message in batch.messages]
+        assert all(end > datetime.now(UTC) for end in ends.values())
+        assert batch.extend("30m") == batch.renew_until > before
+        assert batch.is_open
+    assert not batch.is_open
+    assert batch.lock_ends == {}
+    with pytest.raises(BatchClosedError):
+        batch.extend("30m")
 
 
 def test_what_could_not_be_released_is_warned_of(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -18,7 +18,8 @@ from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.deferring.deferred import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.held import HeldMessages, Hold
-from sbnotebook.settlement.locking.lock_events import LockEvent, LockEvents, LockWatcher
+from sbnotebook.settlement.locking.holding import Holding
+from sbnotebook.settlement.locking.lock_events import LockEvents
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, SystemClock
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress, Settling, check_decision
 from sbnotebook.settlement.pace import Pace
@@ -45,7 +46,7 @@ _WITHDRAW_TIMEOUT: Final = 5.0
 _CLOSE_TIMEOUT: Final = 60.0
 
 
-class LockedBatch:
+class LockedBatch(Holding):
     """Messages of one entity that this process holds.
 
     An asynchronous context manager. While it is open, locks are renewed in the background; when it closes, what
@@ -69,20 +70,19 @@ class LockedBatch:
         records: Sequence[Record] = (),
     ) -> None:
         self.address = address
-        self.clock = clock or SystemClock()
         self.release_report: Report | None = None
         """How the messages were released that were still held as the batch was closed; None while it is open."""
         self._connection = connection
         self._records = tuple(records)
-        self._held = HeldMessages(address)
         self._receiver: ServiceBusReceiver | None = None
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
-        now = self.clock.now()
-        self._events = LockEvents(now)
+        held, clock = HeldMessages(address), clock or SystemClock()
+        now = clock.now()
+        events = LockEvents(now)
         links = Links(lambda: self._receiver, self._new_receiver, self._busy)
-        self._renew_until = now + renew_for
-        self._renewal = Renewal(self._held, links, self._events, clock=self.clock, until=self._renew_until)
+        renewal = Renewal(held, links, events, clock=clock, until=now + renew_for)
+        super().__init__(held, renewal, events, clock)
         self._peeker = Peeker(connection, address)
 
     async def __aenter__(self) -> Self:
@@ -111,53 +111,10 @@ class LockedBatch:
             # It is not told of the body's error, which it would wrap in an ExceptionGroup.
             await tasks.__aexit__(None, None, None)
 
-    # ---------------------------------------------------------------- what is held
-
     @property
-    def messages(self) -> tuple[LockedMessage, ...]:
-        """The messages that are held now, in the order in which they came."""
-        return tuple(hold.message for hold in self._held if hold.is_read)
-
-    @property
-    def lost(self) -> tuple[int, ...]:
-        """Sequence numbers of messages whose lock ended before they were settled."""
-        return self._held.lost
-
-    @property
-    def status(self) -> LockEvent:
-        """How renewing goes: that all is well, that it is late or fails and for which messages, or that it ended."""
-        return self._events.state if self._receiver is None else self._renewal.state
-
-    @property
-    def events(self) -> tuple[LockEvent, ...]:
-        """What has happened to the locks until now, lost ones among it; the last thousand events."""
-        return self._events.kept
-
-    def watch(self, watcher: LockWatcher) -> Callable[[], None]:
-        """Have each event told at once, such as a lock that was lost or a renewal that fails.
-
-        Args:
-            watcher: is called on the event loop of the batch: it must be quick, and must not wait for the batch.
-
-        Returns:
-            A function that ends it.
-        """
-        return self._events.watch(watcher)
-
-    @property
-    def renewal_error(self) -> str | None:
-        """What is wrong with renewing, in a sentence; None when all is well."""
-        status = self.status
-        return status.description if status.is_trouble else None
-
-    def holds(self, message: LockedMessage) -> bool:
-        """Whether the very lock that a message came with is held still."""
-        return self._held.is_held(message, self.clock.now())
-
-    def locked_until(self, sequence_number: int) -> datetime | None:
-        """When the lock of a held message ends as it was renewed last; None when it is not held."""
-        hold = self._held.get(sequence_number)
-        return hold.locked_until if hold else None
+    def is_open(self) -> bool:
+        """Whether messages can be held: from when the batch is opened until it is closed."""
+        return self._receiver is not None
 
     # ---------------------------------------------------------------- receiving
 
@@ -317,9 +274,9 @@ class LockedBatch:
 
     async def _keep_for(self, delay: timedelta) -> None:
         self._open_receiver()
-        if self.clock.now() + delay > self._renew_until:
+        if self.clock.now() + delay > self.renew_until:
             raise DecisionError(
-                f"Locks are renewed until {self._renew_until:%Y-%m-%d %H:%M:%S} UTC only, which is before the delay of "
+                f"Locks are renewed until {self.renew_until:%Y-%m-%d %H:%M:%S} UTC only, which is before the delay of "
                 f"{delay} ends: lock with a longer renew_for, or resubmit with a delay."
             )
         await self.clock.sleep(delay.total_seconds())

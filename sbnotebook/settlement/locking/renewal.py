@@ -24,7 +24,7 @@ from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["Clock", "Links", "Renewal", "SystemClock"]
+__all__ = ["Clock", "Links", "Renewal", "Renewing", "SystemClock"]
 
 _TICK: Final = 1.0
 """Seconds between two looks at the locks."""
@@ -63,6 +63,26 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Wait for real."""
         await anyio.sleep(seconds)
+
+
+class Renewing(Protocol):
+    """What keeps the locks of a batch: each by itself, or that of their session."""
+
+    until: datetime
+    """When renewing stops; may be put off."""
+
+    @property
+    def state(self) -> LockEvent:
+        """How renewing goes."""
+        ...
+
+    async def run(self) -> None:
+        """Renew what is due, until it is cancelled."""
+        ...
+
+    def tell_lost(self) -> None:
+        """Tell of the locks that were lost since this was told last."""
+        ...
 
 
 class Links:
@@ -143,7 +163,7 @@ class Renewal:
         self._links = links
         self._events = events
         self._clock = clock
-        self._until = until
+        self.until = until
         self._looked = clock.now()
 
     async def run(self) -> None:
@@ -172,25 +192,25 @@ class Renewal:
         late = self._standstill(now)
         if late is not None:
             self._events.tell(late)
-        if now < self._until:
+        if now < self.until:
             await self._renew_all([hold for hold in self._held if hold.renew_at <= now])
         elif self._events.state.kind is not LockEventKind.ENDED:
             numbers = tuple(hold.message.sequence_number for hold in self._held)
             text = "The time for which locks are renewed (renew_for) is over: settle the messages before they end."
-            self._events.tell(LockEvent(LockEventKind.ENDED, self._until, numbers, text))
+            self._events.tell(LockEvent(LockEventKind.ENDED, self.until, numbers, text))
         self._lapse()
         self._looked = self._clock.now()
 
     def _notice_set_clock(self, now: datetime) -> None:
         if now < self._looked:  # locks last no longer because this machine's clock was set back
             back = now - self._looked
-            self._until += back
+            self.until += back
             for hold in self._held:
                 hold.shift(back)
 
     def _standstill(self, now: datetime) -> LockEvent | None:
         still = now - self._looked
-        if still < _STILL or self._looked >= self._until:
+        if still < _STILL or self._looked >= self.until:
             return None
         at_risk = tuple(h.message.sequence_number for h in self._held if h.ends - now < h.lasts * _LEFT)
         if not at_risk:

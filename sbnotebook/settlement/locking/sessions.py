@@ -99,7 +99,7 @@ class SessionBatch(LockedBatch):
         self._asked_id = session_id
         self._max_wait = max_wait
         self._lock = _SessionRenewal(self._held, lambda: self._receiver, self._busy, self._events, self.clock)
-        self._lock.until = self._renew_until
+        self._lock.until = self._renewal.until
         self._renewal = self._lock
 
     @property
@@ -164,6 +164,11 @@ class SessionBatch(LockedBatch):
         self._lock.notice()
         return self._held.of(message) is not None
 
+    @property
+    def lock_ends(self) -> dict[int, datetime]:
+        """When the session's lock ends, as it was renewed last, by the sequence number of each held message."""
+        return {number: self._lock.ends or end for number, end in super().lock_ends.items()}
+
     def _new_receiver(self) -> ServiceBusReceiver:
         # Never tried again behind one's back: what waits for a session has waited, and a lost one is lost.
         return self._connection.receiver(
@@ -225,7 +230,8 @@ class _SessionRenewal:
         self._busy = busy
         self._events = events
         self._clock = clock
-        self._ends: datetime | None = None
+        self.ends: datetime | None = None
+        """When it ends by the clock of this machine."""
         self._renew_at = clock.now()
 
     @property
@@ -252,8 +258,8 @@ class _SessionRenewal:
         receiver = self._receiver()
         if self.lost is not None or receiver is None:
             return
-        if self._ends is not None and self._clock.now() >= self._ends:
-            self._lose(f"The session's lock ended at {self._ends:%H:%M:%S} UTC.")
+        if self.ends is not None and self._clock.now() >= self.ends:
+            self._lose(f"The session's lock ended at {self.ends:%H:%M:%S} UTC.")
         elif not sdk_internals.is_open(receiver):
             self._lose("The session's lock was lost with its link.")
 
@@ -288,7 +294,7 @@ class _SessionRenewal:
     def _extend(self, asked: datetime, until: datetime) -> None:
         lasts = min(until - asked, _LONGEST)
         if lasts > timedelta():  # else the two clocks differ: the service tells when it is over
-            self._ends = asked + lasts
+            self.ends = asked + lasts
             self._renew_at = asked + min(lasts * _RENEW_AT, _RENEW_WITHIN)
         self.locked_until = until
         for hold in self._held:

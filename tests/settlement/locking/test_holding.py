@@ -1,0 +1,86 @@
+"""For how long locks are held, on a clock that is turned by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.errors import BatchClosedError, ConfigurationError
+from sbnotebook.model import Complete, Message
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.locking.lock_events import LockEventKind
+from sbnotebook.testing.clock import HandClock
+
+pytestmark = pytest.mark.anyio
+
+MINUTE = timedelta(minutes=1)
+RENEWING, ENDED = LockEventKind.RENEWING, LockEventKind.ENDED
+
+
+class World(NamedTuple):
+    """An emulator and a namespace whose time goes on only when the clock is turned."""
+
+    emulator: RunningEmulator
+    namespace: AsyncNamespace
+    clock: HandClock
+
+    async def filled(self, name: str, session_id: str | None = None) -> AsyncEntity:
+        await self.namespace.create_queue(name, lock_duration=MINUTE, requires_session=session_id is not None)
+        queue = self.namespace.entity(name)
+        assert (await queue.send([Message(body=b"1", session_id=session_id), Message(session_id=session_id)])).ok
+        return queue
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    clock = HandClock()
+    with running(clock=clock.emulators) as emulator:
+        connection = Connection(emulator.connection_string)
+        async with AsyncNamespace(connection, journal=Journal(tmp_path / "journal"), clock=clock) as namespace:
+            yield World(emulator, namespace, clock)
+
+
+async def test_locks_are_renewed_for_longer_before_renewing_ended_and_after(world: World) -> None:
+    queue = await world.filled("longer")
+    async with queue.batch(renew_for=timedelta(seconds=30)) as batch:
+        held = await batch.receive(2)
+        begin = world.clock.now()
+        assert batch.extend(timedelta(seconds=1)) == begin + timedelta(seconds=30), "never for less than before"
+        assert batch.extend(MINUTE) == begin + MINUTE
+        await world.clock.turn(45)
+        assert batch.status.kind is RENEWING
+        await world.clock.turn(20)
+        assert batch.status.kind is ENDED
+        batch.extend(2 * MINUTE)
+        assert batch.status.kind is RENEWING
+        await world.clock.turn(90)
+        assert batch.status.kind is RENEWING
+        assert batch.lost == ()
+        assert min(batch.lock_ends.values()) > world.clock.now()
+        with pytest.raises(ConfigurationError, match="30m"):
+            batch.extend(timedelta())
+        assert (await batch.settle(Complete(), held)).ok
+        assert batch.lock_ends == {}
+    with pytest.raises(BatchClosedError):
+        batch.extend(MINUTE)
+
+
+async def test_a_session_is_renewed_for_longer_and_its_messages_end_with_it(world: World) -> None:
+    queue = await world.filled("sessions", "a")
+    async with queue.session("a", renew_for=timedelta(seconds=10)) as session:
+        held = await session.receive(2, max_wait=1)
+        await world.clock.turn(12)
+        assert session.status.kind is ENDED
+        session.extend(2 * MINUTE)
+        await world.clock.turn(90)
+        assert not session.is_lost
+        ends = session.lock_ends
+        assert list(ends) == [message.sequence_number for message in held]
+        assert len(set(ends.values())) == 1, "one lock holds all of them"
+        assert min(ends.values()) > world.clock.now()
+        assert (await session.settle(Complete(), held)).ok
