@@ -1,0 +1,206 @@
+"""What a monitor writes down of an entity from time to time, and what can be told of what happened in between.
+
+The service tells counts, and no rates. What can be told is this: each message gets the next sequence number when it
+arrives, so the newest number grows by as many as arrived, whether or not they are still there; and what arrived and is
+not there any more has left. The newest number is that of the newest message that still stands there, found by a few
+peeks. So rates are what happened at least: messages that come and go between two samples are counted as soon as a later
+one is seen. A message that is scheduled counts when it is scheduled, and once more when it becomes active. Partitioned
+entities number each partition by itself: of those only the change of the counts is told.
+
+Source: Service Bus documentation, "Message sequencing and timestamps" (sequence numbers; the partition in their upper
+bits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from sbnotebook.client.entity import Entity
+from sbnotebook.client.namespace import Namespace
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress, MessageState
+from sbnotebook.settlement.administration import EntityCounts
+
+__all__ = ["Sample", "Sampler", "newest_number"]
+
+_PARTITIONED: Final = 1 << 48
+"""The least sequence number of a partition other than the first: its upper 16 bits are the partition's."""
+_MOST: Final = 12
+"""Entities that are watched when none is named."""
+_LOOKED_AT: Final = 10
+"""Messages at the head of which one may be active; those before it are deferred or scheduled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How an entity was at one moment.
+
+    Args:
+        entity: the queue or subscription.
+        time: when.
+        active: messages that can be received, deferred ones counted with them.
+        scheduled: messages that become active later.
+        dead_letter: messages in the dead-letter queue.
+        transfer_dead_letter: messages in the transfer dead-letter queue.
+        oldest_age: seconds since the oldest active message was enqueued; None where there is none at the head.
+        arrived: messages a second that arrived since the sample before, at least; None for the first.
+        left: messages a second that were completed, dead-lettered, expired or forwarded since, at least.
+        newest: the sequence number of the newest message that was seen; None for none, and where there are partitions.
+    """
+
+    entity: EntityAddress
+    time: datetime
+    active: int
+    scheduled: int
+    dead_letter: int
+    transfer_dead_letter: int
+    oldest_age: float | None = None
+    arrived: float | None = None
+    left: float | None = None
+    newest: int | None = None
+
+
+class Sampler:
+    """Takes samples of entities: for each a management operation, and a few peeks, which lock nothing.
+
+    Args:
+        namespace: where they are.
+        entities: queues and subscriptions, or topics for their subscriptions; None for those with the most messages.
+        now: gives the time, with a time zone.
+
+    Raises:
+        ConfigurationError: a sub-queue is named; it is counted with its entity.
+
+    Example:
+        >>> Sampler(namespace, ["orders"]).sample()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        entities: Iterable[str | EntityAddress] | None = None,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._namespace = namespace
+        self._asked = [_entity_of(each) for each in entities] if entities is not None else None
+        self._chosen: list[EntityAddress] | None = None
+        self._now = now
+        self._last: dict[EntityAddress, Sample] = {}
+
+    def sample(self) -> list[Sample]:
+        """A sample of each entity, now.
+
+        Raises:
+            ConfigurationError: there is no such entity.
+        """
+        if self._chosen is None:
+            self._chosen = self._choose(self._namespace.entities(topics=self._topics()))
+        return [self._sample(counts) for counts in self._namespace.counts(self._chosen)]
+
+    def _topics(self) -> list[str] | None:
+        return None if self._asked is None else [address.name for address in self._asked]
+
+    def _choose(self, entities: list[EntityCounts]) -> list[EntityAddress]:
+        watched = [each for each in entities if each.kind != "topic"]
+        if self._asked is None:
+            fullest = sorted(watched, key=lambda counts: -(counts.active + counts.dead_letter + counts.scheduled))
+            kept = {counts.address for counts in fullest[:_MOST]}
+            return [counts.address for counts in watched if counts.address in kept]
+        found: list[EntityAddress] = []
+        for address in self._asked:
+            # A subscription sends to its topic, a queue to itself.
+            places = [each.address for each in watched if address in (each.address, each.address.sends_to)]
+            if not places:
+                raise ConfigurationError(
+                    f"There is no queue or subscription {address}, and no topic with subscriptions."
+                )
+            found += places
+        return list(dict.fromkeys(found))
+
+    def _sample(self, counts: EntityCounts) -> Sample:
+        entity = self._namespace.entity(counts.address)
+        last = self._last.get(counts.address)
+        time = self._now()
+        sample = Sample(
+            counts.address,
+            time,
+            counts.active,
+            counts.scheduled,
+            counts.dead_letter,
+            counts.transfer_dead_letter,
+            oldest_age=_oldest_age(entity, time),
+            newest=_newest(entity, counts, last),
+        )
+        self._last[counts.address] = sample = _with_rates(sample, last) if last is not None else sample
+        return sample
+
+
+def newest_number(number_at_or_after: Callable[[int], int | None], known: int, step: int) -> int:
+    """The greatest sequence number of a message that is there, found with few questions.
+
+    Args:
+        number_at_or_after: gives the least number that is there and not below the given one, None for none.
+        known: a number above which it is sought, which is given where there is none.
+        step: how far above it probably is.
+
+    Example:
+        >>> there = [3, 7, 8, 1000]
+        >>> newest_number(lambda least: next((n for n in there if n >= least), None), 0, 4)
+        1000
+    """
+    least, step = known, max(1, step)
+    while (number := number_at_or_after(least + step)) is not None:
+        least, step = number, 2 * step
+    above = least + step  # nothing is there, or after it
+    while above - least > 1:
+        middle = (least + above) // 2
+        number = number_at_or_after(middle)
+        least, above = (number, above) if number is not None else (least, middle)
+    return least
+
+
+def _entity_of(entity: str | EntityAddress) -> EntityAddress:
+    address = EntityAddress.parse(entity)
+    if address.sub_queue is not None:
+        raise ConfigurationError(f"{address} is counted with {address.entity}: watch that.")
+    return address
+
+
+def _oldest_age(entity: Entity, now: datetime) -> float | None:
+    # One is asked for first, because bodies may be large; others only where that one cannot be received.
+    for count in (1, _LOOKED_AT):
+        head = entity.peek(count, show_progress=False)
+        active = [message for message in head if message.state is MessageState.ACTIVE]
+        if active or len(head) < count:
+            break
+    oldest = active[0].enqueued_time if active else None
+    return None if oldest is None else max(0.0, (now - oldest).total_seconds())
+
+
+def _newest(entity: Entity, counts: EntityCounts, last: Sample | None) -> int | None:
+    def number_at_or_after(least: int) -> int | None:
+        found = entity.peek(1, from_sequence_number=least, show_progress=False)
+        return found[0].sequence_number if found else None
+
+    known = (last.newest if last is not None else None) or 0
+    nobody_there = counts.active + counts.scheduled == 0
+    if nobody_there or number_at_or_after(known + 1) is None:
+        return known or None
+    grown = counts.active + counts.scheduled - (last.active + last.scheduled if last is not None else 0)
+    found = newest_number(number_at_or_after, known, abs(grown))
+    return found if found < _PARTITIONED else None
+
+
+def _with_rates(sample: Sample, last: Sample) -> Sample:
+    seconds = (sample.time - last.time).total_seconds()
+    if seconds <= 0:
+        return sample
+    grown = sample.active + sample.scheduled - last.active - last.scheduled
+    # Where no message was seen before, its number says nothing of what came since.
+    numbered = sample.newest - last.newest if sample.newest is not None and last.newest is not None else 0
+    arrived = max(grown, numbered, 0)
+    return replace(sample, arrived=arrived / seconds, left=(arrived - grown) / seconds)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.client import Namespace, connect
+from sbnotebook.client.samples import Sample, Sampler, newest_number
+from sbnotebook.emulator import running
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Message
+
+
+class Hand:
+    """A clock that is turned by hand; it begins now, because the emulator's messages have the machine's time."""
+
+    def __init__(self) -> None:
+        self.time = datetime.now(UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def turn(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+def send(namespace: Namespace, name: str, count: int) -> None:
+    namespace.entity(name).send([Message(body=b"x")] * count).raise_for_failures()
+
+
+def take(namespace: Namespace, name: str, count: int) -> None:
+    with namespace.entity(name).lock(count) as batch:
+        batch.complete().raise_for_failures()
+
+
+def rates(sample: Sample) -> tuple[float | None, float | None]:
+    return sample.arrived, sample.left
+
+
+def test_counts_age_and_rates(namespace: Namespace) -> None:
+    namespace.create_queue("watched")
+    send(namespace, "watched", 5)
+    clock = Hand()
+    sampler = Sampler(namespace, ["Watched"], now=clock.now)
+    clock.turn(60)
+    (first,) = sampler.sample()
+    assert (str(first.entity), first.active, first.newest) == ("watched", 5, 5)
+    assert rates(first) == (None, None)
+    assert first.oldest_age == pytest.approx(60, abs=30)
+
+    send(namespace, "watched", 20)
+    take(namespace, "watched", 10)
+    with namespace.entity("watched").lock(1) as batch:
+        batch.dead_letter(reason="Bad")
+    clock.turn(10)
+    (second,) = sampler.sample()
+    assert (second.active, second.dead_letter) == (14, 1)
+    assert rates(second) == pytest.approx((2.0, 1.1)), "what came and went is known by the sequence numbers"
+
+    take(namespace, "watched", 14)
+    send(namespace, "watched", 3)
+    take(namespace, "watched", 3)
+    clock.turn(10)
+    (third,) = sampler.sample()
+    assert (third.active, third.oldest_age) == (0, None)
+    assert rates(third) == pytest.approx((0.0, 1.4)), "nobody saw the last three"
+
+    send(namespace, "watched", 1)
+    clock.turn(10)
+    (fourth,) = sampler.sample()
+    assert rates(fourth) == pytest.approx((0.4, 0.3)), "but now they are counted"
+    namespace.delete_queue("watched")
+
+
+def test_what_is_scheduled_or_deferred_is_not_the_oldest_active(namespace: Namespace) -> None:
+    namespace.create_queue("aging")
+    queue = namespace.entity("aging")
+    queue.send([Message(body=b"x")])
+    with queue.lock(1) as batch:
+        batch.defer()
+    queue.schedule([Message(body=b"x")], delay="1h")
+    clock = Hand()
+    sampler = Sampler(namespace, ["aging"], now=clock.now)
+    (sample,) = sampler.sample()
+    assert (sample.scheduled, sample.oldest_age) == (1, None)
+    send(namespace, "aging", 1)
+    clock.turn(100)
+    (sample,) = sampler.sample()
+    assert sample.oldest_age == pytest.approx(100, abs=30)
+    namespace.delete_queue("aging")
+
+
+def test_which_entities_are_watched() -> None:
+    topics = {"events": ["audit", "billing"], "empty": []}
+    with running(queues=["b", "a"], topics=topics) as emulator, connect(emulator.connection_string) as namespace:
+
+        def watched(*names: str) -> list[str]:
+            return [str(sample.entity) for sample in Sampler(namespace, names or None).sample()]
+
+        assert watched() == ["a", "b", "events/subscriptions/audit", "events/subscriptions/billing"]
+        assert watched("events", "b", "events/subscriptions/audit") == [*watched()[2:], "b"]
+        for name in ("empty", "nowhere", "events/subscriptions/none"):
+            with pytest.raises(ConfigurationError, match=f"no queue or subscription {name}"):
+                watched(name)
+        with pytest.raises(ConfigurationError, match="is counted with a: watch that"):
+            Sampler(namespace, ["a/$dlq"])
+
+
+@given(st.sets(st.integers(1, 100_000), max_size=40), st.integers(0, 100_000), st.integers(0, 1_000))
+def test_the_newest_number_is_found(there: set[int], known: int, step: int) -> None:
+    asked: list[int] = []
+
+    def number_at_or_after(least: int) -> int | None:
+        asked.append(least)
+        return min((number for number in there if number >= least), default=None)
+
+    assert newest_number(number_at_or_after, known, step) == max([known, *(n for n in there if n > known)])
+    assert len(asked) <= 40
