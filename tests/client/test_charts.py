@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sbnotebook.client import Messages
+from sbnotebook.client.charts import label, width_of_bars
+from sbnotebook.model import EntityAddress, PeekedMessage
+
+START = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+HOSTILE = "<b onclick=alert(1)>late</b> & $\\href{javascript:alert(1)}{x}$"
+
+
+def dead(number: int, reason: str, minutes: float = 0.0, entity: str = "orders/$dlq") -> PeekedMessage:
+    return PeekedMessage(
+        entity=EntityAddress.parse(entity),
+        sequence_number=number,
+        enqueued_time=START + timedelta(minutes=minutes),
+        application_properties={"DeadLetterReason": reason},
+    )
+
+
+def traces(figure: Any) -> list[dict[str, Any]]:
+    return figure.to_dict()["data"]
+
+
+def test_messages_are_drawn_over_time_by_reason() -> None:
+    messages = Messages([*(dead(n, "Late", n) for n in range(60)), dead(60, "Invalid", 30)])
+    late, invalid = traces(messages.plot())
+    assert (late["name"], sum(late["y"]), len(late["y"])) == ("Late", 60, 60)
+    assert (invalid["name"], list(invalid["y"])) == ("Invalid", [1])
+    assert late["x"][0] == START + timedelta(seconds=30), "the middle of the first minute"
+    assert late["width"] == 60_000
+
+
+def test_a_number_that_two_entities_have_is_two_messages() -> None:
+    messages = Messages([dead(1, "Late"), dead(1, "Invalid", entity="events/$dlq")])
+    assert {trace["name"]: sum(trace["y"]) for trace in traces(messages.plot())} == {"Late": 1, "Invalid": 1}
+
+
+def test_the_less_frequent_are_others() -> None:
+    messages = Messages(dead(n, f"Reason {'x' * (n % 12)}") for n in range(120))
+    drawn = traces(messages.plot(top=3))
+    assert [trace["name"] for trace in drawn][-1] == "others"
+    assert [sum(trace["y"]) for trace in drawn] == [10, 10, 10, 90]
+
+
+def test_nothing_is_drawn_of_no_messages() -> None:
+    assert traces(Messages().plot()) == []
+    assert list(traces(Messages().groups().plot())[0]["x"]) == []
+
+
+def test_causes_are_drawn_by_count() -> None:
+    groups = Messages([dead(1, "Late"), dead(2, "Late"), dead(3, "Invalid")]).groups()
+    figure: Any = groups.plot()
+    (bars,) = traces(figure)
+    assert list(bars["x"]) == [2, 1]
+    assert list(figure.to_dict()["layout"]["yaxis"]["ticktext"]) == ["Late", "Invalid"]
+
+
+def test_what_plotly_would_read_is_escaped() -> None:
+    messages = Messages([dead(1, HOSTILE)])
+    figures: list[Any] = [messages.plot(), messages.groups().plot()]
+    drawn = str([figure.to_dict() for figure in figures])
+    assert label(HOSTILE)[:20] in drawn
+    assert "<b onclick" not in drawn
+    assert "$" not in drawn
+    assert "<b onclick" in str(figures[0].update_layout(title=HOSTILE).to_dict()), "a control: it would be seen"
+
+
+def test_a_label_is_cut_and_printable() -> None:
+    assert label("a\x1b[31m\u202eb") == "a·[31m·b"
+    assert len(label("x" * 10_000)) == 70
+    assert label(None) == label("") == "(none)"
+
+
+def test_bars_are_as_wide_as_the_span_asks_for() -> None:
+    for days in (0, 1, 400, 400_000):
+        width = width_of_bars(START, START + timedelta(days=days))
+        assert days * 86_400 / width <= 60 or width == 365 * 86_400
