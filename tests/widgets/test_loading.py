@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -59,7 +58,7 @@ def load(namespace: Namespace, entity: str, from_sequence_number: int = 1, max_m
 def test_all_messages_come_in_parts_that_grow(namespace: Namespace) -> None:
     shown = load(namespace, "orders")
     assert [len(part) for part in shown.parts] == [250, 500, 250]
-    assert sum(shown.parts, []) == [str(number) for number in range(1_000)]
+    assert [message for part in shown.parts for message in part] == [str(number) for number in range(1_000)]
     assert shown.ended == Loaded(1_000, 1_001, is_end=True, is_stopped=False)
 
 
