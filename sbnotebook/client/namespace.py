@@ -17,7 +17,7 @@ from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target, resolve
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.administration import EntityCounts
-from sbnotebook.settlement.journal import Journal
+from sbnotebook.settlement.journal import Journal, ResubmitEntry
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.removing.archive import Archive
@@ -179,6 +179,15 @@ class Namespace:
             return await self._namespace.resume(entity, resend_unknown=resend_unknown, max_wait=max_wait)
 
         return [Plan(plan) for plan in run(resume)]
+
+    def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
+        """The resubmits in the journal that were begun and not ended, oldest first: cut off, or still going on.
+
+        Args:
+            entity: only originals of this one, None for all.
+        """
+        source = EntityAddress.parse(entity).path if entity is not None else None
+        return self._namespace.journal.unfinished(self.host, source)
 
     def undo(
         self,

@@ -11,15 +11,17 @@ def test_what_was_cut_off_is_shown_and_finished(namespace: Namespace, shared_emu
     assert queue.send([Message(body=b"x", message_id="m")]).ok
     with queue.lock(1) as batch:
         assert batch.dead_letter(reason="Bad").ok
-    assert namespace.resume() == []
+    assert namespace.resume() == namespace.unfinished() == []
     shared_emulator.faults.entity("cut").drop_after_nth = 1
     assert str(letters.resubmit(letters.peek(), to="cut").apply()) == "resubmit: 1 unconfirmed"
 
-    assert namespace.resume("cut") == []
+    (entry,) = namespace.unfinished("CUT/$dlq")
+    assert (entry.message_id, entry.destination) == ("m", "cut")
+    assert namespace.unfinished("cut") == namespace.resume("cut") == []
     (plan,) = namespace.resume("cut/$dlq")
     assert "complete the original, whose clone was sent (1)" in repr(plan)
     assert plan.apply().ok
 
     assert len(letters.peek()) == 0
     assert [message.body for message in queue.peek()] == [b"x"]
-    assert namespace.resume() == []
+    assert namespace.resume() == namespace.unfinished() == []
