@@ -1,0 +1,204 @@
+"""One message with all that it carries, for the pane beside the message table.
+
+What is sent to the browser is cut so that it stays under a megabyte; the whole body is fetched piece by piece where
+somebody copies or downloads it. All of it is text that is shown as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from sbnotebook.model import BodyType, ReceivedMessage
+from sbnotebook.model.amqp import AmqpValue, encode, type_name
+from sbnotebook.model.body import body_text
+from sbnotebook.model.property_text import to_text
+from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, visible, weight, xml_layout
+
+__all__ = ["PART", "body_part", "detail_of"]
+
+PART: Final = 900_000
+"""Bytes of a body that travel in one message."""
+_MAX_LAYOUT: Final = 380_000
+_MAX_TEXT: Final = 300_000
+_MAX_HEX: Final = 16 * 1024
+_MAX_VALUE: Final = 8_000
+_MAX_PROPERTIES: Final = 150_000
+"""Bytes of all properties together; the parts of a detail are less than a megabyte in all."""
+_DEAD_LETTER: Final = (
+    "dead_letter_reason", "dead_letter_error_description", "dead_letter_source", "resubmit_count",
+)  # fmt: skip
+_MESSAGE: Final = (
+    "message_id", "subject", "correlation_id", "session_id", "partition_key", "content_type", "content_encoding", "to",
+    "reply_to", "reply_to_session_id", "time_to_live",
+)  # fmt: skip
+_DELIVERY: Final = (
+    "entity", "sequence_number", "enqueued_sequence_number", "enqueued_time", "scheduled_enqueue_time", "expires_at",
+    "locked_until", "delivery_count", "state",
+)  # fmt: skip
+_SHOWN_ABOVE: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount"})
+_NESTED: Final = frozenset({"list", "map", "array", "described"})
+_EXTENSIONS: Final = {"JSON": "json", "XML": "xml", "Text": "txt", "Hex": "bin"}
+
+
+def detail_of(message: ReceivedMessage) -> dict[str, Any]:
+    """What the pane shows of a message: less than a megabyte of JSON in which every character can be seen.
+
+    Args:
+        message: peeked or locked, of any size.
+
+    Returns:
+        ``title``; ``file_name``, for a download; ``about``, the size and type of the body; ``has_text``, whether the
+        body can be copied as text; ``notes``, sentences; ``views`` of the body, each with a ``name``, a ``text`` and a
+        ``note`` that says what is missing; ``sections`` of properties, each with a ``title`` and ``rows`` of name,
+        value and AMQP type.
+
+    Example:
+        >>> from sbnotebook import PeekedMessage
+        >>> detail = detail_of(PeekedMessage(entity="orders", sequence_number=7, body=b'{"carrier": "UA"}'))
+        >>> detail["title"], detail["about"], detail["views"][0]["name"]
+        ('Message 7 of orders', '17 bytes', 'JSON')
+    """
+    text = message.body_text
+    views, notes = _views(message, text)
+    size = f"{len(message.body):,} byte{'' if len(message.body) == 1 else 's'}"
+    entity = str(message.entity)
+    name = re.sub(r"\W+", "-", f"{entity}-{message.sequence_number}", flags=re.ASCII)
+    return {
+        "title": visible(f"Message {message.sequence_number} of {entity}"),
+        "file_name": f"{name}.{_EXTENSIONS[views[0]['name']]}",
+        "about": visible(", ".join(filter(None, (size, _short(message.content_type), _kind(message))))),
+        "has_text": text is not None,
+        "notes": notes,
+        "views": views,
+        "sections": _sections(message),
+    }
+
+
+def body_part(message: ReceivedMessage, offset: int, *, as_text: bool = False) -> bytes:
+    """A piece of a body as it is, at most :data:`PART` bytes; fewer where it ends.
+
+    Args:
+        message: whose body it is.
+        offset: where the piece begins, in bytes.
+        as_text: of the text that the body holds, in UTF-8, and not of its bytes. The two differ where a body is packed
+            or was wrapped by an older client.
+
+    Example:
+        >>> from sbnotebook import PeekedMessage
+        >>> body_part(PeekedMessage(entity="orders", sequence_number=7, body=b"abc"), 1)
+        b'bc'
+    """
+    whole = (message.body_text or "").encode(errors="replace") if as_text else message.body
+    return whole[offset : offset + PART]
+
+
+# ------------------------------------------------------------ the body
+
+
+def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, str]], list[str]]:
+    """The body in the ways in which it can be read, the best first, and what there is to say of it."""
+    notes = [visible(f"Its bytes could not be read as a message: {_short(message.unreadable)}.")] * bool(
+        message.unreadable
+    )
+    in_hex = _view("Hex", hex_lines(message.body[:_MAX_HEX]), is_cut=len(message.body) > _MAX_HEX)
+    if text is None:
+        broken = message.body[:_MAX_TEXT].decode("utf-8", "backslashreplace")
+        shown, is_cut = cut(visible(broken), _MAX_TEXT)
+        notes.append(r"The body is no text: bytes that are no characters stand as \x and their value under Text.")
+        return [in_hex, _view("Text", shown, is_cut=is_cut or len(message.body) > _MAX_TEXT)], notes
+    if message.body_type is BodyType.DATA and text.encode(errors="replace") != message.body:
+        notes.append("The body was unpacked or decoded to this text. Hex and Download have its bytes as they are.")
+    shown, is_cut = cut(visible(text[:_MAX_TEXT]), _MAX_TEXT)
+    views = [_view("Text", shown, is_cut=is_cut or len(text) > _MAX_TEXT), in_hex]
+    kind, layout = _layout(text, (message.content_type or "").lower())
+    if layout.text:
+        views.insert(0, _view(kind, layout.text, is_cut=layout.is_cut))
+    elif layout.fault:
+        notes.append(f"The body is no valid {kind}: {layout.fault}.")
+    return views, notes
+
+
+def _layout(text: str, content_type: str) -> tuple[str, Layout]:
+    """What the body seems to be, and its layout."""
+    begin = text[:1_000].lstrip("\ufeff \t\r\n")[:1]
+    if begin and (begin in "{[" or "json" in content_type):
+        return "JSON", json_layout(text.lstrip("\ufeff"), _MAX_LAYOUT)
+    if begin == "<":
+        return "XML", xml_layout(text.lstrip("\ufeff \t\r\n"), _MAX_LAYOUT)
+    return "Text", Layout("")
+
+
+def _view(name: str, text: str, *, is_cut: bool) -> dict[str, str]:
+    note = "This is its beginning only. Download has the whole body." if is_cut else ""
+    return {"name": name, "text": text, "note": note}
+
+
+def _kind(message: ReceivedMessage) -> str:
+    return "" if message.body_type is BodyType.DATA else f"AMQP {message.body_type}"
+
+
+# ------------------------------------------------------------ the properties
+
+
+def _sections(message: ReceivedMessage) -> list[dict[str, Any]]:
+    """The properties, until they have taken their room."""
+    own = {name: value for name, value in message.application_properties.items() if name not in _SHOWN_ABOVE}
+    sections = (
+        ("Dead letter", _fields(message, _DEAD_LETTER)),
+        ("Application properties", _values(own)),
+        ("Message", _fields(message, _MESSAGE)),
+        ("Delivery", _fields(message, _DELIVERY)),
+        ("Other sections", _values(message.extras)),
+    )
+    room = _MAX_PROPERTIES
+    found: list[dict[str, Any]] = []
+    for title, rows in sections:
+        taken: list[list[str]] = []
+        for row in rows:
+            room -= sum(map(weight, row))
+            if room < 0:
+                taken.append(["…", "There are more properties than can be shown.", ""])
+                break
+            taken.append(row)
+        if taken:
+            found.append({"title": title, "rows": taken})
+    return found
+
+
+def _fields(message: ReceivedMessage, names: Iterable[str]) -> Iterable[list[str]]:
+    for name in names:
+        value = getattr(message, name, None)
+        if value is not None and value != "" and not (name == "resubmit_count" and not value):
+            yield [name, _shown(_field_text(value)), ""]
+
+
+def _field_text(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
+    return str(value)
+
+
+def _values(values: Mapping[str, AmqpValue]) -> Iterable[list[str]]:
+    for name, value in values.items():
+        kind = type_name(value)
+        yield [_shown(str(name)), _shown(_value_text(value, kind)), kind]
+
+
+def _value_text(value: AmqpValue, kind: str) -> str:
+    if kind in _NESTED:
+        return body_text(encode(value), BodyType.VALUE) or ""
+    if isinstance(value, bytes):
+        return value[:_MAX_VALUE].hex(" ")
+    return to_text(value) or ""
+
+
+def _shown(text: str) -> str:
+    shown, is_cut = cut(visible(text[:_MAX_VALUE]), _MAX_VALUE)
+    return f"{shown}… (cut, {len(text):,} characters)" if is_cut or len(text) > _MAX_VALUE else shown
+
+
+def _short(text: str | None) -> str:
+    return (text or "")[:200]

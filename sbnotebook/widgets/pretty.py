@@ -1,0 +1,231 @@
+"""Bodies laid out to be read: JSON and XML indented, bytes in hex, and what cannot be seen made visible.
+
+Piece by piece: nothing is parsed into values and written again, so numbers keep all of their digits, names that come
+twice stay, and how deep a body is nested does not matter. The time grows with the text and with nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+__all__ = ["Layout", "cut", "hex_lines", "json_layout", "visible", "weight", "xml_layout"]
+
+_INDENT: Final = "  "
+_DEEPEST: Final = 40
+"""Levels that are indented; what is nested deeper stands below each other."""
+_MAX_LINES: Final = 20_000
+_MAX_PARSED: Final = 2_000_000
+"""Characters of a text that is looked at as a whole; of a longer one, only the beginning is laid out."""
+_HEX_ROW: Final = 16
+_CONTROLS: Final = 0x20
+_PICTURES: Final = 0x2400
+_DELETE: Final = 0x7F
+
+# Every character belongs to some part, a string that does not end included, so that none is looked at twice.
+_JSON_PART: Final = re.compile(r'\s++|"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
+_XML_PART: Final = re.compile(
+    r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Z][^<>]*+>"
+    r"|<(?P<end>/?)(?P<name>[\w:.-]++)(?P<rest>(?:[^<>\"']++|\"[^\"]*+\"|'[^']*+')*+)>"
+    r"|(?P<text>[^<]++)",
+    re.DOTALL,
+)
+
+
+class Layout(NamedTuple):
+    """A text that is laid out.
+
+    Attributes:
+        text: it; empty where it could not be laid out.
+        is_cut: whether something is missing at its end.
+        fault: why it could not be laid out, in words.
+    """
+
+    text: str
+    is_cut: bool = False
+    fault: str = ""
+
+
+def visible(text: str) -> str:
+    r"""A text in which every character can be seen: control characters as pictures, others by their numbers.
+
+    Line ends and tabs stay; a carriage return before a line end is left out.
+
+    Example:
+        >>> visible("a\x1b[31m\u202eb\r\n")
+        'a␛[31m⟨U+202E⟩b\n'
+    """
+    text = text.replace("\r\n", "\n")
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in "\n\t" else _picture(one) for one in text)
+
+
+def weight(text: str) -> int:
+    """The bytes that a text takes in a message to the browser."""
+    return len(json.dumps(text, ensure_ascii=False).encode())
+
+
+def cut(text: str, most: int) -> tuple[str, bool]:
+    """The beginning of a text that takes so many bytes in a message to the browser, and whether something is missing.
+
+    Args:
+        text: of visible characters.
+        most: bytes.
+
+    Example:
+        >>> cut("abcdef", 5)
+        ('abc', True)
+    """
+    head = text[:most]
+    if len(head) == len(text) and weight(text) <= most:
+        return text, False
+    return head[: bisect_right(range(1, len(head) + 1), most, key=lambda end: weight(head[:end]))], True
+
+
+def hex_lines(data: bytes) -> str:
+    r"""Bytes as lines of their offset, their values and their characters.
+
+    Example:
+        >>> print(hex_lines(b"Hello\x00 world, again"))
+        00000000  48 65 6c 6c 6f 00 20 77  6f 72 6c 64 2c 20 61 67  |Hello. world, ag|
+        00000010  61 69 6e                                          |ain|
+    """
+    return "\n".join(_hex_line(start, data[start : start + _HEX_ROW]) for start in range(0, len(data), _HEX_ROW))
+
+
+def json_layout(text: str, most: int) -> Layout:
+    """JSON with a line for each value.
+
+    Args:
+        text: that may be JSON.
+        most: bytes that the layout may take in a message to the browser.
+
+    Example:
+        >>> print(json_layout('{"a": [1, 2.50], "b": {}}', 1000).text)
+        {
+          "a": [
+            1,
+            2.50
+          ],
+          "b": {}
+        }
+        >>> json_layout('{"a": }', 1000).fault
+        'Expecting value in line 1, column 7'
+    """
+    if len(text) <= _MAX_PARSED:
+        try:
+            # Numbers stay text: one of a million digits would take hours.
+            json.loads(text, parse_int=str, parse_float=str)
+        except json.JSONDecodeError as error:
+            return Layout("", fault=f"{error.msg} in line {error.lineno}, column {error.colno}")
+        except RecursionError:
+            pass  # it is nested deeper than Python's own parser goes
+    return _laid_out(_json_pieces, text, most)
+
+
+def xml_layout(text: str, most: int) -> Layout:
+    """XML with a line for each element. Nothing is resolved: no entity, no address.
+
+    Args:
+        text: that may be XML.
+        most: bytes that the layout may take in a message to the browser.
+
+    Example:
+        >>> print(xml_layout("<order id='1'><carrier>UA</carrier><note/></order>", 1000).text)
+        <order id='1'>
+          <carrier>UA</carrier>
+          <note/>
+        </order>
+    """
+    try:
+        return _laid_out(_xml_pieces, text, most)
+    except _NotWellFormedError as error:
+        return Layout("", fault=str(error))
+
+
+# ------------------------------------------------------------ piece by piece
+
+
+class _NotWellFormedError(Exception):
+    """Says where."""
+
+
+def _json_pieces(text: str) -> Iterator[str]:
+    depth, before = 0, ""
+    for match in _JSON_PART.finditer(text):
+        part = match[0]
+        if part.isspace():
+            continue
+        if part in ("}", "]"):
+            depth -= 1
+            yield part if before in ("{", "[") else _new_line(depth) + part
+        else:
+            lead = _new_line(depth) if before in ("{", "[", ",") else ""
+            yield f"{part} " if part == ":" else lead + part
+            depth += part in ("{", "[")
+        before = part
+
+
+def _xml_pieces(text: str) -> Iterator[str]:
+    open_names: list[str] = []
+    position, begun, inline = 0, False, False
+    while position < len(text):
+        match = _XML_PART.match(text, position)
+        if match is None:
+            raise _NotWellFormedError(f"Markup that does not end, or is none, at character {position + 1:,}")
+        position = match.end()
+        if match["text"] is not None:
+            if not match["text"].isspace():
+                inline = True
+                yield match["text"]
+            continue
+        is_end = bool(match["end"])
+        if is_end and (not open_names or open_names.pop() != match["name"]):
+            raise _NotWellFormedError(f"An end tag that ends nothing at character {match.start() + 1:,}")
+        yield match[0] if not begun or (is_end and inline) else _new_line(len(open_names)) + match[0]
+        begun, inline = True, _opens(match)
+        if inline:
+            open_names.append(match["name"])
+    if open_names:
+        raise _NotWellFormedError("It ends before all of its elements do")
+
+
+def _opens(match: re.Match[str]) -> bool:
+    return match["name"] is not None and not match["end"] and not match["rest"].endswith("/")
+
+
+def _new_line(depth: int) -> str:
+    return "\n" + _INDENT * max(0, min(depth, _DEEPEST))
+
+
+def _laid_out(pieces_of: Callable[[str], Iterable[str]], text: str, most: int) -> Layout:
+    """The pieces up to a number of bytes and lines. The others are not made."""
+    taken: list[str] = []
+    size = lines = 0
+    more = len(text) > _MAX_PARSED
+    for piece in pieces_of(text[:_MAX_PARSED]):
+        if size > most or lines >= _MAX_LINES:
+            more = True
+            break
+        taken.append(piece)
+        size += len(piece)
+        lines += piece.count("\n")
+    shown, is_cut = cut(visible("".join(taken)), most)
+    return Layout(shown, is_cut or more)
+
+
+def _hex_line(offset: int, row: bytes) -> str:
+    halves = (row[:8].hex(" "), row[8:].hex(" "))
+    characters = "".join(chr(byte) if _CONTROLS <= byte < _DELETE else "." for byte in row)
+    return f"{offset:08x}  {halves[0]:<23}  {halves[1]:<23}  |{characters}|"
+
+
+def _picture(character: str) -> str:
+    number = ord(character)
+    if number < _CONTROLS:
+        return chr(_PICTURES + number)
+    return "␡" if number == _DELETE else f"⟨U+{number:04X}⟩"
