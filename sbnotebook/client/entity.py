@@ -17,6 +17,7 @@ from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.processing import Processing, processing_of
 from sbnotebook.client.receiving import receive_and_delete
+from sbnotebook.client.sending import SendPlan
 from sbnotebook.client.sessions import LockedSession
 from sbnotebook.model import Decision, EntityAddress, MessageState, ReceivedMessage, Report, Resubmit
 from sbnotebook.settlement.entity import AsyncEntity
@@ -157,6 +158,10 @@ class Entity:
                 )
 
             return run(send)
+
+    def plan_send(self, data: Any, *, at: datetime | None = None, delay: str | timedelta | None = None) -> SendPlan:
+        """A plan to send messages, at once or later: see :class:`sbnotebook.client.SendPlan`."""
+        return SendPlan(self._entity, data, at=at, delay=delay)
 
     def schedule(
         self,

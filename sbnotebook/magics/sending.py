@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.client import SendPlan
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.arguments import (
     COUNT,
@@ -70,7 +69,7 @@ class Sending(Magics):
             {"carrier": "UA", "flight": 1545}
         """
         entity = self._current.namespace.entity(given.entity)
-        return self._carry_out(SendPlan(entity, _what_to_send(given)), given)
+        return self._carry_out(entity.plan_send(_what_to_send(given)), given)
 
     @line_magic
     @command(
@@ -143,7 +142,7 @@ class Sending(Magics):
         frame = _variable(given, given.frame)
         if type(frame).__module__.startswith("pyspark."):
             frame = frame.toArrow()
-        return self._carry_out(SendPlan(entity, frame), given)
+        return self._carry_out(entity.plan_send(frame), given)
 
     def _carry_out(self, plan: Applicable, given: Given) -> Applicable | Report:
         return carry_out(plan, given, asks=not self._current.namespace.is_emulator)

@@ -15,6 +15,7 @@ from sbnotebook.model.decision import (
     Purge,
     Release,
     Resubmit,
+    Send,
     Undo,
 )
 from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
@@ -41,6 +42,7 @@ __all__ = [
     "Release",
     "Report",
     "Resubmit",
+    "Send",
     "SubQueue",
     "Tally",
     "Undo",

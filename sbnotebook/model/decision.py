@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 from sbnotebook.errors import DecisionError
@@ -19,6 +19,7 @@ __all__ = [
     "Purge",
     "Release",
     "Resubmit",
+    "Send",
     "Undo",
 ]
 
@@ -135,6 +136,36 @@ class CancelScheduled:
 
 
 @dataclass(frozen=True, slots=True)
+class Send:
+    """The message is new and is sent.
+
+    Args:
+        at: when it becomes active, with a time zone; None for at once.
+        delay: how much later than when it is sent instead.
+
+    Raises:
+        DecisionError: the time is not clear.
+    """
+
+    verb: ClassVar[str] = "send"
+    at: datetime | None = None
+    delay: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.at is not None and self.delay is not None:
+            raise DecisionError("Say when by a moment or by a delay, not by both.")
+        if self.at is not None and self.at.tzinfo is None:
+            raise DecisionError("The time has no time zone: write datetime(…, tzinfo=UTC), or use delay=.")
+        if self.delay is not None and self.delay < timedelta(0):
+            raise DecisionError("A message cannot be scheduled for less than no time from now.")
+
+    @property
+    def is_for_now(self) -> bool:
+        """Whether it becomes active at once."""
+        return self.at is None and self.delay is None
+
+
+@dataclass(frozen=True, slots=True)
 class Undo:
     """The message was removed and is sent back from the archive.
 
@@ -154,4 +185,4 @@ def _check_destination(to: EntityAddress | None) -> None:
         raise DecisionError(f"A message cannot be sent to {to}: name a queue or a topic.")
 
 
-Decision = Abandon | CancelScheduled | Complete | DeadLetter | Defer | Purge | Release | Resubmit | Undo
+Decision = Abandon | CancelScheduled | Complete | DeadLetter | Defer | Purge | Release | Resubmit | Send | Undo

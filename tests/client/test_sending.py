@@ -4,15 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sbnotebook.client import Namespace, SendPlan
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.client import Namespace
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Message
 
 
 def test_it_sends_only_when_it_is_applied(namespace: Namespace) -> None:
     namespace.create_queue("planned")
     queue = namespace.entity("planned")
-    plan = SendPlan(queue, [f"<b>{n}</b>" for n in range(7)])
+    plan = queue.plan_send([f"<b>{n}</b>" for n in range(7)])
     assert (str(plan.entity), len(plan), len(plan.preview().messages), len(plan.preview(2).messages)) == (
         "planned",
         7,
@@ -38,7 +38,7 @@ def test_what_is_for_later_says_when_and_is_scheduled(
 ) -> None:
     namespace.create_queue("later")
     queue = namespace.entity("later")
-    plan = SendPlan(queue, Message(body=b"x"), **when)  # pyright: ignore[reportArgumentType]
+    plan = queue.plan_send(Message(body=b"x"), **when)  # pyright: ignore[reportArgumentType]
     assert plan.preview().sentence == words
     assert plan.apply().settled == 1
     (message,) = queue.scheduled()
@@ -49,7 +49,7 @@ def test_what_is_for_later_says_when_and_is_scheduled(
 
 def test_what_cannot_be_is_told_before(namespace: Namespace) -> None:
     queue = namespace.entity("orders")
-    with pytest.raises(ConfigurationError, match="not by both"):
-        SendPlan(queue, "x", at=datetime.now(UTC), delay="1h")
+    with pytest.raises(DecisionError, match="not by both"):
+        queue.plan_send("x", at=datetime.now(UTC), delay="1h")
     with pytest.raises(ConfigurationError, match="cannot be made of int"):
-        SendPlan(queue, [1])
+        queue.plan_send([1])

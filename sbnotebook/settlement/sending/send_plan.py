@@ -1,0 +1,70 @@
+"""Sending as a plan: what is to be sent can be looked at before anything is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sbnotebook.model import Message, Report, Send
+from sbnotebook.settlement.locking.settle import Progress
+from sbnotebook.settlement.plan import Limits, Plan, Preview
+from sbnotebook.settlement.sending.schedule import schedule_many
+from sbnotebook.settlement.sending.send import send_many
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sbnotebook.settlement.entity import AsyncEntity
+
+__all__ = ["plan_send"]
+
+
+class _SendPlan(Plan):
+    """A plan whose messages stand nowhere yet: it has none, and a total."""
+
+    __slots__ = ()
+
+    async def apply(self, limits: Limits | None = None, progress: Progress | None = None) -> Report:
+        return await self.carry_out(self, limits or Limits(), progress)
+
+
+def plan_send(
+    entity: AsyncEntity,
+    data: Collection[Any],
+    decision: Send,
+    messages_of: Callable[[Collection[Any]], Iterator[Message]],
+    first: Sequence[Message],
+) -> Plan:
+    """A plan to send messages, at once or later.
+
+    Args:
+        entity: where they go.
+        data: what they are made of, one for each.
+        decision: when they become active.
+        messages_of: makes the messages as they are sent, so that all of them need not be there at once.
+        first: the first of them, for the preview.
+    """
+
+    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:  # noqa: ARG001 (as all are)
+        pool, messages = entity.namespace.pool(entity.address), messages_of(data)
+        pace, at_once = limits.pace(), limits.max_in_flight
+        if decision.is_for_now:
+            return await send_many(pool, messages, max_in_flight=at_once, pace=pace, progress=progress)
+        at, delay = decision.at, decision.delay
+        return await schedule_many(
+            pool, messages, at=at, delay=delay, max_in_flight=at_once, pace=pace, progress=progress
+        )
+
+    def describe(rows: int) -> Preview:
+        return Preview(_sentence(entity, len(data), decision), tuple(first[:rows]))
+
+    return _SendPlan(entity.address, decision, (), carry_out, describe=describe, total=len(data))
+
+
+def _sentence(entity: AsyncEntity, count: int, decision: Send) -> str:
+    when = ""
+    if decision.at is not None:
+        when = f", active at {decision.at.isoformat(sep=' ', timespec='seconds')}"
+    elif decision.delay is not None:
+        when = f", active {decision.delay} later"
+    return f"send {count:,} message{'s' if count != 1 else ''} to {entity.address}{when}."
