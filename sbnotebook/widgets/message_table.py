@@ -1,0 +1,427 @@
+"""Messages as a table in the browser: searched, filtered, sorted and selected there, whatever the kernel does.
+
+The rows are sent once, when the browser says that it is there, and changed by row number; see ``static/index.js`` for
+the other side. The kernel acts on the selection that it was last told, which is told before any click that follows it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anywidget
+import numpy as np
+import traitlets
+
+from sbnotebook.client import tables
+from sbnotebook.client.groups import Group, group_by_cause
+from sbnotebook.client.messages import Messages
+from sbnotebook.model import ReceivedMessage
+from sbnotebook.widgets import background
+from sbnotebook.widgets.packing import Column, columns_of, packets, patch_column
+from sbnotebook.widgets.rows import NOTHING, MessageKey, Rows
+from sbnotebook.widgets.static_files import module, style
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["MessageTable"]
+
+_VIEWS: Final = tuple(
+    name
+    for name in ("facets", "timeline", "causes", "detail")
+    if Path(__file__).with_name("static").joinpath(f"{name}.js").exists()
+)
+_SCRIPTS: Final = ("transport", "columns", "sorting", "store", "header", "grid", "toolbar", *_VIEWS, "index")
+_STYLES: Final = tuple(
+    name for name in ("message_table", *_VIEWS) if Path(__file__).with_name("static").joinpath(f"{name}.css").exists()
+)
+_PATCH: Final = 10_000
+"""Rows in one message of changes, far below a megabyte."""
+_MAX_CAUSES: Final = 300
+_MAX_NOTE: Final = 10_000
+_CAUSE: Final = "cause"
+
+_Answer = tuple[dict[str, object], list[bytes]]
+
+
+class MessageTable(anywidget.AnyWidget):
+    """Messages as a table in the browser.
+
+    Args:
+        messages: to show at first.
+        columns: those that are shown, in this order; None for those that most want to see. The others can be chosen in
+            the table.
+        facets: columns of which the values are listed with their counts beside the table, to filter by; None for those
+            where that helps, () for none.
+        timeline: show how many messages were enqueued when.
+        causes: group the messages by what went wrong with them, and show the groups.
+        countdown: show ``locked_until`` as the time that is left.
+        label: what the table shows, for those who hear it.
+
+    Example:
+        >>> table = MessageTable(columns=["sequence_number", "subject"])
+        >>> len(table.messages), table.selected_keys
+        (0, ())
+    """
+
+    _esm = module(*(f"{name}.js" for name in _SCRIPTS))
+    _css = style(*(f"{name}.css" for name in _STYLES))
+    options: Any = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self,
+        messages: Messages | Sequence[ReceivedMessage] = (),
+        *,
+        columns: Sequence[str] | None = None,
+        facets: Sequence[str] | None = None,
+        timeline: bool = False,
+        causes: bool = False,
+        countdown: bool = False,
+        label: str = "Messages",
+    ) -> None:
+        self._lock = threading.RLock()
+        self._chosen = columns
+        self._with_causes = causes
+        self._load = 0
+        self._rows = Rows(Messages().to_arrow())
+        self._columns: list[Column] = []
+        self._selection: tuple[int, ...] = ()
+        self._hidden = 0
+        self._causes: list[dict[str, object]] = []
+        self._notes: dict[str, str] = {}
+        self._pages: set[str] = set()
+        self._watchers: dict[str, list[Callable[..., object]]] = {"selection": [], "note": [], "ready": []}
+        super().__init__(
+            options={
+                "label": label,
+                "facets": None if facets is None else list(facets),
+                "timeline": timeline,
+                "causes": causes,
+                "countdown": countdown,
+            }
+        )
+        self.on_msg(self._receive)
+        self.show(messages)
+
+    # ------------------------------------------------------------ rows
+
+    def show(
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
+    ) -> None:
+        """Replace all rows; selection, filters and sorting are kept, the selection by key.
+
+        Args:
+            messages: to show.
+            extra: further columns, each with a value for every message.
+        """
+        rows = Rows(_table_of(messages), extra)
+        with self._lock:
+            keys = self.selected_keys
+            self._rows, self._load, self._causes = rows, self._load + 1, []
+            self._columns = columns_of(rows.table, rows.extra, self._chosen)
+            self._selection = tuple(sorted(rows.present(keys))) if keys else ()
+            self._hidden = 0
+            self._send_rows()
+        self._find_causes()
+        if len(self._selection) != len(keys):
+            self._tell("selection")
+
+    def append(
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
+    ) -> None:
+        """Add rows behind those that are there; messages that are there already are left out.
+
+        Args:
+            messages: to add.
+            extra: further columns, each with a value for every message.
+        """
+        with self._lock:
+            first = len(self._rows)
+            self._rows = self._rows.extended(_table_of(messages), extra)
+            known = {column.name: column for column in self._columns}
+            now = columns_of(self._rows.table, self._rows.extra, self._chosen)
+            new = [column for column in now if column.name not in known]
+            self._columns = [*known.values(), *new]
+            self._emit("more", total=len(self._rows), columns=[column.message for column in self._columns])
+            self._send_packets([*known.values()], first)
+            self._send_packets(new, 0)
+            self._emit("end")
+        self._find_causes()
+
+    def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
+        """Change cells; a column that is new appears.
+
+        Args:
+            values: new values by column, for each message.
+
+        Example:
+            >>> MessageTable().patch({("orders", 7): {"outcome": "settled"}})
+        """
+        with self._lock:
+            self._send_changes(self._rows.patch(values))
+
+    def remove(self, keys: Iterable[MessageKey]) -> None:
+        """Take rows away, also out of the selection.
+
+        Args:
+            keys: of the messages; those that are not there are passed over.
+        """
+        with self._lock:
+            rows = self._rows.present(keys)
+            self._rows.removed[rows] = True
+            gone = set(rows)
+            before = len(self._selection)
+            self._selection = tuple(row for row in self._selection if row not in gone)
+            self._emit("remove", buffers=[_numbers(rows)])
+        if len(self._selection) != before:
+            self._tell("selection")
+
+    @property
+    def messages(self) -> Messages:
+        """All rows, in the order in which they came."""
+        return self._rows.messages()
+
+    # ------------------------------------------------------------ selection
+
+    def select(self, keys: Iterable[MessageKey]) -> None:
+        """Select these messages and no others.
+
+        Args:
+            keys: of the messages; those that are not there are passed over.
+        """
+        with self._lock:
+            self._selection = tuple(sorted(self._rows.present(keys)))
+            self._emit("select", buffers=[self._bits()])
+        self._tell("selection")
+
+    @property
+    def selected_keys(self) -> tuple[MessageKey, ...]:
+        """The keys of the selected messages."""
+        with self._lock:
+            return tuple(self._rows.keys[row] for row in self._selection)
+
+    @property
+    def selected(self) -> Messages:
+        """The selected messages, with all columns."""
+        with self._lock:
+            return self._rows.messages(self._selection)
+
+    @property
+    def hidden(self) -> int:
+        """How many of the selected messages a filter hides now."""
+        return self._hidden
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a browser has shown that it can draw the table."""
+        return bool(self._pages)
+
+    def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call a function whenever the selection changes.
+
+        Args:
+            callback: takes nothing, may be called in any thread, and must not block.
+
+        Returns:
+            A function that ends it.
+        """
+        return self._watch("selection", callback)
+
+    def on_ready(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call a function each time that a browser says that it is there and asks for the rows.
+
+        Args:
+            callback: takes nothing.
+
+        Returns:
+            A function that ends it.
+        """
+        return self._watch("ready", callback)
+
+    # ------------------------------------------------------------ causes
+
+    def set_notes(self, notes: Mapping[str, str]) -> None:
+        """Show notes beside the causes.
+
+        Args:
+            notes: by the cause's fingerprint.
+        """
+        self._notes = {fingerprint: text[:_MAX_NOTE] for fingerprint, text in notes.items()}
+        self._emit("notes", notes=self._notes)
+
+    def on_note(self, callback: Callable[[str, str], object]) -> Callable[[], None]:
+        """Call a function with fingerprint and text of each note that is written.
+
+        Args:
+            callback: must not block.
+
+        Returns:
+            A function that ends it.
+        """
+        return self._watch("note", callback)
+
+    def _find_causes(self) -> None:
+        """Group the messages beside, because the rows need not wait for it."""
+        if self._with_causes and len(self._rows):
+            load, rows = self._load, self._rows
+            background.start(
+                lambda: _causes_of(rows), done=lambda found: self._show_causes(load, *found), failed=self._fail
+            )
+
+    def _show_causes(self, load: int, causes: list[dict[str, object]], column: Mapping[int, object]) -> None:
+        with self._lock:
+            if load != self._load:
+                return  # other rows were shown meanwhile
+            self._causes = causes
+            self._rows.patched[_CAUSE] = dict(column)
+            self._send_causes()
+
+    def _send_causes(self) -> None:
+        self._emit("causes", causes=self._causes)
+        self._emit("notes", notes=self._notes)
+
+    # ------------------------------------------------------------ to the browser
+
+    def _send_rows(self, page: str | None = None) -> None:
+        """Send everything, to one page or to all."""
+        columns = [column.message for column in self._columns]
+        self._emit("begin", page, total=len(self._rows), columns=columns)
+        self._send_packets(self._columns, 0, page)
+        self._emit("remove", page, buffers=[_numbers(np.flatnonzero(self._rows.removed))])
+        self._send_changes(self._rows.patched, page)
+        self._emit("end", page)
+        self._emit("select", page, buffers=[self._bits()])
+        if self._causes:
+            self._send_causes()
+
+    def _send_packets(self, columns: Sequence[Column], first: int, page: str | None = None) -> None:
+        if not self._pages or not columns:
+            return
+        for packet in packets(self._rows.with_extra(), columns, first):
+            self._emit("rows", page, first=packet.first, count=packet.count, parts=packet.parts, buffers=[packet.data])
+
+    def _send_changes(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:
+        kinds = {column.name: column for column in self._columns}
+        for name, cells in changes.items():
+            column, values = patch_column(name, list(cells.values()), kinds.get(name), hidden=name == _CAUSE)
+            if name not in kinds:
+                self._columns.append(column)
+            rows = list(cells)
+            for start in range(0, len(rows), _PATCH):
+                part = slice(start, start + _PATCH)
+                message = {"column": column.message, "values": values[part], "buffers": [_numbers(rows[part])]}
+                self._emit("patch", page, **message)
+
+    def _emit(self, kind: str, page: str | None = None, buffers: Sequence[bytes] = (), **content: object) -> None:
+        """Send a message where there is somebody to take it; who comes later is sent everything."""
+        if self._pages:
+            now = datetime.now(UTC).timestamp() * 1000
+            self.send({**content, "kind": kind, "page": page, "load": self._load, "now": now}, list(buffers))
+
+    def _bits(self) -> bytes:
+        chosen = np.zeros(len(self._rows), dtype=bool)
+        chosen[list(self._selection)] = True
+        return np.packbits(chosen, bitorder="little").tobytes()
+
+    # ------------------------------------------------------------ from the browser
+
+    def _receive(self, _: object, content: dict[str, Any], buffers: Sequence[memoryview]) -> None:
+        # Nobody sees what a callback raises.
+        try:
+            match content.get("kind"):
+                case "ready":
+                    self._welcome(str(content["page"]))
+                case "selection":
+                    self._take_selection(content, buffers[0])
+                case "request":
+                    self._answer(content)
+                case _:
+                    pass
+        except Exception as error:  # noqa: BLE001
+            self._fail(background.sentence(error))
+
+    def _welcome(self, page: str) -> None:
+        with self._lock:
+            self._pages.add(page)
+            self._send_rows(page)
+        self._tell("ready")
+
+    def _take_selection(self, content: Mapping[str, Any], bits: memoryview) -> None:
+        with self._lock:
+            if content["load"] != self._load:
+                return  # of rows that were replaced meanwhile; the browser was told what is selected of these
+            flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little", count=len(self._rows))
+            self._selection = tuple(np.flatnonzero(flags.astype(bool) & ~self._rows.removed).tolist())
+            self._hidden = int(content["hidden"])
+            for other in self._pages - {content["page"]} if len(self._pages) > 1 else ():
+                self._emit("select", other, buffers=[self._bits()])
+        self._tell("selection")
+
+    def _answer(self, content: Mapping[str, Any]) -> None:
+        page, number = str(content["page"]), content["id"]
+        try:
+            data, buffers = self._answer_to(content["name"], content["data"])
+        except Exception as error:  # noqa: BLE001
+            self._emit("refusal", page, id=number, text=background.sentence(error))
+        else:
+            self._emit("answer", page, id=number, data=data, buffers=buffers)
+
+    def _answer_to(self, name: str, data: Mapping[str, Any]) -> _Answer:
+        if name == "note":
+            self._tell("note", str(data["fingerprint"]), str(data["text"])[:_MAX_NOTE])
+            return {}, []
+        from sbnotebook.widgets.message_detail import detail_of
+
+        with self._lock:
+            message = self._rows.messages([int(data["row"])])[0]
+        return detail_of(message), []
+
+    # ------------------------------------------------------------ watchers
+
+    def _watch(self, what: str, callback: Callable[..., object]) -> Callable[[], None]:
+        watchers = self._watchers[what]
+        watchers.append(callback)
+        return lambda: watchers.remove(callback) if callback in watchers else None
+
+    def _tell(self, what: str, *details: str) -> None:
+        for callback in tuple(self._watchers[what]):
+            try:
+                callback(*details)
+            except Exception as error:  # noqa: BLE001
+                self._fail(background.sentence(error))
+
+    def _fail(self, text: str) -> None:
+        self._emit("failed", text=text)
+
+    def __repr__(self) -> str:
+        return tables.messages_text(self.messages)
+
+
+def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
+    return (messages if isinstance(messages, Messages) else Messages(messages)).to_arrow()
+
+
+def _numbers(rows: Sequence[int] | np.ndarray[Any, Any]) -> bytes:
+    return np.asarray(rows, dtype="<u4").tobytes()
+
+
+def _causes_of(rows: Rows) -> tuple[list[dict[str, object]], dict[int, object]]:
+    """The causes for the browser, the largest ones, and the fingerprint of each row that has one of them."""
+    groups = group_by_cause(rows.by_number())[:_MAX_CAUSES]
+    column: dict[int, object] = {row: group.fingerprint for group in groups for row in group.sequence_numbers}
+    return [_cause_message(group) for group in groups], column
+
+
+def _cause_message(group: Group) -> dict[str, object]:
+    texts = ("fingerprint", "reason", "cause", "frame", "subject", "source")
+    return {
+        **{name: getattr(group, name) for name in texts},
+        "count": group.count,
+        "first_seen": group.first_seen and group.first_seen.timestamp() * 1000,
+        "last_seen": group.last_seen and group.last_seen.timestamp() * 1000,
+        "examples": [text[:1_000] for text in group.examples],
+    }

@@ -1,0 +1,176 @@
+/**
+ * The table's head: sorts by a column, changes its width, and filters it.
+ */
+
+import { filterHelp, filterTest } from "./columns.js";
+
+const FILTER_DELAY = 150; // milliseconds from the last key to the filter
+const WIDTHS = [48, 900]; // pixels
+const WIDTH_STEP = 16;
+const CHARACTER = 7.2; // pixels, about
+const PADDING = 26;
+const SAMPLE = 100;
+const WIDEST = 340;
+
+/**
+ * An element with properties and children; text is always text.
+ * @param {string} tag
+ * @param {object} properties of the element; `class`, `role`, `aria-…` and `data-…` are attributes
+ * @param {...(Node|string)} children
+ */
+export function made(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in element && !name.includes("-")) element[name] = value;
+    else element.setAttribute(name === "className" ? "class" : name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+/** The columns that are shown, with the widths of those that have none yet. */
+export function shownColumns(store) {
+  const columns = store.columns.filter((column) => !column.hidden);
+  for (const column of columns) column.width ??= fittingWidth(store, column);
+  return columns;
+}
+
+function fittingWidth(store, { name, title, kind }) {
+  let longest = title.length + 2;
+  for (const row of store.shown.subarray(0, SAMPLE)) longest = Math.max(longest, store.text(row, name).length);
+  if (kind === "time") longest = 24;
+  return Math.min(WIDEST, Math.max(WIDTHS[0], Math.round(longest * CHARACTER + PADDING)));
+}
+
+/** The rows of headers and of filters; `draw` makes them anew where the columns have changed. */
+export class Header {
+  /**
+   * @param {Store} store
+   * @param {() => void} resized is called when a column's width has changed
+   */
+  constructor(store, resized) {
+    this.store = store;
+    this.resized = resized;
+    this.names = made("div", { class: "sbn-names", role: "row", "aria-rowindex": "1" });
+    this.filters = made("div", { class: "sbn-filters", role: "row", "aria-rowindex": "2", hidden: true });
+    this.element = made("div", { class: "sbn-head", role: "rowgroup" }, this.names, this.filters);
+    this.names.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  draw(columns) {
+    const key = columns.map(({ name }) => name).join("\n");
+    if (key !== this.drawn) {
+      this.drawn = key;
+      this.names.replaceChildren(this.corner("columnheader", "selected"), ...columns.map((column) => this.name(column)));
+      this.filters.replaceChildren(this.corner("gridcell", ""), ...columns.map((column) => this.filter(column)));
+    }
+    const { sort } = this.store;
+    for (const cell of this.names.querySelectorAll("[data-column]")) {
+      const sorted = sort?.name === cell.dataset.column;
+      cell.setAttribute("aria-sort", sorted ? (sort.descending ? "descending" : "ascending") : "none");
+    }
+    this.names.querySelector("[data-column]:not([tabindex='-1'])") ?? this.stop(this.names.children[1]);
+  }
+
+  corner(role, label) {
+    return made("div", { class: "sbn-check", role, "aria-label": label });
+  }
+
+  name(column) {
+    const handle = made("span", { class: "sbn-handle", "aria-hidden": "true" });
+    handle.addEventListener("pointerdown", (event) => this.drag(event, column));
+    handle.addEventListener("click", (event) => event.stopPropagation());
+    handle.addEventListener("dblclick", () => this.resize(column, fittingWidth(this.store, column)));
+    const cell = made(
+      "div",
+      {
+        class: `sbn-name sbn-${column.kind}`,
+        role: "columnheader",
+        "data-column": column.name,
+        tabIndex: -1,
+        title: `${column.name}: click or Enter sorts; drag the edge, or Shift and an arrow key, for its width`,
+      },
+      made("span", { class: "sbn-title" }, column.title),
+      handle,
+    );
+    cell.addEventListener("click", () => this.sort(column.name));
+    return cell;
+  }
+
+  /** From unsorted to ascending to descending and back. */
+  sort(name) {
+    const { sort } = this.store;
+    if (sort?.name !== name) this.store.sortBy(name);
+    else if (sort.descending) this.store.sortBy(null);
+    else this.store.sortBy(name, true);
+  }
+
+  stop(cell) {
+    if (!cell?.dataset.column) return;
+    for (const other of this.names.children) if (other.dataset.column) other.tabIndex = -1;
+    cell.tabIndex = 0;
+  }
+
+  key(event) {
+    const cell = event.target.closest("[data-column]");
+    const column = this.store.columns.find(({ name }) => name === cell?.dataset.column);
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!column) return;
+    if (event.key === "Enter" || event.key === " ") this.sort(column.name);
+    else if (step && event.shiftKey) this.resize(column, column.width + step * WIDTH_STEP);
+    else if (step) {
+      const next = step < 0 ? cell.previousElementSibling : cell.nextElementSibling;
+      this.stop(next);
+      if (next?.dataset.column) next.focus();
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  drag(event, column) {
+    event.preventDefault();
+    event.stopPropagation();
+    const handle = event.target;
+    const start = event.clientX - column.width;
+    const move = (moved) => this.resize(column, moved.clientX - start);
+    handle.setPointerCapture(event.pointerId);
+    handle.addEventListener("pointermove", move);
+    handle.addEventListener("lostpointercapture", () => handle.removeEventListener("pointermove", move), { once: true });
+  }
+
+  resize(column, width) {
+    column.width = Math.min(WIDTHS[1], Math.max(WIDTHS[0], Math.round(width)));
+    this.resized();
+  }
+
+  filter(column) {
+    const { name, title, kind } = column;
+    const label = `Filter ${title}: ${filterHelp(kind)}`;
+    const input = made("input", { type: "search", title: label, "aria-label": label, spellcheck: false });
+    input.value = this.store.filters.get(`column:${name}`)?.text ?? "";
+    let timer;
+    input.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => this.apply(input, column), FILTER_DELAY);
+    });
+    return made("div", { role: "gridcell" }, input);
+  }
+
+  apply(input, { name, kind }) {
+    const { store } = this;
+    const test = input.value.trim() ? filterTest(kind, input.value) : null;
+    input.setAttribute("aria-invalid", String(Boolean(input.value.trim()) && !test));
+    store.setFilter(`column:${name}`, test && ((row) => test(store.value(row, name))), input.value);
+  }
+
+  /** Empty the inputs of filters that are gone. */
+  forgetFilters() {
+    for (const input of this.filters.querySelectorAll("input")) input.value = "";
+  }
+
+  /** Show or hide the row of filters. */
+  toggleFilters(on) {
+    this.filters.hidden = !on;
+    if (on) this.filters.querySelector("input")?.focus();
+  }
+}

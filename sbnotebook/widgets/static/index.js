@@ -1,0 +1,143 @@
+/**
+ * The message table as a widget: one store for each model, and a view for each place where it is displayed.
+ */
+
+import { inflated, Transport } from "./transport.js";
+import { Store } from "./store.js";
+import { Grid } from "./grid.js";
+import { made } from "./header.js";
+import { Toolbar } from "./toolbar.js";
+
+/** What the kernel sends, by kind. */
+const HANDLERS = {
+  begin(store, { load, columns, total, now }) {
+    store.load = load;
+    store.state = total ? "loading" : "ready";
+    store.tellTime(now);
+    store.begin(store.laidOut(columns), total);
+  },
+  more(store, { columns, total }) {
+    store.columns = store.laidOut(columns);
+    store.grow(total);
+    store.forget();
+    store.tell("columns");
+  },
+  async rows(store, content, [data]) {
+    store.fill(content, await inflated(data));
+  },
+  end(store) {
+    store.state = "ready";
+    store.tell("rows", { kind: store.total ? "added" : "replaced" });
+  },
+  patch(store, { column, values, now }, [rows]) {
+    store.tellTime(now);
+    store.patch(column, numbersOf(rows), values);
+  },
+  remove: (store, _, [rows]) => store.remove(numbersOf(rows)),
+  select: (store, _, [bits]) => store.adopt(rowsOf(bits)),
+  causes(store, { causes }) {
+    store.causes = causes;
+    store.tell("causes");
+  },
+  notes(store, { notes }) {
+    store.notes = notes;
+    store.tell("causes");
+  },
+  failed: (store, { text }) => store.tell("failed", text),
+};
+
+function numbersOf(data) {
+  return new Uint32Array(data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength));
+}
+
+/** Row numbers of the bits that are set. */
+function* rowsOf(data) {
+  for (let index = 0; index < 8 * data.byteLength; index++) {
+    if (data.getUint8(index >> 3) & (1 << (index & 7))) yield index;
+  }
+}
+
+function bitsOf(rows, total) {
+  const bits = new Uint8Array(Math.ceil(total / 8));
+  for (const row of rows) bits[row >> 3] |= 1 << (row & 7);
+  return bits;
+}
+
+/** Tell the kernel what is selected, before anything that is clicked after it. */
+function tellSelection(store, transport) {
+  const hidden = store.hiddenSelected;
+  const content = { load: store.load, hidden, count: store.selection.size };
+  store.toldHidden = hidden;
+  transport.send("selection", content, [bitsOf(store.selection, store.total).buffer]);
+}
+
+/** A store that the kernel fills, and that tells it the selection. */
+function connect(model) {
+  const transport = new Transport(model, async (content, buffers) => {
+    if (content.kind === "begin" || content.load === store.load || content.load === undefined) {
+      await HANDLERS[content.kind]?.(store, content, buffers);
+    }
+  });
+  const store = new Store((name, data) => transport.request(name, data));
+  store.addEventListener("selection", ({ detail }) => detail.own && tellSelection(store, transport));
+  for (const type of ["filter", "rows"]) {
+    store.addEventListener(type, () => {
+      if ((store.toldHidden ?? 0) !== store.hiddenSelected) tellSelection(store, transport);
+    });
+  }
+  transport.send("ready");
+  return store;
+}
+
+/** Draw a table into an element; gives the function that ends it. */
+function tableView(store, element, options) {
+  const grid = new Grid(store, options);
+  const toolbar = new Toolbar(store, grid.header);
+  const side = made("div", { class: "sbn-side" });
+  const timeline = made("div", { class: "sbn-timeline" });
+  const causes = made("div", { class: "sbn-causes" });
+  const detail = made("div", { class: "sbn-detail" });
+  const main = made("div", { class: "sbn-main" }, side, grid.element);
+  // JupyterLab would otherwise take the keys for its own commands.
+  const root = made("div", { class: "sbn-table", "data-lm-suppress-shortcuts": "true" });
+  root.append(timeline, causes, toolbar.element, main, detail);
+  element.replaceChildren(root);
+
+  const draw = () => {
+    toolbar.draw();
+    grid.drawSoon();
+  };
+  const listen = new AbortController();
+  const on = (type, action) => store.addEventListener(type, action, { signal: listen.signal });
+  for (const type of ["rows", "sort", "selection", "columns", "focus"]) on(type, draw);
+  on("filter", () => {
+    if (!store.filters.size) grid.header.forgetFilters();
+    toolbar.followSearch();
+    grid.reset();
+    draw();
+  });
+  on("sort", () => grid.reset());
+  on("failed", (event) => toolbar.fail(event.detail));
+  draw();
+  const disposers = [() => listen.abort(), () => grid.dispose()];
+  const views = [
+    [options.facets === null || options.facets.length > 0, typeof facetsView === "function" && facetsView, side],
+    [options.timeline, typeof timelineView === "function" && timelineView, timeline],
+    [options.causes, typeof causesView === "function" && causesView, causes],
+    [true, typeof detailView === "function" && detailView, detail],
+  ];
+  for (const [wanted, view, place] of views) if (wanted && view) disposers.push(view(store, place, options));
+  return () => disposers.forEach((dispose) => dispose());
+}
+
+export default () => {
+  let store;
+  return {
+    initialize({ model }) {
+      store = connect(model);
+    },
+    render({ model, el }) {
+      return tableView(store, el, model.get("options"));
+    },
+  };
+};

@@ -1,0 +1,340 @@
+/**
+ * The rows of one table in the browser: what they hold, which are shown and in which order, and which are selected.
+ *
+ * There is one for each model; views only draw what it says. A row keeps its number for as long as it is there, and the
+ * kernel knows it by the same number; numbers of other rows never change when one is removed.
+ */
+
+import { cellValue, decoded, shownText } from "./columns.js";
+import { sortedRows } from "./sorting.js";
+
+const IDLE_ROWS = 2_000; // rows whose text is gathered at one go
+
+/**
+ * Events: "rows" (detail.kind: replaced, added, patched or removed; rows are numbers, where they are known), "filter",
+ * "sort", "selection", "columns", "focus" (detail: row number, null when nothing is), "causes", "state".
+ */
+export class Store extends EventTarget {
+  /** @param {(name: string, data: object) => Promise<{data: object, buffers: DataView[]}>} request asks the kernel */
+  constructor(request) {
+    super();
+    this.request = request;
+    /** What the table waits for: "waiting" for the kernel, "loading" rows, "ready". */
+    this.state = "waiting";
+    this.causes = [];
+    this.notes = {};
+    /** Milliseconds by which the kernel's clock is ahead of this one. */
+    this.clockOffset = null;
+    this.filters = new Map();
+    this.sort = null;
+    this.begin([], 0);
+  }
+
+  // ------------------------------------------------------------ rows
+
+  /** Forget all rows; filters and sorting stay. */
+  begin(columns, total) {
+    this.columns = columns;
+    this.cells = new Map();
+    this.total = 0;
+    this.removed = new Uint8Array(0);
+    this.removedCount = 0;
+    this.texts = [];
+    this.selection = new Set();
+    this.focused = null;
+    this.grow(total);
+    this.forget();
+  }
+
+  /** Make room for rows up to a number of them. */
+  grow(capacity) {
+    for (const [name, values] of this.cells) {
+      if (!Array.isArray(values) && values.length < capacity) this.cells.set(name, wider(values, capacity));
+    }
+    this.removed = wider(this.removed, capacity, 0);
+    this.fails = new Uint8Array(capacity);
+    this.capacity = capacity;
+  }
+
+  /**
+   * Take rows as the kernel packed them.
+   * @param {{first: number, count: number, parts: {name: string, coding: string, bytes: number}[]}} packet
+   * @param {Uint8Array} bytes
+   */
+  fill({ first, count, parts }, bytes) {
+    if (first + count > this.capacity) this.grow(first + count);
+    let start = 0;
+    for (const { name, coding, bytes: length } of parts) {
+      this.put(name, first, decoded(coding, bytes.subarray(start, start + length), count));
+      start += length;
+    }
+    this.total = Math.max(this.total, first + count);
+    this.forget();
+    this.tell("rows", { kind: first ? "added" : "replaced" });
+    this.gatherTexts();
+  }
+
+  put(name, first, values) {
+    let held = this.cells.get(name);
+    if (!held) this.cells.set(name, (held = Array.isArray(values) ? [] : wider(values.subarray(0, 0), this.capacity)));
+    if (Array.isArray(held)) for (let index = 0; index < values.length; index++) held[first + index] = values[index];
+    else if (held instanceof values.constructor) held.set(values, first);
+    else this.put(name, first, this.alike(name, values));
+  }
+
+  /** Values of a number column in the form that its other rows have; the wider of both where they differ. */
+  alike(name, values) {
+    if (values instanceof BigInt64Array) {
+      const held = this.cells.get(name);
+      this.cells.set(name, wider(BigInt64Array.from(held, whole), this.capacity));
+      return values;
+    }
+    return BigInt64Array.from(values, whole);
+  }
+
+  /**
+   * Change the cells of a column.
+   * @param {{name: string}} column which appears where it is not there
+   * @param {Uint32Array} rows
+   * @param {Array<string|number|null>} values
+   */
+  patch(column, rows, values) {
+    if (!this.columns.some(({ name }) => name === column.name)) {
+      this.columns.push(column);
+      this.tell("columns");
+    }
+    const number = column.kind !== "text";
+    if (!this.cells.has(column.name)) {
+      this.cells.set(column.name, number ? wider(new Float64Array(0), this.capacity) : new Array(this.total).fill(null));
+    }
+    const held = this.cells.get(column.name);
+    const missing = held instanceof Float64Array ? NaN : null;
+    rows.forEach((row, index) => {
+      held[row] = held instanceof BigInt64Array ? whole(values[index] ?? NaN) : (values[index] ?? missing);
+      delete this.texts[row];
+    });
+    if (this.sort?.name === column.name) this.order = null;
+    this.stale.push(...rows.length > this.total / 4 ? [] : rows);
+    if (rows.length > this.total / 4) this.forget();
+    this.tell("rows", { kind: "patched", rows, column: column.name });
+  }
+
+  /** @param {Uint32Array} rows */
+  remove(rows) {
+    for (const row of rows) {
+      this.removedCount += 1 - this.removed[row];
+      this.removed[row] = 1;
+      this.selection.delete(row);
+    }
+    this.visible = null;
+    this.tell("rows", { kind: "removed", rows });
+    if (this.isRemoved(this.focused)) this.focus(null);
+  }
+
+  /** How many rows there are. */
+  get rowCount() {
+    return this.total - this.removedCount;
+  }
+
+  isRemoved(row) {
+    return this.removed[row] === 1;
+  }
+
+  /** Values of a column by row number, removed rows included; NaN or null where there is none. */
+  column(name) {
+    return this.cells.get(name) ?? [];
+  }
+
+  kind(name) {
+    return this.columns.find((column) => column.name === name)?.kind ?? "text";
+  }
+
+  /** @returns {string|number|bigint|null} times are milliseconds since the epoch */
+  value(row, name) {
+    return cellValue(this.column(name)[row]);
+  }
+
+  /** A value as it is shown. */
+  text(row, name) {
+    return shownText(this.kind(name), this.value(row, name));
+  }
+
+  /** Show a column, or hide it and forget its filter. */
+  showColumn(name, on) {
+    for (const column of this.columns) if (column.name === name) column.hidden = !on;
+    if (!on) this.setFilter(`column:${name}`, null);
+    this.tell("columns");
+  }
+
+  /** Columns as the kernel names them, with the widths and the choice that they had here. */
+  laidOut(columns) {
+    const before = new Map(this.columns.map((column) => [column.name, column]));
+    return columns.map((column) => {
+      const { width, hidden = column.hidden } = before.get(column.name) ?? {};
+      return { ...column, width, hidden };
+    });
+  }
+
+  /** Take the kernel's time; a message that was long on its way says too little. */
+  tellTime(now) {
+    this.clockOffset = Math.max(this.clockOffset ?? -Infinity, now - Date.now());
+  }
+
+  // ------------------------------------------------------------ filters and sorting
+
+  /**
+   * Show only rows that pass a test, beside the other filters.
+   * @param {string} id of the filter
+   * @param {((row: number) => boolean)|null} test null removes the filter
+   * @param {string} text the filter as typed, where it was
+   */
+  setFilter(id, test, text = "") {
+    if (test) this.filters.set(id, { test, text, passes: null });
+    else if (!this.filters.delete(id)) return;
+    this.visible = null;
+    this.tell("filter", { id });
+  }
+
+  /** Remove all filters; views empty their controls when none is there. */
+  clearFilters() {
+    this.filters.clear();
+    this.visible = null;
+    this.tell("filter", { id: null });
+  }
+
+  /** @param {string|null} name of the column, null for the order in which the rows came */
+  sortBy(name, descending = false) {
+    this.sort = name === null ? null : { name, descending };
+    this.order = null;
+    this.visible = null;
+    this.tell("sort");
+  }
+
+  /** Row numbers after filters and sorting. */
+  get shown() {
+    this.visible ??= this.pick(null);
+    return this.visible;
+  }
+
+  /** Row numbers that pass all filters but one, in the order in which they came. */
+  rowsWithout(id) {
+    return this.pick(this.filters.has(id) ? id : undefined, false);
+  }
+
+  pick(without, sorted = true) {
+    const failed = this.countFails(without);
+    if (sorted && this.sort) this.order ??= sortedRows(this.column(this.sort.name), this.total, this.sort.descending);
+    const order = sorted && this.sort ? this.order : null;
+    const rows = new Uint32Array(this.rowCount);
+    let count = 0;
+    for (let index = 0; index < this.total; index++) {
+      const row = order ? order[index] : index;
+      if (!failed[row] && !this.removed[row]) rows[count++] = row;
+    }
+    return rows.subarray(0, count);
+  }
+
+  /** For each row, how many filters it fails, but for one filter. */
+  countFails(without) {
+    const fails = this.fails.fill(0);
+    for (const [id, filter] of this.filters) {
+      this.test(filter);
+      if (id === without) continue;
+      for (let row = 0; row < this.total; row++) fails[row] += 1 - filter.passes[row];
+    }
+    this.stale = [];
+    return fails;
+  }
+
+  /** Bring up to date which rows pass a filter. */
+  test(filter) {
+    const rows = filter.passes ? this.stale : null;
+    filter.passes ??= new Uint8Array(this.capacity);
+    if (rows) for (const row of rows) filter.passes[row] = filter.test(row) ? 1 : 0;
+    else for (let row = 0; row < this.total; row++) filter.passes[row] = filter.test(row) ? 1 : 0;
+  }
+
+  /** Forget what was computed of rows that are no longer the same. */
+  forget() {
+    for (const filter of this.filters.values()) filter.passes = null;
+    this.stale = [];
+    this.order = null;
+    this.visible = null;
+  }
+
+  /** All that a row says, in lower case, to be searched. */
+  searchText(row) {
+    const text = this.texts[row];
+    if (text !== undefined) return text;
+    const said = this.columns.map(({ name, kind }) => shownText(kind, cellValue(this.column(name)[row])));
+    return (this.texts[row] = said.join("\n").toLowerCase());
+  }
+
+  /** Gather the rows' texts while nothing else is to be done, so that the first search is as quick as the others. */
+  gatherTexts(row = 0) {
+    clearTimeout(this.gathering);
+    const next = () => {
+      const end = Math.min(row + IDLE_ROWS, this.total);
+      for (; row < end; row++) this.searchText(row);
+      if (row < this.total) this.gatherTexts(row);
+    };
+    this.gathering = setTimeout(() => (window.requestIdleCallback ?? window.setTimeout)(next), 10);
+  }
+
+  // ------------------------------------------------------------ selection, focus, news
+
+  /** Select rows, or take them out of the selection. */
+  select(rows, on = true) {
+    for (const row of rows) {
+      if (on && !this.removed[row]) this.selection.add(row);
+      else this.selection.delete(row);
+    }
+    this.tell("selection", { own: true });
+  }
+
+  toggle(row) {
+    this.select([row], !this.selection.has(row));
+  }
+
+  clearSelection() {
+    this.selection.clear();
+    this.tell("selection", { own: true });
+  }
+
+  /** Take a selection that the kernel gave. */
+  adopt(rows) {
+    this.selection = new Set(rows);
+    this.tell("selection");
+  }
+
+  /** How many of the selected rows the filters hide. */
+  get hiddenSelected() {
+    if (!this.filters.size || !this.selection.size) return 0;
+    const fails = this.countFails(null);
+    let count = 0;
+    for (const row of this.selection) if (fails[row]) count++;
+    return count;
+  }
+
+  /** Show a row in the detail pane, or close it. */
+  focus(row) {
+    this.focused = row;
+    this.tell("focus", row);
+  }
+
+  tell(type, detail = {}) {
+    this.visible = type === "rows" ? null : this.visible;
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}
+
+function whole(value) {
+  return Number.isNaN(value) ? -(2n ** 63n) : BigInt(value);
+}
+
+/** A typed array with more room; what is new in it is nothing. */
+function wider(values, capacity, nothing = values instanceof BigInt64Array ? -(2n ** 63n) : NaN) {
+  const all = new values.constructor(capacity).fill(nothing);
+  all.set(values.subarray(0, capacity));
+  return all;
+}

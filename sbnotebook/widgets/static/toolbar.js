@@ -1,0 +1,126 @@
+/**
+ * The line above the table: search, selection, columns, and how many rows are shown and selected.
+ */
+
+import { made } from "./header.js";
+
+const SEARCH_DELAY = 120; // milliseconds from the last key to the search
+const SAID_DELAY = 400;
+const count = new Intl.NumberFormat("en");
+
+/** How many rows are shown and selected, in words. */
+export function countsText(store) {
+  if (store.state === "waiting") return "waiting for the kernel";
+  const [shown, all] = [store.shown.length, store.rowCount];
+  const parts = [shown === all ? `${count.format(all)} shown` : `${count.format(shown)} of ${count.format(all)} shown`];
+  if (store.selection.size) {
+    const hidden = store.hiddenSelected;
+    const of = hidden ? ` (${count.format(hidden)} hidden by the filter)` : "";
+    parts.push(`${count.format(store.selection.size)} selected${of}`);
+  }
+  if (store.state === "loading") parts.push("loading…");
+  return parts.join(", ");
+}
+
+/** A function that runs another when it was not called for a while. */
+function later(delay, action) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(action, delay);
+  };
+}
+
+/** The toolbar of one view. */
+export class Toolbar {
+  /**
+   * @param {Store} store
+   * @param {Header} header of the grid
+   */
+  constructor(store, header) {
+    this.store = store;
+    this.header = header;
+    this.search = made("input", { type: "search", class: "sbn-search", placeholder: "Search all columns", spellcheck: false });
+    this.search.setAttribute("aria-label", "Search all columns: rows with all of these words are shown");
+    this.search.addEventListener("input", later(SEARCH_DELAY, () => this.find(this.search.value)));
+    this.all = this.button("Select shown", () => store.select(store.shown));
+    this.none = this.button("Clear selection", () => store.clearSelection());
+    this.reset = this.button("Clear filters", () => store.clearFilters());
+    this.filters = this.button("Column filters", () => this.toggle(this.filters, (on) => header.toggleFilters(on)));
+    this.chooser = this.button("Columns", () => this.toggle(this.chooser, (on) => this.choose(on)));
+    this.menu = made("div", { class: "sbn-menu", role: "group", "aria-label": "Columns that are shown", hidden: true });
+    this.menu.addEventListener("keydown", (event) => event.key === "Escape" && this.closeMenu());
+    this.counts = made("span", { class: "sbn-counts" });
+    this.said = made("span", { class: "sbn-said", role: "status" });
+    this.failed = made("span", { class: "sbn-failed", role: "alert" });
+    for (const opener of [this.filters, this.chooser]) opener.setAttribute("aria-expanded", "false");
+    const columns = made("span", { class: "sbn-columns" }, this.chooser, this.menu);
+    columns.addEventListener("focusout", (event) => columns.contains(event.relatedTarget) || this.closeMenu());
+    const buttons = [this.all, this.none, this.filters, columns, this.reset];
+    this.element = made("div", { class: "sbn-bar" }, this.search, ...buttons, this.counts, this.said, this.failed);
+    this.say = later(SAID_DELAY, () => (this.said.textContent = this.counts.textContent));
+  }
+
+  button(text, action) {
+    const button = made("button", { type: "button" }, text);
+    button.addEventListener("click", action);
+    return button;
+  }
+
+  /** Bring counts and buttons up to date. */
+  draw() {
+    const { store } = this;
+    this.counts.textContent = countsText(store);
+    this.say(); // a screen reader hears it when it no longer changes
+    this.all.textContent = `Select ${count.format(store.shown.length)} shown`;
+    this.all.disabled = !store.shown.length;
+    this.none.disabled = !store.selection.size;
+    this.reset.hidden = !store.filters.size;
+  }
+
+  /** Show an error of the kernel's. */
+  fail(text) {
+    this.failed.textContent = text;
+  }
+
+  /** Show only rows with all of these words. */
+  find(typed) {
+    const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+    const { store } = this;
+    const test = (row) => {
+      const text = store.searchText(row);
+      return words.every((word) => text.includes(word));
+    };
+    store.setFilter("text", words.length ? test : null, typed);
+  }
+
+  /** Take over what another view of the table filters by. */
+  followSearch() {
+    if (document.activeElement !== this.search) this.search.value = this.store.filters.get("text")?.text ?? "";
+  }
+
+  toggle(button, action) {
+    const on = button.getAttribute("aria-expanded") !== "true";
+    button.setAttribute("aria-expanded", String(on));
+    action(on);
+  }
+
+  choose(on) {
+    this.menu.hidden = !on;
+    if (!on) return;
+    this.menu.replaceChildren(...this.store.columns.map((column) => this.choice(column)));
+    this.menu.querySelector("input")?.focus();
+  }
+
+  choice(column) {
+    const box = made("input", { type: "checkbox", checked: !column.hidden });
+    box.addEventListener("change", () => this.store.showColumn(column.name, box.checked));
+    return made("label", { title: column.name }, box, column.title);
+  }
+
+  closeMenu() {
+    if (this.menu.hidden) return;
+    this.toggle(this.chooser, (on) => this.choose(on));
+    if (this.menu.contains(document.activeElement)) this.chooser.focus();
+  }
+}

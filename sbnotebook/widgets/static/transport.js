@@ -1,0 +1,71 @@
+/**
+ * Messages to and from the kernel, each in its turn.
+ *
+ * Rows come compressed, and inflating takes its time: so what comes is handled one after the other. A kernel that is
+ * busy with a cell answers nothing until the cell ends: so a request has a time-out, and nothing waits for ever.
+ */
+
+const ANSWER_TIMEOUT = 15_000; // milliseconds
+
+/**
+ * Bytes that zlib compressed, as they were.
+ * @param {DataView} data
+ * @returns {Promise<Uint8Array>}
+ */
+export async function inflated(data) {
+  const stream = new Blob([data]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** The connection of one page to the table in the kernel. */
+export class Transport {
+  /**
+   * @param {object} model anywidget's
+   * @param {(content: object, buffers: DataView[]) => void | Promise<void>} handle is given each message
+   */
+  constructor(model, handle) {
+    this.page = Math.random().toString(36).slice(2);
+    this.model = model;
+    this.waiting = new Map();
+    this.requests = 0;
+    this.turn = Promise.resolve();
+    model.on("msg:custom", (content, buffers) => {
+      if (content.page && content.page !== this.page) return; // another page asked for it
+      this.turn = this.turn.then(() => this.receive(content, buffers, handle)).catch((error) => console.error(error));
+    });
+  }
+
+  /** Tell the kernel something. */
+  send(kind, content = {}, buffers = []) {
+    this.model.send({ ...content, kind, page: this.page }, undefined, buffers);
+  }
+
+  /**
+   * Ask the kernel something.
+   * @param {string} name what is asked for
+   * @param {object} data the question's details
+   * @returns {Promise<{data: object, buffers: DataView[]}>}
+   */
+  request(name, data = {}) {
+    const id = ++this.requests;
+    return new Promise((resolve, reject) => {
+      const late = () => this.settle(id, () => reject(new Error("The kernel is busy. Try again when its cell has ended.")));
+      this.waiting.set(id, { resolve, reject, timer: setTimeout(late, ANSWER_TIMEOUT) });
+      this.send("request", { id, name, data });
+    });
+  }
+
+  async receive(content, buffers, handle) {
+    if (content.kind === "answer") this.settle(content.id, ({ resolve }) => resolve({ data: content.data, buffers }));
+    else if (content.kind === "refusal") this.settle(content.id, ({ reject }) => reject(new Error(content.text)));
+    else await handle(content, buffers);
+  }
+
+  settle(id, how) {
+    const request = this.waiting.get(id);
+    if (!request) return; // it came after its time-out
+    this.waiting.delete(id);
+    clearTimeout(request.timer);
+    how(request);
+  }
+}
