@@ -16,11 +16,13 @@ import anywidget
 import numpy as np
 import traitlets
 
-from sbnotebook.client import tables
-from sbnotebook.client.groups import Group, group_by_cause
+from sbnotebook.client import frames, tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
+from sbnotebook.widgets.callbacks import Callbacks
+from sbnotebook.widgets.causes import Causes, causes_of
+from sbnotebook.widgets.message_detail import body_part, detail_of
 from sbnotebook.widgets.packing import Column, columns_of, packets, patch_column
 from sbnotebook.widgets.rows import NOTHING, MessageKey, Rows
 from sbnotebook.widgets.static_files import module, style
@@ -30,18 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageTable"]
 
+_STATIC: Final = Path(__file__).with_name("static")
 _VIEWS: Final = tuple(
-    name
-    for name in ("facets", "timeline", "causes", "detail")
-    if Path(__file__).with_name("static").joinpath(f"{name}.js").exists()
+    name for name in ("drawing", "facets", "timeline", "causes", "detail") if (_STATIC / f"{name}.js").exists()
 )
 _SCRIPTS: Final = ("transport", "columns", "sorting", "store", "header", "grid", "toolbar", *_VIEWS, "index")
-_STYLES: Final = tuple(
-    name for name in ("message_table", *_VIEWS) if Path(__file__).with_name("static").joinpath(f"{name}.css").exists()
-)
+_STYLES: Final = tuple(name for name in ("message_table", "views", *_VIEWS) if (_STATIC / f"{name}.css").exists())
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""
-_MAX_CAUSES: Final = 300
 _MAX_NOTE: Final = 10_000
 _CAUSE: Final = "cause"
 
@@ -91,10 +89,10 @@ class MessageTable(anywidget.AnyWidget):
         self._columns: list[Column] = []
         self._selection: tuple[int, ...] = ()
         self._hidden = 0
-        self._causes: list[dict[str, object]] = []
+        self._causes: list[dict[str, str]] = []
         self._notes: dict[str, str] = {}
         self._pages: set[str] = set()
-        self._watchers: dict[str, list[Callable[..., object]]] = {"selection": [], "note": [], "ready": []}
+        self._on_selection, self._on_note, self._on_ready = (Callbacks(self._fail) for _ in range(3))
         super().__init__(
             options={
                 "label": label,
@@ -128,7 +126,7 @@ class MessageTable(anywidget.AnyWidget):
             self._send_rows()
         self._find_causes()
         if len(self._selection) != len(keys):
-            self._tell("selection")
+            self._on_selection()
 
     def append(
         self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
@@ -146,7 +144,7 @@ class MessageTable(anywidget.AnyWidget):
             now = columns_of(self._rows.table, self._rows.extra, self._chosen)
             new = [column for column in now if column.name not in known]
             self._columns = [*known.values(), *new]
-            self._emit("more", total=len(self._rows), columns=[column.message for column in self._columns])
+            self._send_columns()
             self._send_packets([*known.values()], first)
             self._send_packets(new, 0)
             self._emit("end")
@@ -178,7 +176,7 @@ class MessageTable(anywidget.AnyWidget):
             self._selection = tuple(row for row in self._selection if row not in gone)
             self._emit("remove", buffers=[_numbers(rows)])
         if len(self._selection) != before:
-            self._tell("selection")
+            self._on_selection()
 
     @property
     def messages(self) -> Messages:
@@ -196,7 +194,7 @@ class MessageTable(anywidget.AnyWidget):
         with self._lock:
             self._selection = tuple(sorted(self._rows.present(keys)))
             self._emit("select", buffers=[self._bits()])
-        self._tell("selection")
+        self._on_selection()
 
     @property
     def selected_keys(self) -> tuple[MessageKey, ...]:
@@ -229,7 +227,7 @@ class MessageTable(anywidget.AnyWidget):
         Returns:
             A function that ends it.
         """
-        return self._watch("selection", callback)
+        return self._on_selection.add(callback)
 
     def on_ready(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call a function each time that a browser says that it is there and asks for the rows.
@@ -240,7 +238,7 @@ class MessageTable(anywidget.AnyWidget):
         Returns:
             A function that ends it.
         """
-        return self._watch("ready", callback)
+        return self._on_ready.add(callback)
 
     # ------------------------------------------------------------ causes
 
@@ -262,22 +260,27 @@ class MessageTable(anywidget.AnyWidget):
         Returns:
             A function that ends it.
         """
-        return self._watch("note", callback)
+        return self._on_note.add(callback)
 
     def _find_causes(self) -> None:
         """Group the messages beside, because the rows need not wait for it."""
         if self._with_causes and len(self._rows):
-            load, rows = self._load, self._rows
+            rows = self._rows
             background.start(
-                lambda: _causes_of(rows), done=lambda found: self._show_causes(load, *found), failed=self._fail
+                lambda: causes_of(Messages(rows.table)),
+                done=lambda causes: self._show_causes(rows, causes),
+                failed=self._fail,
             )
 
-    def _show_causes(self, load: int, causes: list[dict[str, object]], column: Mapping[int, object]) -> None:
+    def _show_causes(self, rows: Rows, causes: Causes) -> None:
         with self._lock:
-            if load != self._load:
-                return  # other rows were shown meanwhile
-            self._causes = causes
-            self._rows.patched[_CAUSE] = dict(column)
+            if rows is not self._rows:
+                return  # others were shown meanwhile, and their causes come, too
+            column = rows.add(_CAUSE, causes.fingerprints)
+            self._causes = causes.told
+            self._columns = [known for known in self._columns if known.name != _CAUSE] + [column]
+            self._send_columns()
+            self._send_packets([column], 0)
             self._send_causes()
 
     def _send_causes(self) -> None:
@@ -298,6 +301,9 @@ class MessageTable(anywidget.AnyWidget):
         if self._causes:
             self._send_causes()
 
+    def _send_columns(self) -> None:
+        self._emit("columns", total=len(self._rows), columns=[column.message for column in self._columns])
+
     def _send_packets(self, columns: Sequence[Column], first: int, page: str | None = None) -> None:
         if not self._pages or not columns:
             return
@@ -307,14 +313,13 @@ class MessageTable(anywidget.AnyWidget):
     def _send_changes(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:
         kinds = {column.name: column for column in self._columns}
         for name, cells in changes.items():
-            column, values = patch_column(name, list(cells.values()), kinds.get(name), hidden=name == _CAUSE)
+            column, values = patch_column(name, list(cells.values()), kinds.get(name))
             if name not in kinds:
                 self._columns.append(column)
             rows = list(cells)
             for start in range(0, len(rows), _PATCH):
                 part = slice(start, start + _PATCH)
-                message = {"column": column.message, "values": values[part], "buffers": [_numbers(rows[part])]}
-                self._emit("patch", page, **message)
+                self._emit("patch", page, [_numbers(rows[part])], column=column.message, values=values[part])
 
     def _emit(self, kind: str, page: str | None = None, buffers: Sequence[bytes] = (), **content: object) -> None:
         """Send a message where there is somebody to take it; who comes later is sent everything."""
@@ -348,7 +353,7 @@ class MessageTable(anywidget.AnyWidget):
         with self._lock:
             self._pages.add(page)
             self._send_rows(page)
-        self._tell("ready")
+        self._on_ready()
 
     def _take_selection(self, content: Mapping[str, Any], bits: memoryview) -> None:
         with self._lock:
@@ -359,7 +364,7 @@ class MessageTable(anywidget.AnyWidget):
             self._hidden = int(content["hidden"])
             for other in self._pages - {content["page"]} if len(self._pages) > 1 else ():
                 self._emit("select", other, buffers=[self._bits()])
-        self._tell("selection")
+        self._on_selection()
 
     def _answer(self, content: Mapping[str, Any]) -> None:
         page, number = str(content["page"]), content["id"]
@@ -372,27 +377,13 @@ class MessageTable(anywidget.AnyWidget):
 
     def _answer_to(self, name: str, data: Mapping[str, Any]) -> _Answer:
         if name == "note":
-            self._tell("note", str(data["fingerprint"]), str(data["text"])[:_MAX_NOTE])
+            self._on_note(str(data["fingerprint"]), str(data["text"])[:_MAX_NOTE])
             return {}, []
-        from sbnotebook.widgets.message_detail import detail_of
-
         with self._lock:
             message = self._rows.messages([int(data["row"])])[0]
+        if name == "body":
+            return {}, [body_part(message, int(data["offset"]), as_text=bool(data.get("as_text")))]
         return detail_of(message), []
-
-    # ------------------------------------------------------------ watchers
-
-    def _watch(self, what: str, callback: Callable[..., object]) -> Callable[[], None]:
-        watchers = self._watchers[what]
-        watchers.append(callback)
-        return lambda: watchers.remove(callback) if callback in watchers else None
-
-    def _tell(self, what: str, *details: str) -> None:
-        for callback in tuple(self._watchers[what]):
-            try:
-                callback(*details)
-            except Exception as error:  # noqa: BLE001
-                self._fail(background.sentence(error))
 
     def _fail(self, text: str) -> None:
         self._emit("failed", text=text)
@@ -402,26 +393,8 @@ class MessageTable(anywidget.AnyWidget):
 
 
 def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
-    return (messages if isinstance(messages, Messages) else Messages(messages)).to_arrow()
+    return messages.to_arrow() if isinstance(messages, Messages) else frames.to_arrow(messages)
 
 
 def _numbers(rows: Sequence[int] | np.ndarray[Any, Any]) -> bytes:
     return np.asarray(rows, dtype="<u4").tobytes()
-
-
-def _causes_of(rows: Rows) -> tuple[list[dict[str, object]], dict[int, object]]:
-    """The causes for the browser, the largest ones, and the fingerprint of each row that has one of them."""
-    groups = group_by_cause(rows.by_number())[:_MAX_CAUSES]
-    column: dict[int, object] = {row: group.fingerprint for group in groups for row in group.sequence_numbers}
-    return [_cause_message(group) for group in groups], column
-
-
-def _cause_message(group: Group) -> dict[str, object]:
-    texts = ("fingerprint", "reason", "cause", "frame", "subject", "source")
-    return {
-        **{name: getattr(group, name) for name in texts},
-        "count": group.count,
-        "first_seen": group.first_seen and group.first_seen.timestamp() * 1000,
-        "last_seen": group.last_seen and group.last_seen.timestamp() * 1000,
-        "examples": [text[:1_000] for text in group.examples],
-    }

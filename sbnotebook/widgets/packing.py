@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -96,7 +95,7 @@ class Packet:
     data: bytes
 
 
-def columns_of(table: pa.Table, extra: Mapping[str, pa.Array], chosen: Sequence[str] | None = None) -> list[Column]:
+def columns_of(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[str] | None = None) -> list[Column]:
     """The columns that say something, those that are shown at first before the others.
 
     Args:
@@ -106,7 +105,8 @@ def columns_of(table: pa.Table, extra: Mapping[str, pa.Array], chosen: Sequence[
     """
     everywhere = set(_telling(table))
     if chosen is None:
-        several = ["entity"] if pc.count_distinct(table.column("entity")).as_py() > 1 else []
+        entities: Any = pc.count_distinct(table.column("entity"))
+        several = ["entity"] if entities.as_py() > 1 else []
         shown = [name for name in (*several, *_FIRST_COLUMNS) if name in everywhere]
         shown += [name for name in extra if name not in shown]
     else:
@@ -227,8 +227,8 @@ def _coded(column: Column, values: Any) -> tuple[str, bytes]:
 
 
 def _too_large(array: Any) -> bool:
-    extremes = pc.min_max(array).as_py()
-    return any(abs(value) > _EXACT for value in extremes.values() if value is not None)
+    extremes: Any = pc.min_max(array)
+    return any(abs(value) > _EXACT for value in extremes.as_py().values() if value is not None)
 
 
 def _texts(array: Any) -> Any:
@@ -244,7 +244,8 @@ def _properties(array: Any) -> Any:
     start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
     names, values = array.keys[start:end], array.items[start:end]
     pairs: Any = pc.binary_join_element_wise(names, values, "=", null_handling="replace")
-    return pc.binary_join(pa.ListArray.from_arrays(pc.subtract(array.offsets, start), pairs), ", ")
+    offsets: Any = pc.subtract(array.offsets, start)
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), ", ")
 
 
 def _coded_texts(texts: Any) -> tuple[str, bytes]:
@@ -257,5 +258,6 @@ def _coded_texts(texts: Any) -> tuple[str, bytes]:
 
 
 def _lines(texts: Any) -> bytes:
-    lists: Any = pa.ListArray.from_arrays(pa.array(np.array([0, len(texts)], np.int32)), pc.fill_null(texts, _NULL))
-    return pc.binary_join(lists, "\n")[0].as_buffer().to_pybytes()
+    ends: Any = pa.array([0, len(texts)], pa.int32())
+    lines: Any = pc.binary_join(pa.ListArray.from_arrays(ends, pc.fill_null(texts, _NULL)), "\n")
+    return lines[0].as_buffer().to_pybytes()

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
+from sbnotebook.widgets.packing import Column
 
 __all__ = ["NOTHING", "MessageKey", "Rows", "Table", "keys_of"]
 
@@ -110,7 +111,7 @@ class Rows:
 
     def __init__(self, table: pa.Table, extra: Mapping[str, Sequence[object]] = NOTHING) -> None:
         self.table = table
-        self.extra = {name: _array(name, values, len(table)) for name, values in extra.items()}
+        self.extra: dict[str, Any] = {name: _array(name, values, len(table)) for name, values in extra.items()}
         self.removed = np.zeros(len(table), dtype=bool)
         self.patched: dict[str, dict[int, object]] = {}
 
@@ -130,16 +131,18 @@ class Rows:
 
     def with_extra(self) -> pa.Table:
         """The message columns and the further ones; a further one takes the place of a message column of its name."""
-        names, columns = self.table.column_names, list(self.table.columns)
-        kept = {name: column for name, column in zip(names, columns, strict=True) if name not in self.extra}
-        return pa.table({**kept, **self.extra})
+        columns: Any = {name: self.table.column(name) for name in self.table.column_names}
+        return pa.table(columns | self.extra)
 
-    def by_number(self) -> pa.Table:
-        """The rows that are there, each with its row number as its sequence number."""
-        numbers: Any = pa.array(np.arange(len(self.table)))
-        place = self.table.column_names.index("sequence_number")
-        numbered: Any = self.table.set_column(place, "sequence_number", numbers)
-        return numbered.filter(pa.array(~self.removed))
+    def add(self, name: str, values: Sequence[object]) -> Column:
+        """Add a column that is hidden until the user asks for it.
+
+        Args:
+            name: the column's.
+            values: one for each row number.
+        """
+        self.extra[name] = _array(name, values, len(self))
+        return Column(name, "text", hidden=True)
 
     def present(self, keys: Iterable[MessageKey]) -> list[int]:
         """The row numbers of those of the keys that are there."""
@@ -175,25 +178,28 @@ class Rows:
 
 
 def _keys_of_table(table: pa.Table) -> list[MessageKey]:
-    return list(zip(table.column("entity").to_pylist(), table.column("sequence_number").to_pylist(), strict=True))
+    entities: Any = table.column("entity").to_pylist()
+    numbers: Any = table.column("sequence_number").to_pylist()
+    return list(zip(entities, numbers, strict=True))
 
 
 def _taken(values: Any, rows: Sequence[int]) -> Any:
     return values.take(pa.array(rows, pa.int64()))
 
 
-def _array(name: str, values: Sequence[object], count: int) -> pa.Array:
+def _array(name: str, values: Sequence[object], count: int) -> Any:
     if len(values) != count:
         raise ValueError(f"The column {name!r} has {len(values)} values for {count} messages: give one for each.")
+    given: Any = values
     try:
-        return pa.array(values)
+        return pa.array(given)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
-def _joined(before: Rows, added: Mapping[str, Any], count: int) -> dict[str, pa.Array]:
+def _joined(before: Rows, added: dict[str, Any], count: int) -> dict[str, Any]:
     """Further columns of rows that came one after the other; what one of them does not have is null there."""
-    joined: dict[str, pa.Array] = {}
+    joined: dict[str, Any] = {}
     for name in before.extra | added:
         parts = [before.extra.get(name, pa.nulls(len(before))), added.get(name, pa.nulls(count))]
         values: list[object] = [value for part in parts for value in part.to_pylist()]

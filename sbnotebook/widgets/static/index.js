@@ -16,7 +16,7 @@ const HANDLERS = {
     store.tellTime(now);
     store.begin(store.laidOut(columns), total);
   },
-  more(store, { columns, total }) {
+  columns(store, { columns, total }) {
     store.columns = store.laidOut(columns);
     store.grow(total);
     store.forget();
