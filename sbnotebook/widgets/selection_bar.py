@@ -1,0 +1,142 @@
+"""What can be done with the selected messages: how many they are, and a button with a form for each action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import ipywidgets as widgets
+
+from sbnotebook.errors import SbNotebookError
+from sbnotebook.widgets import background
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.panel_parts import button, row, set_shown, text
+from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.rows import Table
+from sbnotebook.widgets.triage_forms import PlanForm, TaskForm
+
+__all__ = ["Action", "SelectionBar"]
+
+_NONE: Final = (
+    "No message is selected. Tick rows, or select a whole cause or all rows that are shown; then say what with."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that can be done with messages.
+
+    Args:
+        name: what is on its button.
+        tooltip: what a click does, in a sentence.
+        form: makes the form that asks how.
+        icon: a name of Font Awesome's.
+        kind: of button.
+    """
+
+    name: str
+    tooltip: str
+    form: Callable[[], PlanForm | TaskForm]
+    icon: str = ""
+    kind: str = ""
+
+
+class SelectionBar(widgets.VBox):
+    """Says how many messages are selected, and opens a form for what is done with them.
+
+    Args:
+        table: whose selection it is.
+        actions: what can be done.
+        panel: shows the plans and carries them out.
+    """
+
+    def __init__(self, table: Table, actions: Sequence[Action], panel: ActionPanel) -> None:
+        self._table = table
+        self._panel = panel
+        self._count = text("", "strong")
+        self._place = widgets.VBox()
+        self._said = text()
+        self.buttons = {
+            action.name: button(
+                action.name, action.tooltip, partial(self._open, action), icon=action.icon, kind=action.kind
+            )
+            for action in actions
+        }
+        super().__init__([self._count, row(*self.buttons.values()), self._place, self._said])
+        self._end = table.on_selection(self.update)
+        self._say("")
+        self.update()
+
+    @property
+    def words(self) -> str:
+        """How many messages are selected, and what was said last."""
+        return " ".join(filter(None, (self._count.value, self._said.value)))
+
+    def update(self) -> None:
+        """Say how many messages are selected now."""
+        count, hidden = len(self._table.selected_keys), self._table.hidden
+        if not count:
+            self._count.value = _NONE
+            return
+        selected = "1 message is selected" if count == 1 else f"{count:,} messages are selected"
+        self._count.value = f"{selected}, {hidden:,} hidden by a filter." if hidden else f"{selected}."
+
+    def close(self) -> None:
+        """Take it away; the selection is not watched any more."""
+        self._end()
+        super().close()
+
+    def _open(self, action: Action) -> None:
+        """Show the form of an action, in place of the one that is open."""
+        self._say("")
+        form = action.form()
+        problem = text("", "problem")
+        name = form.submit if isinstance(form, TaskForm) else "Show the plan"
+        submit = button(name, form.words, partial(self._submit, form, problem), kind="primary")
+        away = button("Close", "Close this form; nothing is done", self._close_form)
+        box = widgets.VBox([text(form.title, "strong"), text(form.words), *form.fields, row(submit, away), problem])
+        box.add_class("sbn-form")
+        old, self._place.children = self._place.children, (box,)
+        for each in old:
+            each.close()
+
+    def _close_form(self) -> None:
+        old, self._place.children = self._place.children, ()
+        for each in old:
+            each.close()
+
+    def _submit(self, form: PlanForm | TaskForm, problem: widgets.Label) -> None:
+        problem.value = ""
+        is_on_all = isinstance(form, TaskForm) and form.on_all
+        messages = self._table.messages if is_on_all else self._table.selected
+        if not messages:
+            problem.value = "There are no messages." if is_on_all else _NONE
+            return
+        try:
+            if isinstance(form, PlanForm):
+                given = form.read()
+                self._panel.propose(
+                    partial(given.make, messages),
+                    hidden=self._table.hidden,
+                    title=form.title,
+                    max_in_flight=given.max_in_flight,
+                    rate=given.rate,
+                )
+            else:
+
+                def show(sentence: str) -> None:
+                    problem.value = visible(sentence)
+
+                background.start(partial(form.read(), messages), done=self._done, failed=show)
+        except (SbNotebookError, ValueError) as error:
+            problem.value = visible(background.sentence(error))
+
+    def _done(self, said: object) -> None:
+        self._close_form()
+        self._say(str(said))
+
+    def _say(self, words: str) -> None:
+        self._said.value = visible(words)
+        set_shown(self._said, shown=bool(words))

@@ -1,0 +1,261 @@
+"""Triage: why messages stand in a dead-letter queue, and what becomes of them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import ipywidgets as widgets
+import pyarrow as pa
+
+from sbnotebook.client import Namespace, Plan, tables
+from sbnotebook.client.messages import Messages
+from sbnotebook.model import Report, SubQueue
+from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.widgets import background, triage_forms
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.loading import Loaded, Loading
+from sbnotebook.widgets.message_table import MessageTable
+from sbnotebook.widgets.panel_parts import panel_style, set_shown, text
+from sbnotebook.widgets.rows import keys_of
+from sbnotebook.widgets.selection_bar import Action, SelectionBar
+from sbnotebook.widgets.triage_header import TriageHeader
+from sbnotebook.widgets.unfinished import UnfinishedBanner
+
+__all__ = ["Triage"]
+
+_COLUMNS: Final = (
+    "sequence_number",
+    "enqueued_time",
+    "dead_letter_reason",
+    "dead_letter_error_description",
+    "subject",
+    "message_id",
+    "delivery_count",
+    "body_text",
+)
+_NO_LETTERS: Final = "Nothing is dead-lettered here: the queue is empty, and there is nothing to do."
+_NO_MESSAGES: Final = "No message stands here."
+_BUSY: Final = "Something is being carried out: wait until it has ended, or cancel it."
+
+
+class Triage(widgets.VBox):
+    """The messages of an entity by cause, and what can be done with those that are selected.
+
+    It peeks, so nothing is locked or changed by looking. Whatever is done is a plan first, which is shown and asks.
+
+    Args:
+        namespace: where the entity is.
+        entity: its address, such as ``orders/$dlq``; any queue, subscription or sub-queue will do.
+        max_messages: how many are peeked at first, None for all.
+
+    Raises:
+        InvalidEntityAddressError: the text is not an address.
+
+    Example:
+        >>> triage = Triage(connect("emulator"), "orders/$dlq")  # doctest: +SKIP
+    """
+
+    def __init__(self, namespace: Namespace, entity: str, *, max_messages: int | None = None) -> None:
+        self._namespace = namespace
+        self._entity = namespace.entity(entity)
+        self._limit = max_messages
+        self._lock = threading.Lock()
+        self._loading: Loading | None = None
+        self._next = 1
+        self._is_end = False
+        address = self._entity.address
+        self.table = MessageTable(columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}")
+        self.actions = ActionPanel(namespace, table=self.table)
+        self.actions.on_report(self._reported)
+        self._header = TriageHeader(
+            str(address),
+            namespace.host,
+            is_emulator=namespace.is_emulator,
+            is_read_only=namespace.read_only,
+            refresh=self.refresh,
+            onward=self.peek_onward,
+            stop=self.stop,
+        )
+        self._banner = UnfinishedBanner(namespace, address, self._resume)
+        self._empty = text()
+        self.bar = SelectionBar(self.table, self._choices(), self.actions)
+        super().__init__([
+            panel_style(), self._header, self._banner, self._empty, self.table, self.bar, self.actions
+        ])  # fmt: skip
+        self.add_class("sbn-panel")
+        self._end_notes = self.table.on_note(self._write_note)
+        self._read_notes()
+        self.refresh()
+
+    # ------------------------------------------------------------ looking
+
+    def refresh(self) -> None:
+        """Peek at all messages again; what is selected stays selected. Returns at once."""
+        self._banner.look()
+        if not self.table.messages:  # then each part is shown as it comes
+            self._load(1, self.table.append)
+            return
+        parts: list[pa.Table] = []
+
+        def show() -> None:
+            found: list[pa.Table] = parts or [Messages().to_arrow()]
+            self.table.show(Messages(pa.concat_tables(found)))
+
+        self._load(1, lambda messages: parts.append(messages.to_arrow()), show)
+
+    def peek_onward(self) -> None:
+        """Peek at what stands behind the last message that is here. Returns at once."""
+        self._load(self._next, self.table.append)
+
+    def stop(self) -> None:
+        """Peek no further; what is here stays."""
+        if self._loading is not None:
+            self._loading.stop()
+
+    def wait(self, timeout: float = 60.0) -> bool:
+        """Wait until peeking has ended, for scripts and terminals.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            Whether it has.
+        """
+        if self._loading is not None:
+            self._loading.thread.join(timeout)
+        return not self._is_loading
+
+    @property
+    def _is_loading(self) -> bool:
+        return self._loading is not None and self._loading.thread.is_alive()
+
+    def _load(
+        self, first: int, part: Callable[[Messages], object], complete: Callable[[], object] | None = None
+    ) -> None:
+        """Peek in the background.
+
+        Args:
+            first: the sequence number to begin with.
+            part: is given what was found, part by part.
+            complete: is called when all of it was found.
+        """
+        with self._lock:
+            if self.actions.busy:
+                self._header.say_problem(_BUSY)
+                return
+            if self._is_loading:
+                return
+            self._header.begin()
+            count = 0
+
+            def show(messages: Messages) -> None:
+                nonlocal count
+                part(messages)
+                count += len(messages)
+                self._header.advance(count)
+
+            def done(loaded: Loaded) -> None:
+                if complete is not None and not loaded.is_stopped:
+                    complete()
+                self._next = loaded.next_number
+                self._is_end = loaded.is_end
+                self._header.end(self._count_messages())
+
+            def failed(problem: str) -> None:
+                self._is_end = False
+                self._header.end(self._count_messages())
+                self._header.say_problem(problem)
+
+            self._loading = Loading(
+                self._entity, show, done=done, failed=failed, from_sequence_number=first, max_messages=self._limit
+            )
+        if first == 1:
+            background.start(self._expected, done=self._header.expect, failed=lambda _: None)
+
+    def _expected(self) -> int:
+        """About how many messages there are, by the service's counts, which not everybody may ask for."""
+        address = self._entity.address
+        (counts,) = self._namespace.counts([address.entity])
+        return min(_count_in(counts, address.sub_queue), self._limit or sys.maxsize)
+
+    def _count_messages(self) -> str:
+        """How many messages are shown, in words; what is of no use without any is hidden."""
+        count = len(self.table.messages)
+        is_letters = self._entity.address.sub_queue is SubQueue.DEAD_LETTER
+        self._empty.value = _NO_LETTERS if is_letters else _NO_MESSAGES
+        for widget in (self.table, self.bar):
+            set_shown(widget, shown=count > 0)
+        set_shown(self._empty, shown=count == 0 and self._is_end)
+        more = "" if self._is_end else " (there may be more)"
+        return f"{count:,} {'message' if count == 1 else 'messages'}{more}"
+
+    # ------------------------------------------------------------ acting
+
+    def _choices(self) -> list[Action]:
+        """What can be done with messages that stand here."""
+        entity = self._entity
+        is_sub_queue = entity.address.sub_queue is not None
+        complete = partial(triage_forms.complete_form, entity, is_archived=self._namespace.archive is not None)
+        dead_letter = Action(
+            "Dead-letter…", "Move them to the dead-letter queue, with a reason",
+            partial(triage_forms.dead_letter_form, entity), icon="ban",
+        )  # fmt: skip
+        return [
+            Action("Complete…", "Remove them: they are done with", complete, icon="check"),
+            *([] if is_sub_queue else [dead_letter]),
+            Action("Defer…", "Set them aside, to be received by their numbers only",
+                partial(triage_forms.defer_form, entity), icon="clock-o"),
+            Action("Export…", "Write a copy of them to a file", partial(triage_forms.export_form, entity),
+                icon="download"),
+            Action("Select where…", "Select messages by a SQL expression",
+                partial(triage_forms.select_form, lambda found: self.table.select(keys_of(found))), icon="filter"),
+        ]  # fmt: skip
+
+    def _resume(self, make: Callable[[], Plan]) -> None:
+        self.actions.propose(make, title="Finish what was cut off")
+
+    def _reported(self, _: Report) -> None:
+        self._banner.look()
+        if not self._is_loading:
+            self._header.say(self._count_messages())
+
+    # ------------------------------------------------------------ notes
+
+    def _read_notes(self) -> None:
+        background.start(self._namespace.notes, done=self.table.set_notes, failed=self._header.say_problem)
+
+    def _write_note(self, fingerprint: str, note: str) -> None:
+        background.start(
+            lambda: self._namespace.note(fingerprint, note),
+            done=lambda _: self._read_notes(),
+            failed=self._header.say_problem,
+        )
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Take it from the screen; peeking ends, and what is being carried out is cut off."""
+        self.stop()
+        self._end_notes()
+        for part in (self.actions, self.bar, self.table, self._banner, self._header):
+            part.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        address, host = self._entity.address, self._namespace.host
+        lines = [f"Triage of {address} on {host}: {self._header.words}"]
+        if messages := self.table.messages:
+            lines += [tables.groups_text(messages.groups()), self.bar.words]
+        return "\n".join([*lines, repr(self.actions)])
+
+
+def _count_in(counts: EntityCounts, sub_queue: SubQueue | None) -> int:
+    if sub_queue is SubQueue.DEAD_LETTER:
+        return counts.dead_letter
+    if sub_queue is SubQueue.TRANSFER_DEAD_LETTER:
+        return counts.transfer_dead_letter
+    return counts.active + counts.scheduled
