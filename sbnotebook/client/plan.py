@@ -41,6 +41,11 @@ class Plan:
         return self._plan.decision
 
     @property
+    def verb(self) -> str:
+        """What is to be done, in a word, such as ``complete``."""
+        return self._plan.decision.verb
+
+    @property
     def messages(self) -> tuple[ReceivedMessage, ...]:
         """With which messages."""
         return self._plan.messages

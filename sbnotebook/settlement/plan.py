@@ -226,7 +226,14 @@ def _json_entries(before: str | None, after: str | None) -> list[_Pair]:
         objects: list[Any] = [json.loads(text or "") for text in (before, after)]
     except (ValueError, RecursionError):
         return []
-    return _entries("body.", *objects) if all(isinstance(item, dict) for item in objects) else []
+    if not all(isinstance(item, dict) for item in objects):
+        return []
+    return [(name, *map(_json_text, values)) for name, *values in _entries("body.", *objects)]
+
+
+def _json_text(value: object) -> object:
+    """Lists and objects as JSON, as everybody knows them, and not as Python writes them."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
 
 
 def _entries(prefix: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_Pair]:

@@ -1,0 +1,201 @@
+"""What a panel says of a plan before it is carried out, and of its report afterwards."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.plan import Plan
+from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit
+from sbnotebook.settlement.plan import Change, Preview
+from sbnotebook.widgets.pretty import json_layout
+from sbnotebook.widgets.text_view import Block, cell, said, table, title
+
+__all__ = ["REMOVING", "can_resume", "can_undo", "changes_table", "plan_blocks", "report_blocks"]
+
+REMOVING: Final = frozenset({"cancel", "complete", "dead-letter", "purge", "resubmit"})
+"""Verbs after which a message has left its entity."""
+_ARCHIVED: Final = REMOVING - {"dead-letter"}
+_COLUMNS: Final = (
+    "sequence_number",
+    "enqueued_time",
+    "subject",
+    "message_id",
+    "dead_letter_reason",
+    "dead_letter_error_description",
+    "body_text",
+)
+_MAX_CELL: Final = 160
+_MAX_FAILURES: Final = 50
+_MAX_LINES: Final = 40
+"""Lines of one change."""
+_MAX_LAYOUT: Final = 20_000
+_CONTEXT: Final = 2
+_MEANING: Final = {
+    OutcomeStatus.SETTLED: "The service confirmed it.",
+    OutcomeStatus.LOCK_LOST: "The lock had ended: nothing was done, and the message is delivered again.",
+    OutcomeStatus.ALREADY_SETTLED: "It was settled before.",
+    OutcomeStatus.NOT_FOUND: "It is not there any more.",
+    OutcomeStatus.UNCONFIRMED: "No answer came: it may have happened or not.",
+    OutcomeStatus.FAILED: "The service refused it: nothing was done.",
+    OutcomeStatus.SKIPPED: "It was not attempted.",
+}
+
+
+def can_undo(report: Report, namespace: Namespace) -> bool:
+    """Whether what a report tells of can be sent back."""
+    return namespace.archive is not None and any(each.ok and each.verb in _ARCHIVED for each in report)
+
+
+def can_resume(report: Report) -> bool:
+    """Whether resuming may finish what a report leaves open."""
+    open_ends = {OutcomeStatus.UNCONFIRMED, OutcomeStatus.LOCK_LOST}
+    return any(each.verb == Resubmit.verb and each.status in open_ends for each in report.failures)
+
+
+# ------------------------------------------------------------ before
+
+
+def plan_blocks(
+    plan: Plan, preview: Preview, namespace: Namespace, *, hidden: int = 0, heading: str = ""
+) -> list[Block]:
+    """The plan in words and numbers, with its first messages and what an edit changes in them.
+
+    Args:
+        plan: which one.
+        preview: of it.
+        namespace: where it is carried out.
+        hidden: how many of its messages are not seen in the table, because a filter hides them.
+        heading: stands above, None for the plan's own verb.
+    """
+    blocks = [title(heading)] if heading else []
+    blocks.append(said(f"{preview.sentence[:1].upper()}{preview.sentence[1:]}"))
+    if hidden:
+        are = "is" if hidden == 1 else "are"
+        blocks.append(said(f"{hidden:,} of them {are} hidden by the filter, and not seen in the table.", "warning"))
+    if not namespace.is_emulator:
+        blocks.append(said(f"It is carried out in {namespace.host}, which is no emulator.", "warning"))
+    blocks += _of_return(plan.verb, namespace)
+    if namespace.read_only:
+        blocks.append(
+            said(
+                f"It cannot be carried out, because this connection to {namespace.host} only looks. Turn writing on "
+                "with %sb_connect --write, or connect(…, read_only=False).",
+                "warning",
+            )
+        )
+    if preview.changes:
+        blocks.append(changes_table(preview.changes, f"What changes in the first {len(preview.messages):,}"))
+    if preview.messages:
+        shown, total = len(preview.messages), len(plan)
+        caption = f"The first {shown:,} of {total:,} messages" if shown < total else _counted(total, "message")
+        blocks.append(_messages(preview.messages, caption, is_open=not preview.changes))
+    return blocks
+
+
+def _of_return(verb: str, namespace: Namespace) -> list[Block]:
+    """Whether it can be undone."""
+    if verb not in _ARCHIVED:
+        return []
+    if namespace.archive is None:
+        return [said("There is no archive, so this cannot be undone.", "warning")]
+    days = namespace.archive.retention.days
+    return [said(f"Their originals are kept for {days:,} days, so that it can be undone.", "quiet")]
+
+
+def _messages(messages: Sequence[Message], caption: str, *, is_open: bool) -> Block:
+    values = [[getattr(message, name, None) for name in _COLUMNS] for message in messages]
+    used = [place for place in range(len(_COLUMNS)) if any(row[place] not in (None, "") for row in values)]
+    rows = [[_short(row[place]) for place in used] for row in values]
+    return table([_COLUMNS[place].replace("_", " ") for place in used], rows, caption, is_open=is_open)
+
+
+def _short(value: object) -> object:
+    return value if isinstance(value, int) else cell(value, _MAX_CELL)
+
+
+def changes_table(changes: Sequence[Change], caption: str = "") -> Block:
+    """What an edit changes, as lines that go and come.
+
+    Args:
+        changes: fields of messages before and after.
+        caption: stands above.
+    """
+    rows = [[change.sequence_number, change.field, _lines(change.before, change.after)] for change in changes]
+    return table(["message", "field", "change"], rows, caption)
+
+
+def _lines(before: str, after: str) -> list[tuple[str, str]]:
+    """Marked lines: those that go, those that come, and a few of those that stay around them."""
+    old, new = _laid_out(before), _laid_out(after)
+    if max(len(old), len(new)) == 1:
+        return [("-", cell(before)), ("+", cell(after))]
+    hunks = list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[2:]
+    lines = [(" ", "…") if line.startswith("@@") else (line[:1], cell(line[1:])) for line in hunks]
+    more = len(lines) - _MAX_LINES
+    return [*lines[:_MAX_LINES], *([(" ", f"… {more:,} more lines")] if more > 0 else [])]
+
+
+def _laid_out(text: str) -> list[str]:
+    """The lines of a text, and of JSON a line for each value."""
+    layout = json_layout(text, _MAX_LAYOUT).text if text[:1] in ("{", "[") else ""
+    return (layout or text).splitlines() or [text]
+
+
+# ------------------------------------------------------------ afterwards
+
+
+def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[Block]:
+    """How many messages ended in which way, what is not done, and what to do about that.
+
+    Args:
+        report: of the plan.
+        plan: that was carried out.
+        cut_off: whether it was told to end before its time.
+    """
+    tone = "good" if report.ok else "warning"
+    ended = "was cut off" if cut_off and not report.ok else "is done"
+    blocks = [
+        title(f"{plan.verb.capitalize()} {ended}"),
+        said(f"{report.settled:,} of {_counted(len(report), 'message')} of {plan.entity} settled.", tone),
+    ]
+    if report.ok:
+        return blocks
+    counts = [[str(status), count, _MEANING[status]] for status, count in report.counts.items()]
+    blocks.append(table(["status", "messages", "what it means"], counts))
+    blocks += [said(sentence, "warning") for sentence in _advice(report, plan.verb)]
+    blocks.append(_failures(report.failures))
+    return blocks
+
+
+def _advice(report: Report, verb: str) -> Iterable[str]:
+    unknown = report.counts.get(OutcomeStatus.UNCONFIRMED, 0)
+    if unknown and can_resume(report):
+        yield (
+            f"Of {_counted(unknown, 'message')} nobody knows whether the clone was sent. Resume looks where they stand "
+            "and where they go, and finishes what can be finished without sending anything twice."
+        )
+    elif unknown:
+        yield (
+            f"Of {_counted(unknown, 'message')} nobody knows whether it happened. Load them again: those that are "
+            f"gone are done, and those that are still there can be chosen to {verb} once more."
+        )
+    if report.counts.get(OutcomeStatus.SKIPPED, 0):
+        yield "What was skipped is as it was, and can be chosen again."
+
+
+def _failures(failures: Sequence[Outcome]) -> Block:
+    shown = failures[:_MAX_FAILURES]
+    more = f", the first {_MAX_FAILURES} shown" if len(failures) > _MAX_FAILURES else ""
+    rows = [
+        [each.sequence_number, cell(each.message_id, _MAX_CELL), str(each.status), each.description or each.condition]
+        for each in shown
+    ]
+    caption = f"Not settled: {_counted(len(failures), 'message')}{more}"
+    return table(["sequence number", "message id", "status", "why"], rows, caption)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

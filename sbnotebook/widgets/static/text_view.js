@@ -1,0 +1,68 @@
+// Sentences, tables and changes, which may hold what came in messages: all of it is shown as text, never as markup.
+
+/** An element with a class and text. */
+function textElement(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+/** A table with a caption that opens and closes it. */
+function textTable({ caption, columns, rows, open }) {
+  const table = textElement("table", "sbn-said-table");
+  const head = table.createTHead().insertRow();
+  for (const name of columns) {
+    const cell = textElement("th", "", name);
+    cell.scope = "col";
+    head.append(cell);
+  }
+  const body = table.createTBody();
+  for (const row of rows) {
+    const line = body.insertRow();
+    for (const value of row) line.append(Array.isArray(value) ? changeCell(value) : textCell(value));
+  }
+  const scroll = textElement("div", "sbn-said-scroll");
+  scroll.append(table);
+  if (!caption) return scroll;
+  const details = textElement("details", "sbn-said-details");
+  details.open = open;
+  details.append(textElement("summary", "", caption), scroll);
+  return details;
+}
+
+function textCell(value) {
+  return textElement("td", typeof value === "number" ? "sbn-said-number" : "", String(value));
+}
+
+/** Lines that were removed, added, or stay, each with its mark. */
+function changeCell(lines) {
+  const cell = textElement("td", "sbn-said-change");
+  const kinds = { "-": "sbn-said-removed", "+": "sbn-said-added" };
+  for (const [mark, text] of lines) {
+    const line = textElement("div", kinds[mark] ?? "sbn-said-same");
+    line.append(textElement("span", "sbn-said-mark", mark), textElement("span", "", text));
+    cell.append(line);
+  }
+  return cell;
+}
+
+function textBlock(block) {
+  if (block.kind === "table") return textTable(block);
+  const element = textElement(block.kind === "title" ? "h4" : "p", `sbn-said-${block.tone}`, block.text);
+  // What goes wrong is read out at once, everything else when there is time.
+  element.setAttribute("role", block.tone === "error" ? "alert" : "status");
+  if (block.kind === "title") element.setAttribute("aria-level", "4");
+  return element;
+}
+
+function render({ model, el }) {
+  const root = textElement("div", "sbn-said");
+  const draw = () => root.replaceChildren(...model.get("blocks").map(textBlock));
+  model.on("change:blocks", draw);
+  draw();
+  el.append(root);
+  return () => model.off("change:blocks", draw);
+}
+
+export default { render };

@@ -1,0 +1,157 @@
+"""Sentences, tables and changes as a panel shows them: what came in messages is shown as text, and nothing else.
+
+The labels of ipywidgets are no place for it: a notebook sets what stands between two dollar signs as a formula, and
+``orders/$dlq`` has one of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, TypedDict
+
+import anywidget
+import ipywidgets
+import traitlets
+
+from sbnotebook.client import tables
+from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.static_files import module, style
+
+__all__ = ["Block", "TextView", "Tone", "cell", "said", "table", "title"]
+
+_MOST: Final = 400
+"""Characters of a cell."""
+_MOST_SAID: Final = 4_000
+"""Characters of a sentence."""
+_EXACT: Final = 2**53
+_LINE: Final = 18
+"""Pixels of a line of plain text."""
+
+Tone = Literal["plain", "quiet", "good", "warning", "error"]
+
+
+class Block(TypedDict, total=False):
+    """A part of what is shown. Made by :func:`title`, :func:`said` and :func:`table`."""
+
+    kind: Literal["title", "said", "table"]
+    text: str
+    tone: Tone
+    caption: str
+    columns: list[str]
+    rows: list[list[Any]]
+    open: bool
+
+
+def title(text: str) -> Block:
+    """What all of it is about."""
+    return {"kind": "title", "text": cell(text, _MOST_SAID), "tone": "plain"}
+
+
+def said(text: str, tone: Tone = "plain") -> Block:
+    """A sentence."""
+    return {"kind": "said", "text": cell(text, _MOST_SAID), "tone": tone}
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", *, is_open: bool = True
+) -> Block:
+    """Rows below a caption that opens and closes them.
+
+    Args:
+        columns: their names.
+        rows: cells of any kind; a list of marked lines is shown as what changes.
+        caption: stands above; without one there is nothing to open.
+        is_open: whether the rows are seen at first.
+
+    Example:
+        >>> table(["number", "change"], [[7, [("-", "old"), ("+", "new")]]])["rows"]
+        [[7, [('-', 'old'), ('+', 'new')]]]
+    """
+    shown = [[value if _is_whole(value) else cell(value) for value in row] for row in rows]
+    return {"kind": "table", "columns": list(columns), "rows": shown, "caption": caption, "open": is_open}
+
+
+def _is_whole(value: object) -> bool:
+    # Sequence numbers of partitioned entities are larger than the numbers of JavaScript are exact.
+    return isinstance(value, list) or (isinstance(value, int) and abs(value) <= _EXACT)
+
+
+def cell(value: object, most: int = _MOST) -> str:
+    r"""A value as a text of visible characters, cut at a length.
+
+    Example:
+        >>> cell("red\x1b[31m"), cell(None), cell("long" * 200)[-18:]
+        ('red␛[31m', '', '… (800 characters)')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+    text = str(value)
+    return visible(text) if len(text) <= most else f"{visible(text[:most])}… ({len(text):,} characters)"
+
+
+class TextView(ipywidgets.VBox):
+    """Shows blocks of text; in a plain text box where the environment has ``SBNOTEBOOK_WIDGETS=plain``.
+
+    Example:
+        >>> view = TextView()
+        >>> view.show(title("Complete 2 messages?"), said("Nothing is archived.", "warning"))
+        >>> print(view)
+        Complete 2 messages?
+        Nothing is archived.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: tuple[Block, ...] = ()
+        self._rich = _Rich()
+        self._plain = ipywidgets.Textarea(disabled=True, layout={"width": "100%"})
+        super().__init__(layout={"min_width": "0"})
+        self.use_plain(os.environ.get("SBNOTEBOOK_WIDGETS") == "plain")
+
+    def use_plain(self, plain: bool) -> None:
+        """Show it in a plain text box, for where the other is not displayed, or not."""
+        self.children = (self._plain if plain else self._rich,)
+
+    def show(self, *blocks: Block) -> None:
+        """Show these blocks in place of those before."""
+        self.blocks = blocks
+        self._rich.blocks = [dict(block) for block in blocks]
+        self._plain.value = str(self)
+        self._plain.layout.height = f"{min(24, 2 + self._plain.value.count(chr(10))) * _LINE}px"
+        self.layout.display = None if blocks else "none"
+
+    def close(self) -> None:
+        """Take it from the screen."""
+        for part in (self._rich, self._plain):
+            part.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        return "\n".join(map(_text, self.blocks))
+
+    __str__ = __repr__
+
+
+class _Rich(anywidget.AnyWidget):
+    _esm = module("text_view.js")
+    _css = style("text_view.css")
+
+    blocks = traitlets.List(traitlets.Dict()).tag(sync=True)
+
+
+def _text(block: Block) -> str:
+    if "rows" not in block:
+        return block.get("text", "")
+    rows, caption = block["rows"], block.get("caption", "")
+    if not any(isinstance(value, list) for row in rows for value in row):
+        return tables.text_table(block.get("columns", []), rows, caption)
+    return "\n".join([caption, *(f"  {line}" for row in rows for line in _change_lines(row))])
+
+
+def _change_lines(row: Sequence[Any]) -> Iterable[str]:
+    yield " ".join(str(value) for value in row if not isinstance(value, list))
+    for lines in (value for value in row if isinstance(value, list)):
+        yield from (f"  {mark} {text}" for mark, text in lines)
