@@ -1,4 +1,8 @@
-"""JupyterLab in headless Chromium: a server with nothing of the user's, and a page that reaches nothing else."""
+"""JupyterLab in headless Chromium: a server with nothing of the user's, and a page that reaches nothing else.
+
+One server serves all tests of a process; each notebook has a file, a kernel and an emulator's folder of its own, and is
+closed with its kernel when its test ends.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Route, WebSocket, sync_playwright
 
 from sbnotebook.emulator import stop
 
@@ -28,6 +32,18 @@ READY = """() => {
     return context?.isReady && context.sessionContext.session?.kernel?.status === 'idle';
 }"""
 RUN_ALL = "async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells') }"
+RUN_CODE = """async (code) => {
+    const kernel = window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;
+    const future = kernel.requestExecute({ code, store_history: false });
+    let text = '';
+    future.onIOPub = ({ header, content }) => {
+        if (header.msg_type === 'stream') text += content.text;
+        if (header.msg_type === 'error') text += content.traceback.join('\\n');
+    };
+    const reply = await future.done;
+    return [reply.content.status, text];
+}"""
+SHUT_DOWN = "async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll() }"
 NO_NEWS = {"fetchNews": "false"}  # a notification would ask for it
 
 
@@ -51,13 +67,49 @@ class Notebook:
     Args:
         page: the page that shows it.
         external: addresses outside this machine that the page asked for; none was answered.
+        errors: what scripts of the page raised and nobody caught.
+        largest: bytes of the largest message that came over a websocket.
     """
 
     page: Page
-    external: list[str]
+    external: list[str] = field(default_factory=list[str])
+    errors: list[str] = field(default_factory=list[str])
+    largest: int = 0
+
+    def kernel(self, code: str) -> str:
+        """Run code in the notebook's kernel, beside its cells; gives what it prints."""
+        status, text = self.page.evaluate(RUN_CODE, code)
+        assert status == "ok", text
+        return text.strip()
+
+    def close(self) -> None:
+        """Close the page and shut the kernel down."""
+        self.page.evaluate(SHUT_DOWN)
+        self.page.close()
+
+    def _watch(self) -> None:
+        def receive(message: str | bytes) -> None:
+            self.largest = max(self.largest, len(message))
+
+        def open_socket(socket: WebSocket) -> None:
+            socket.on("framereceived", receive)
+
+        self.page.on("websocket", open_socket)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
 
 
-@pytest.fixture(scope="module")
+_open: list[Notebook] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_notebooks() -> Iterator[None]:
+    """Close what the test opened, while its browser is still there."""
+    yield
+    while _open:
+        _open.pop().close()
+
+
+@pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     home = tmp_path_factory.mktemp("lab")
     folder = home / "notebooks"
@@ -74,9 +126,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait()
-        stop(home / "data" / "sbnotebook" / "emulator")
+        for data in home.glob("data-*"):
+            stop(data / "sbnotebook" / "emulator")
 
 
+# Not for the session: while it is open, no other test of the process could run an event loop.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -87,26 +141,38 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-def run_notebook(browser: Browser, lab: Lab, cells: list[str], script: str) -> Notebook:
-    """Write a notebook, open it in a new page that runs a script first, and run all of its cells to the end."""
+def run_notebook(browser: Browser, lab: Lab, cells: list[str], script: str = "") -> Notebook:
+    """Write a notebook, open it in a new page that runs a script first, and run all of its cells to the end.
+
+    Args:
+        browser: where to open it.
+        lab: the server.
+        cells: their code.
+        script: runs in the page before all others.
+    """
     page = browser.new_page(viewport={"width": 1400, "height": 1600})
-    external: list[str] = []
+    notebook = Notebook(page)
+    _open.append(notebook)
+    notebook._watch()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
 
     def only_this_machine(route: Route) -> None:
         if route.request.url.startswith(lab.url):
             route.continue_()
         else:
-            external.append(route.request.url)
+            notebook.external.append(route.request.url)
             route.abort()
 
-    page.add_init_script(script)
+    if script:
+        page.add_init_script(script)
     page.route("**/*", only_this_machine)
-    (lab.folder / "test.ipynb").write_text(json.dumps(_notebook(cells)))
-    page.goto(f"{lab.url}/lab/workspaces/t{time.time_ns()}/tree/test.ipynb?reset")
+    name = f"t{time.time_ns()}"
+    (lab.folder / f"{name}.ipynb").write_text(json.dumps(_notebook(cells)))
+    page.goto(f"{lab.url}/lab/workspaces/{name}/tree/{name}.ipynb?reset")
     page.wait_for_function(READY, timeout=RUN_TIMEOUT)
+    notebook.kernel(f"import os; os.environ['XDG_DATA_HOME'] = {str(lab.folder.parent / f'data-{name}')!r}")
     page.evaluate(RUN_ALL)
     page.wait_for_function(READY, timeout=RUN_TIMEOUT)
-    return Notebook(page, external)
+    return notebook
 
 
 def _notebook(cells: list[str]) -> dict[str, Any]:
@@ -139,7 +205,6 @@ def _environment(home: Path) -> dict[str, str]:
         "JUPYTERLAB_SETTINGS_DIR": "settings",
         "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
         "IPYTHONDIR": "ipython",
-        "XDG_DATA_HOME": "data",
     }
     return os.environ | {"JUPYTER_PREFER_ENV_PATH": "1"} | {name: str(home / path) for name, path in own.items()}
 
