@@ -22,7 +22,7 @@ class Causes(NamedTuple):
 
     Attributes:
         fingerprints: that of each message, in their order.
-        told: for the browser: fingerprint, reason, text, frame, subject and source of each cause, the largest first.
+        told: for the browser: fingerprint, reason, cause, frame, subject and source of each cause, the largest first.
     """
 
     fingerprints: list[str]
@@ -58,7 +58,7 @@ def causes_of(messages: Messages) -> Causes:
 def _told(group: Group) -> dict[str, str]:
     texts = {
         "reason": group.reason,
-        "text": group.cause,
+        "cause": group.cause,
         "frame": group.frame,
         "subject": group.subject,
         "source": group.source,

@@ -50,8 +50,8 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
         message: peeked or locked, of any size.
 
     Returns:
-        ``title``; ``file_name``, for a download; ``about``, the size and type of the body; ``has_text``, whether the
-        body can be copied as text; ``notes``, sentences; ``views`` of the body, each with a ``name``, a ``text`` and a
+        ``title``; ``file_name``, for a download; ``about``, the size and type of the body; ``size`` and ``text_size``,
+        in bytes, the second None where the body is no text; ``notes``, sentences; ``views`` of the body, each with a ``name``, a ``text`` and a
         ``note`` that says what is missing; ``sections`` of properties, each with a ``title`` and ``rows`` of name,
         value and AMQP type.
 
@@ -70,7 +70,8 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
         "title": visible(f"Message {message.sequence_number} of {entity}"),
         "file_name": f"{name}.{_EXTENSIONS[views[0]['name']]}",
         "about": visible(", ".join(filter(None, (size, _short(message.content_type), _kind(message))))),
-        "has_text": text is not None,
+        "size": len(message.body),
+        "text_size": None if text is None else len(text.encode(errors="replace")),
         "notes": notes,
         "views": views,
         "sections": _sections(message),

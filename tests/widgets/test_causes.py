@@ -26,7 +26,7 @@ def test_messages_with_equal_numbers_keep_their_own_causes() -> None:
     )
     causes = causes_of(messages)
     assert causes.fingerprints[0] == causes.fingerprints[2] != causes.fingerprints[1]
-    assert [(cause["reason"], cause["text"], cause["source"]) for cause in causes.told] == [
+    assert [(cause["reason"], cause["cause"], cause["source"]) for cause in causes.told] == [
         ("Late", "Flight <n> is late", "orders/$dlq"),
         ("Invalid", "", "bills/$dlq"),
     ]

@@ -99,7 +99,7 @@ def test_broken_utf_8_shows_its_bytes() -> None:
     detail = detail_of(peeked(b"caf\xe9 \xff"))
     assert views(detail)["Text"] == r"caf\xe9 \xff"
     assert views(detail)["Hex"].startswith("00000000  63 61 66 e9 20 ff")
-    assert not detail["has_text"]
+    assert (detail["size"], detail["text_size"]) == (6, None)
     assert "no text" in detail["notes"][0]
 
 
@@ -109,6 +109,7 @@ def test_a_packed_body_shows_its_text_and_keeps_its_bytes() -> None:
     detail = detail_of(message)
     assert views(detail)["JSON"] == '{\n  "carrier": "UA"\n}'
     assert "unpacked or decoded" in detail["notes"][0]
+    assert (detail["size"], detail["text_size"]) == (len(packed), 17)
     assert body_part(message, 0) == packed
     assert body_part(message, 0, as_text=True) == b'{"carrier": "UA"}'
 

@@ -1,0 +1,200 @@
+/**
+ * The detail pane: one message with its body, laid out, and all of its properties. All of it is text, shown as text.
+ */
+
+import { figure, oneStop, pressable, roving } from "./drawing.js";
+import { made } from "./header.js";
+
+const LOADING_DELAY = 150; // milliseconds; what comes sooner needs no word
+const MOST_COPIED = 5_000_000; // bytes that a clipboard takes without trouble
+const TABS = "[role=tab]";
+let detailNumber = 0;
+
+/** A message in the detail pane. */
+class Detail {
+  constructor(store) {
+    this.store = store;
+    this.id = `sbn-detail-${detailNumber++}`;
+    this.row = null;
+    this.tab = null;
+    this.title = made("strong", { "aria-live": "polite" });
+    this.about = made("span", { class: "sbn-detail-about" });
+    this.said = made("span", { class: "sbn-detail-said", role: "status" });
+    this.copy = pressable("Copy body", () => this.run(() => this.copyBody()));
+    this.load = pressable("Download body", () => this.run(() => this.downloadBody()));
+    const close = pressable("Close", () => this.close(), { title: "Close the message (Escape)" });
+    const head = made("div", { class: "sbn-detail-head" }, this.title, this.about, this.said, this.copy, this.load, close);
+    this.content = made("div", { class: "sbn-detail-content" });
+    this.element = made("div", { class: "sbn-detail-view", role: "region", "aria-label": "Message", hidden: true }, head, this.content);
+    this.element.addEventListener("keydown", (event) => event.key === "Escape" && this.close());
+  }
+
+  close() {
+    const grid = this.element.closest(".sbn-table")?.querySelector(".sbn-grid");
+    this.store.focus(null);
+    grid?.focus();
+  }
+
+  /** Show the message of a row; null closes the pane. */
+  async open(row) {
+    if (row === this.row) return;
+    this.row = row;
+    this.element.hidden = row === null;
+    this.said.textContent = "";
+    if (row === null) return;
+    const waiting = setTimeout(() => this.row === row && this.empty("Loading the message…"), LOADING_DELAY);
+    try {
+      const { data } = await this.store.request("detail", { row });
+      if (this.row === row) this.draw(data);
+    } catch (error) {
+      if (this.row === row) this.empty(error.message, pressable("Try again", () => this.again(row)));
+    } finally {
+      clearTimeout(waiting);
+    }
+  }
+
+  again(row) {
+    this.row = null;
+    this.open(row);
+  }
+
+  /** A sentence where the message would be. */
+  empty(text, ...further) {
+    this.detail = null;
+    this.title.textContent = "Message";
+    this.about.textContent = "";
+    for (const button of [this.copy, this.load]) button.disabled = true;
+    this.content.replaceChildren(made("p", {}, text), ...further);
+  }
+
+  draw(detail) {
+    this.detail = detail;
+    this.title.textContent = detail.title;
+    this.about.textContent = detail.about;
+    const isText = detail.text_size !== null;
+    this.copy.disabled = !isText;
+    this.copy.title = isText ? "" : "The body is no text. It can be downloaded.";
+    this.load.disabled = false;
+    const notes = detail.notes.map((note) => made("p", { class: "sbn-detail-note" }, note));
+    const body = made("div", { class: "sbn-detail-body" }, ...notes, ...this.views(detail.views));
+    const properties = made("div", { class: "sbn-detail-properties" }, ...detail.sections.map((section) => this.section(section)));
+    this.content.replaceChildren(body, properties);
+  }
+
+  /** The ways to read the body, as tabs; the one that was chosen last stays chosen. */
+  views(views) {
+    const tabs = made("div", { class: "sbn-tabs", role: "tablist", "aria-label": "Body as" });
+    const note = made("p", { class: "sbn-detail-note" });
+    const text = made("pre", { id: `${this.id}-text`, role: "tabpanel", tabIndex: 0 });
+    const choose = (view, button) => {
+      for (const other of tabs.children) other.setAttribute("aria-selected", String(other === button));
+      oneStop(tabs, TABS, button);
+      text.textContent = view.text || "(empty)";
+      text.classList.toggle("sbn-hex", view.name === "Hex");
+      text.scrollTop = 0;
+      text.setAttribute("aria-label", `Body as ${view.name}`);
+      note.textContent = view.note;
+      note.hidden = !view.note;
+    };
+    for (const view of views) {
+      const button = pressable(view.name, () => {
+        this.tab = view.name;
+        choose(view, button);
+      });
+      button.setAttribute("role", "tab");
+      button.setAttribute("aria-controls", text.id);
+      tabs.append(button);
+    }
+    roving(tabs, TABS, ["ArrowLeft", "ArrowRight"]);
+    const first = Math.max(0, views.findIndex(({ name }) => name === this.tab));
+    choose(views[first], tabs.children[first]);
+    return [tabs, text, note];
+  }
+
+  section({ title, rows }) {
+    const table = made("table", {}, made("caption", {}, title));
+    for (const [name, value, type] of rows) {
+      const cells = made("td", {}, value);
+      if (type) cells.append(made("span", { class: "sbn-detail-type" }, type));
+      table.append(made("tr", {}, made("th", { scope: "row" }, name), cells));
+    }
+    return table;
+  }
+
+  // ------------------------------------------------------------ the whole body
+
+  /** Do something that takes its time, and say how it ended. */
+  async run(action) {
+    const { row } = this;
+    const say = (text) => this.row === row && (this.said.textContent = text);
+    try {
+      say(await action());
+    } catch (error) {
+      say(error.message);
+    }
+  }
+
+  /** Fetch the body, or its text, part by part. */
+  async body(asText) {
+    const { row, detail } = this;
+    const all = asText ? detail.text_size : detail.size;
+    const parts = [];
+    let size = 0;
+    while (size < all) {
+      const { buffers } = await this.store.request("body", { row, offset: size, as_text: asText });
+      if (!buffers[0]?.byteLength) throw new Error("The body did not come as a whole. Try again.");
+      parts.push(buffers[0]);
+      size += buffers[0].byteLength;
+      if (size < all && this.row === row) this.said.textContent = `Fetching: ${figure(size)} of ${figure(all)} bytes`;
+    }
+    return new Blob(parts, { type: "application/octet-stream" });
+  }
+
+  async copyBody() {
+    if (this.detail.text_size > MOST_COPIED) throw new Error("The body is too large to be copied. It can be downloaded.");
+    const text = await (await this.body(true)).text();
+    if (!navigator.clipboard) return this.copyWithoutClipboard(text);
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      return this.copyWithoutClipboard(text);
+    }
+    return "Copied.";
+  }
+
+  /** Pages that did not come over HTTPS, or from this machine, have no clipboard of their own. */
+  copyWithoutClipboard(text) {
+    const area = made("textarea", { class: "sbn-said", "aria-hidden": "true" });
+    area.value = text;
+    this.element.append(area);
+    area.select();
+    const copied = document.execCommand("copy");
+    area.remove();
+    this.copy.focus();
+    if (!copied) throw new Error("The browser does not let the page copy. Select the text and copy it.");
+    return "Copied.";
+  }
+
+  async downloadBody() {
+    const name = this.detail.file_name;
+    const address = URL.createObjectURL(await this.body(false));
+    made("a", { href: address, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 60_000);
+    return `Downloaded as ${name}.`;
+  }
+}
+
+/**
+ * Draw the detail pane; gives the function that ends it.
+ * @param {Store} store
+ * @param {HTMLElement} element
+ */
+export function detailView(store, element) {
+  const detail = new Detail(store);
+  const listen = new AbortController();
+  const follow = () => detail.open(store.focused ?? null);
+  for (const type of ["focus", "rows"]) store.addEventListener(type, follow, { signal: listen.signal });
+  element.append(detail.element);
+  follow();
+  return () => listen.abort();
+}

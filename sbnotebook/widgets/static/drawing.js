@@ -1,0 +1,80 @@
+/**
+ * What the views around the table have in common: when they draw, how they count, and how keys move through a list.
+ */
+
+import { made } from "./header.js";
+
+const figures = new Intl.NumberFormat("en");
+
+/** A number as people write it. */
+export function figure(number) {
+  return figures.format(number);
+}
+
+/** So many of something, in words. */
+export function counted(number, noun) {
+  return `${figure(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+/** A button; its text is text. */
+export function pressable(text, action, properties = {}) {
+  const button = made("button", { type: "button", ...properties }, text);
+  button.addEventListener("click", action);
+  return button;
+}
+
+/**
+ * A function that has something drawn soon: once, however often it is asked for, and with a pause between two times.
+ * Its `stop` ends it.
+ * @param {() => void} draw
+ * @param {number} pause in milliseconds
+ */
+export function drawnSoon(draw, pause = 150) {
+  let timer;
+  let last = -Infinity;
+  const ask = () => {
+    timer ??= setTimeout(() => {
+      timer = undefined;
+      draw();
+      last = performance.now();
+    }, Math.max(0, last + pause - performance.now()));
+  };
+  ask.stop = () => clearTimeout(timer);
+  return ask;
+}
+
+/** Put elements in this order under a parent; what has the focus keeps it, and nothing moves that is in its place. */
+export function arrange(parent, elements) {
+  const focused = document.activeElement;
+  elements.forEach((element, index) => {
+    if (parent.children[index] !== element) parent.insertBefore(element, parent.children[index] ?? null);
+  });
+  while (parent.children.length > elements.length) parent.lastChild.remove();
+  if (focused && focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+/**
+ * Make a list one stop of the Tab key, in which the arrow keys, Home and End move.
+ * @param {HTMLElement} list
+ * @param {string} items selector of what can have the focus
+ * @param {string[]} keys for one back and one forward
+ */
+export function roving(list, items, [back, forward] = ["ArrowUp", "ArrowDown"]) {
+  list.addEventListener("keydown", (event) => {
+    if (!event.target.matches(items)) return;
+    const all = [...list.querySelectorAll(items)];
+    const place = all.indexOf(event.target);
+    const next = { [back]: all[place - 1], [forward]: all[place + 1], Home: all[0], End: all.at(-1) }[event.key];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  });
+  list.addEventListener("focusin", (event) => event.target.matches(items) && oneStop(list, items, event.target));
+}
+
+/** Let Tab stop at one item of a list only: the one that had the focus, or the first. */
+export function oneStop(list, items, chosen) {
+  const all = [...list.querySelectorAll(items)];
+  const stop = all.includes(chosen) ? chosen : (all.find((item) => item.tabIndex === 0) ?? all[0]);
+  for (const item of all) item.tabIndex = item === stop ? 0 : -1;
+}

@@ -1,0 +1,213 @@
+/**
+ * Facets: the values of some columns with their counts, to filter by. The counts follow all filters but the facet's own.
+ */
+
+import { cellValue, shownText } from "./columns.js";
+import { arrange, drawnSoon, figure, oneStop, pressable, roving } from "./drawing.js";
+import { made } from "./header.js";
+
+const USUAL_FACETS = [
+  "outcome",
+  "dead_letter_reason",
+  "subject",
+  "state",
+  "delivery_count",
+  "entity",
+  "session_id",
+  "content_type",
+  "dead_letter_source",
+  "to",
+  "resubmit_count",
+];
+const MOST_VALUES = 1000; // a column with more is no facet
+const FEW_VALUES = 6;
+const LISTED_VALUES = 200; // of a facet that is opened; the search finds the others
+const BOXES = "input[type=checkbox]";
+
+/** One column's values, coded: a row's code is the place of its value. */
+class Facet {
+  constructor(store, column) {
+    this.store = store;
+    this.name = column.name;
+    this.kind = column.kind;
+    this.id = `facet:${column.name}`;
+    this.isStale = true;
+  }
+
+  /** Values that are ticked. They belong to the filter, which all views of the table share. */
+  get chosen() {
+    return this.store.filters.get(this.id)?.test.chosen ?? new Set();
+  }
+
+  choose(value, on) {
+    const chosen = new Set(this.chosen);
+    if (on) chosen.add(value);
+    else chosen.delete(value);
+    const { store, name } = this;
+    const test = (row) => chosen.has(store.value(row, name));
+    test.chosen = chosen;
+    store.setFilter(this.id, chosen.size ? test : null);
+  }
+
+  /** Bring values and codes up to date. */
+  encode() {
+    if (!this.isStale) return;
+    this.isStale = false;
+    const { store } = this;
+    const cells = store.column(this.name);
+    const places = new Map();
+    this.codes = new Uint16Array(store.total);
+    this.values = [];
+    for (let row = 0; row < store.total; row++) {
+      if (store.isRemoved(row)) continue;
+      const value = cellValue(cells[row]);
+      let code = places.get(value);
+      if (code === undefined) {
+        if (this.values.length > MOST_VALUES) break;
+        places.set(value, (code = this.values.length));
+        this.values.push(value);
+      }
+      this.codes[row] = code;
+    }
+  }
+
+  get isWorthShowing() {
+    return this.chosen.size > 0 || (this.values.length > 1 && this.values.length <= MOST_VALUES);
+  }
+
+  /** Values with their counts: ticked ones and those that are there, the most frequent first. */
+  count() {
+    const counts = new Uint32Array(this.values.length);
+    const { chosen, codes, store } = this;
+    const rows = chosen.size ? store.rowsWithout(this.id) : store.shown;
+    for (let index = 0; index < rows.length; index++) counts[codes[rows[index]]]++;
+    const found = this.values.map((value, code) => ({ value, count: counts[code], text: this.text(value) }));
+    for (const value of chosen) {
+      if (!this.values.includes(value)) found.push({ value, count: 0, text: this.text(value) });
+    }
+    const listed = found.filter(({ value, count }) => count || chosen.has(value));
+    return listed.sort((one, other) => other.count - one.count || (one.text < other.text ? -1 : 1));
+  }
+
+  text(value) {
+    if (value === null) return "(none)";
+    return shownText(this.kind, value) || "(empty)";
+  }
+}
+
+/** The box of one facet. */
+class FacetBox {
+  constructor(facet, title) {
+    this.facet = facet;
+    this.items = new Map();
+    this.isOpen = false;
+    this.name = made("span", { class: "sbn-facet-name" }, title);
+    this.clear = pressable("Clear", () => this.clearAll(), { class: "sbn-quiet", "aria-label": `Clear ${title}` });
+    this.search = made("input", { type: "search", placeholder: `Find in ${title}`, "aria-label": `Find in ${title}` });
+    this.search.addEventListener("input", () => this.draw());
+    this.list = made("ul", { role: "group", "aria-label": title });
+    roving(this.list, BOXES);
+    this.more = pressable("", () => this.open(!this.isOpen), { class: "sbn-quiet" });
+    const head = made("div", { class: "sbn-facet-head" }, this.name, this.clear);
+    this.element = made("section", { class: "sbn-facet" }, head, this.search, this.list, this.more);
+  }
+
+  open(on) {
+    this.isOpen = on;
+    this.search.value = "";
+    this.draw();
+    if (on) this.search.focus();
+  }
+
+  clearAll() {
+    this.facet.store.setFilter(this.facet.id, null);
+    this.list.querySelector(BOXES)?.focus();
+  }
+
+  draw() {
+    const { facet } = this;
+    const all = facet.count();
+    const { chosen } = facet;
+    const words = this.search.value.toLowerCase();
+    const few = all.filter(({ value }, index) => index < FEW_VALUES || chosen.has(value));
+    const found = this.isOpen ? all.filter(({ text }) => text.toLowerCase().includes(words)) : few;
+    const listed = found.slice(0, LISTED_VALUES);
+    const most = Math.max(1, all[0]?.count ?? 0);
+    arrange(this.list, listed.map((entry) => this.item(entry, chosen, most)));
+    oneStop(this.list, BOXES);
+    const rest = (this.isOpen ? found.length : all.length) - listed.length;
+    this.clear.hidden = !chosen.size;
+    this.search.hidden = !this.isOpen;
+    this.more.hidden = !this.isOpen && !rest;
+    this.more.textContent = this.isOpen ? `${rest ? `${figure(rest)} more, search for them. ` : ""}Show fewer` : `${figure(rest)} more…`;
+    this.more.setAttribute("aria-expanded", String(this.isOpen));
+    for (const value of this.items.keys()) if (!listed.some((entry) => entry.value === value)) this.items.delete(value);
+  }
+
+  item({ value, text, count }, chosen, most) {
+    let item = this.items.get(value);
+    if (!item) {
+      const box = made("input", { type: "checkbox" });
+      box.addEventListener("change", () => this.facet.choose(value, box.checked));
+      const shown = made("span", { class: "sbn-facet-value", title: text }, text);
+      const number = made("span", { class: "sbn-facet-count" });
+      item = made("li", {}, made("label", {}, box, shown, number));
+      Object.assign(item, { box, number });
+      this.items.set(value, item);
+    }
+    item.box.checked = chosen.has(value);
+    item.number.textContent = figure(count);
+    item.style.setProperty("--part", `${(100 * count) / most}%`);
+    return item;
+  }
+}
+
+/**
+ * Draw facets; gives the function that ends them.
+ * @param {Store} store
+ * @param {HTMLElement} element
+ * @param {{facets: string[]|null}} options
+ */
+export function facetsView(store, element, options) {
+  const listen = new AbortController();
+  const boxes = new Map();
+  const clear = pressable("Clear all", () => {
+    for (const { facet } of boxes.values()) store.setFilter(facet.id, null);
+  });
+  clear.className = "sbn-quiet";
+  const head = made("div", { class: "sbn-facets-head" }, made("strong", {}, "Filter by"), clear);
+  const list = made("div", { class: "sbn-facets-list" });
+  const panel = made("div", { class: "sbn-facets", role: "region", "aria-label": "Filter by value" }, head, list);
+
+  const box = (column) => {
+    if (!boxes.has(column.name)) boxes.set(column.name, new FacetBox(new Facet(store, column), column.title));
+    return boxes.get(column.name);
+  };
+  const draw = () => {
+    const names = options.facets ?? USUAL_FACETS;
+    const columns = names.map((name) => store.columns.find((column) => column.name === name)).filter(Boolean);
+    const all = columns.map(box);
+    for (const { facet } of all) facet.encode();
+    const worth = all.filter(({ facet }) => facet.isWorthShowing);
+    for (const shown of worth) shown.draw();
+    arrange(list, worth.map((shown) => shown.element));
+    clear.hidden = !worth.some(({ facet }) => facet.chosen.size);
+    if (worth.length && !panel.isConnected) element.append(panel);
+    else if (!worth.length) panel.remove();
+  };
+  const soon = drawnSoon(draw);
+  const on = (type, action) => store.addEventListener(type, action, { signal: listen.signal });
+  on("rows", ({ detail }) => {
+    for (const { facet } of boxes.values()) {
+      facet.isStale ||= detail.kind !== "removed" && (detail.kind !== "patched" || detail.column === facet.name);
+    }
+    soon();
+  });
+  on("columns", soon);
+  on("filter", soon);
+  soon();
+  return () => {
+    listen.abort();
+    soon.stop();
+  };
+}

@@ -1,0 +1,279 @@
+/**
+ * The timeline: how many messages were enqueued when, as bars, to filter by. Pale bars are all messages, strong ones
+ * those that pass the other filters.
+ */
+
+import { timeText } from "./columns.js";
+import { counted, drawnSoon, figure, oneStop, pressable, roving } from "./drawing.js";
+import { made } from "./header.js";
+
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+/** Widths of bars, each with its name. */
+const STEPS = [
+  [SECOND, "second"],
+  ...[2, 5, 10, 15, 30].map((number) => [number * SECOND, `${number} seconds`]),
+  [MINUTE, "minute"],
+  ...[2, 5, 10, 15, 30].map((number) => [number * MINUTE, `${number} minutes`]),
+  [HOUR, "hour"],
+  ...[2, 3, 6, 12].map((number) => [number * HOUR, `${number} hours`]),
+  [DAY, "day"],
+  ...[2, 7, 14, 30, 90, 365].map((number) => [number * DAY, `${number} days`]),
+];
+const MOST_BARS = 60;
+const FEWEST_BARS = 12;
+const MOST_TICKS = 6;
+const BAR_HEIGHT = 100; // of the drawing, whatever its size on the page
+const LEAST_HEIGHT = 3;
+const NO_BAR = 255;
+const SVG = "http://www.w3.org/2000/svg";
+const TIME_FILTER = "time";
+
+/** The bars that a range of times is cut into: where the first begins, how wide each is, and how many they are. */
+export function barsOf(first, last) {
+  let [step, name] = STEPS.find(([width]) => (last - first) / width < MOST_BARS - 1) ?? STEPS.at(-1);
+  if ((last - first) / step >= MOST_BARS - 1) {
+    const days = Math.ceil((last - first) / (MOST_BARS - 2) / DAY);
+    [step, name] = [days * DAY, `${days} days`];
+  }
+  const start = Math.floor(first / step) * step;
+  const needed = Math.floor((last - start) / step) + 1;
+  const count = Math.max(FEWEST_BARS, needed);
+  return { start: start - Math.floor((count - needed) / 2) * step, step, name, count };
+}
+
+/** Where the bars begin, as short as it can be said: the date only where it is another than before. */
+export function tickTexts(starts, step) {
+  return starts.map((start, index) => {
+    const [date, time] = timeText(start).split(" ");
+    if (step >= DAY) return date;
+    const short = time.slice(0, step < MINUTE ? 8 : 5);
+    const before = index && timeText(starts[index - 1]).split(" ")[0];
+    return before === date ? short : `${index ? date.slice(5) : date} ${short}`;
+  });
+}
+
+function drawn(tag, properties) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+  return element;
+}
+
+class Timeline {
+  constructor(store, column) {
+    this.store = store;
+    this.column = column;
+    this.isStale = true;
+    this.said = made("span", { class: "sbn-timeline-said", role: "status" });
+    this.clear = pressable("Clear", () => this.choose(null), { class: "sbn-quiet", "aria-label": "Clear the range of times" });
+    this.most = made("span", { class: "sbn-timeline-most" });
+    const head = made("div", { class: "sbn-timeline-head" }, made("strong", {}, "Enqueued (UTC)"), this.most, this.said, this.clear);
+    this.plot = drawn("svg", { preserveAspectRatio: "none", role: "group" });
+    this.plot.setAttribute("aria-label", "Messages over time. Arrow keys move, Shift takes several bars, Enter filters, Escape clears.");
+    this.axis = made("div", { class: "sbn-timeline-axis", "aria-hidden": "true" });
+    this.element = made("div", { class: "sbn-timeline-view" }, head, this.plot, this.axis);
+    roving(this.plot, ".sbn-bin", ["ArrowLeft", "ArrowRight"]);
+    this.plot.addEventListener("keydown", (event) => this.key(event));
+    this.plot.addEventListener("pointerdown", (event) => this.press(event));
+  }
+
+  /** The chosen range, in milliseconds; it belongs to the filter, which all views of the table share. */
+  get range() {
+    return this.store.filters.get(TIME_FILTER)?.test.range ?? null;
+  }
+
+  choose(range) {
+    const { store, column } = this;
+    if (!range) return store.setFilter(TIME_FILTER, null);
+    const cells = () => store.column(column);
+    const test = (row) => cells()[row] >= range[0] && cells()[row] < range[1];
+    test.range = range;
+    return store.setFilter(TIME_FILTER, test);
+  }
+
+  chooseBars(one, other) {
+    const { start, step } = this.bars;
+    this.choose([start + Math.min(one, other) * step, start + (Math.max(one, other) + 1) * step]);
+  }
+
+  /** Put every row into its bar. */
+  sort() {
+    if (!this.isStale) return;
+    this.isStale = false;
+    const { store } = this;
+    const cells = store.column(this.column);
+    let [first, last] = [Infinity, -Infinity];
+    for (let row = 0; row < store.total; row++) {
+      if (store.isRemoved(row) || !(cells[row] >= -Infinity)) continue;
+      if (cells[row] < first) first = cells[row];
+      if (cells[row] > last) last = cells[row];
+    }
+    this.bars = first <= last ? barsOf(first, last) : null;
+    this.places = new Uint8Array(store.total).fill(NO_BAR);
+    this.all = new Uint32Array(this.bars?.count ?? 0);
+    if (!this.bars) return;
+    const { start, step } = this.bars;
+    for (let row = 0; row < store.total; row++) {
+      if (store.isRemoved(row) || !(cells[row] >= -Infinity)) continue;
+      const place = Math.floor((cells[row] - start) / step);
+      this.places[row] = place;
+      this.all[place]++;
+    }
+  }
+
+  draw() {
+    this.sort();
+    this.element.hidden = !this.bars;
+    if (!this.bars) return;
+    const key = Object.values(this.bars).join();
+    if (key !== this.built) this.build();
+    this.built = key;
+    const { store, places } = this;
+    const rows = store.rowsWithout(TIME_FILTER);
+    const counts = new Uint32Array(this.bars.count);
+    for (let index = 0; index < rows.length; index++) if (places[rows[index]] !== NO_BAR) counts[places[rows[index]]]++;
+    this.drawBars(counts, Math.max(...this.all));
+  }
+
+  /** Make the bars and the labels below them. */
+  build() {
+    const { start, step, count } = this.bars;
+    this.plot.setAttribute("viewBox", `0 0 ${count} ${BAR_HEIGHT}`);
+    this.bins = Array.from({ length: count }, (_, index) => this.bin(index));
+    this.plot.replaceChildren(...this.bins.map(({ group }) => group));
+    oneStop(this.plot, ".sbn-bin");
+    const apart = Math.ceil(count / MOST_TICKS);
+    const ticks = Array.from({ length: Math.ceil(count / apart) }, (_, index) => index * apart);
+    const texts = tickTexts(ticks.map((tick) => start + tick * step), step);
+    this.axis.replaceChildren(
+      ...ticks.map((tick, index) => {
+        const label = made("span", {}, texts[index]);
+        label.style.left = `${(100 * tick) / count}%`;
+        return label;
+      }),
+    );
+  }
+
+  bin(index) {
+    const group = drawn("g", { class: "sbn-bin", role: "button", tabindex: -1, "data-bar": index });
+    const whole = { x: index, y: 0, width: 1, height: BAR_HEIGHT, class: "sbn-bin-room" };
+    const bar = { x: index + 0.08, width: 0.84 };
+    const [room, all, passing] = [whole, { ...bar, class: "sbn-bin-all" }, { ...bar, class: "sbn-bin-passing" }].map((one) => drawn("rect", one));
+    const title = drawn("title", {});
+    group.append(room, all, passing, title);
+    return { group, all, passing, title };
+  }
+
+  drawBars(counts, most) {
+    const { start, step, name } = this.bars;
+    const { range } = this;
+    const height = (number) => (number ? Math.max(LEAST_HEIGHT, (BAR_HEIGHT * number) / most) : 0);
+    this.bins.forEach(({ group, all, passing, title }, index) => {
+      const from = start + index * step;
+      for (const [bar, number] of [[all, this.all[index]], [passing, counts[index]]]) {
+        bar.setAttribute("height", height(number));
+        bar.setAttribute("y", BAR_HEIGHT - height(number));
+      }
+      const isIn = Boolean(range && from < range[1] && from + step > range[0]);
+      const of = counts[index] === this.all[index] ? "" : ` of ${figure(this.all[index])}`;
+      const text = `${this.span([from, from + step])}: ${figure(counts[index])}${of} ${this.all[index] === 1 ? "message" : "messages"}`;
+      title.textContent = text;
+      group.setAttribute("aria-label", text);
+      group.setAttribute("aria-pressed", String(isIn));
+      group.classList.toggle("sbn-out", Boolean(range) && !isIn);
+    });
+    this.plot.classList.toggle("sbn-one-cause", this.store.filters.has("cause"));
+    this.most.textContent = `each bar ${name === "second" || name === "minute" || name === "hour" || name === "day" ? `one ${name}` : name}, the highest ${counted(most, "message")}`;
+    this.said.textContent = range ? `Shown: ${this.span(range)}` : "";
+    this.clear.hidden = !range;
+  }
+
+  /** A range of times in words, without what does not differ. */
+  span([from, to]) {
+    const length = this.bars.step < MINUTE ? 19 : this.bars.step < DAY ? 16 : 10;
+    const until = this.bars.step < DAY ? to : to - 1;
+    const [first, last] = [timeText(from).slice(0, length), timeText(until).slice(0, length)];
+    if (first === last) return first;
+    return `${first} to ${first.slice(0, 10) === last.slice(0, 10) && length > 10 ? last.slice(11) : last}`;
+  }
+
+  key(event) {
+    const place = Number(event.target.dataset?.bar ?? -1);
+    if (place < 0) return;
+    if (event.key === "Enter" || event.key === " ") this.toggle(place);
+    else if (event.key === "Escape") this.choose(null);
+    else if (event.shiftKey && event.key.startsWith("Arrow")) {
+      // The focus has moved already: from where the range began to where it is now.
+      this.from ??= place;
+      this.chooseBars(this.from, Number(document.activeElement.dataset?.bar ?? place));
+    } else {
+      this.from = undefined;
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Show one bar's messages, or all again where they are shown alone. */
+  toggle(place) {
+    const { start, step } = this.bars;
+    const { range } = this;
+    const isAlone = range && range[0] === start + place * step && range[1] === range[0] + step;
+    if (isAlone) this.choose(null);
+    else this.chooseBars(place, place);
+  }
+
+  /** A click takes one bar, dragging takes several. */
+  press(event) {
+    const at = ({ clientX }) => {
+      const { left, width } = this.plot.getBoundingClientRect();
+      return Math.max(0, Math.min(this.bars.count - 1, Math.floor(((clientX - left) / width) * this.bars.count)));
+    };
+    const from = at(event);
+    let to = from;
+    const show = () => {
+      const [low, high] = [Math.min(from, to), Math.max(from, to)];
+      this.bins.forEach(({ group }, index) => group.classList.toggle("sbn-out", index < low || index > high));
+    };
+    const move = (moved) => {
+      to = at(moved);
+      show();
+    };
+    const end = () => {
+      this.plot.removeEventListener("pointermove", move);
+      if (from === to) this.toggle(from);
+      else this.chooseBars(from, to);
+    };
+    if (event.button !== 0) return;
+    this.plot.setPointerCapture(event.pointerId);
+    this.plot.addEventListener("pointermove", move);
+    this.plot.addEventListener("lostpointercapture", end, { once: true });
+  }
+}
+
+/**
+ * Draw the timeline; gives the function that ends it.
+ * @param {Store} store
+ * @param {HTMLElement} element
+ * @param {{timeColumn: string|undefined}} options
+ */
+export function timelineView(store, element, options) {
+  const timeline = new Timeline(store, options.timeColumn ?? "enqueued_time");
+  const listen = new AbortController();
+  const soon = drawnSoon(() => timeline.draw());
+  const on = (type, action) => store.addEventListener(type, action, { signal: listen.signal });
+  on("rows", ({ detail }) => {
+    timeline.isStale ||= detail.kind !== "patched" || detail.column === timeline.column;
+    soon();
+  });
+  on("filter", soon);
+  element.append(timeline.element);
+  timeline.element.hidden = true;
+  soon();
+  return () => {
+    listen.abort();
+    soon.stop();
+  };
+}
