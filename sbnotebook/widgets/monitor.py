@@ -1,0 +1,255 @@
+"""Counts, ages and rates of entities over time, sampled gently and drawn as lines."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import anywidget
+import ipywidgets as widgets
+
+from sbnotebook.client import Namespace, tables
+from sbnotebook.client.samples import Sample, Sampler
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress
+from sbnotebook.widgets import background
+from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.panel_parts import button, panel_style, row, text
+from sbnotebook.widgets.static_files import module, style
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Monitor", "pause_after"]
+
+_KEPT: Final = 500
+"""Samples of each entity that are kept, here and in the browser: 42 minutes at one in five seconds."""
+_SHARE: Final = 5
+"""Samples are taken once in so many times as long as they take, so that a slow service is not kept busy."""
+_LONGEST_PAUSE: Final = 300.0
+_HEADERS: Final = (
+    "entity",
+    "active",
+    "scheduled",
+    "dead_letter",
+    "transfer_dead_letter",
+    "oldest_age",
+    "arrived",
+    "left",
+)
+
+
+class MonitorChart(anywidget.AnyWidget):
+    """The lines, a card for each entity."""
+
+    _esm = module("monitor.js")
+    _css = style("monitor.css")
+
+
+class Monitor(Panel):
+    """Watches counts, the age of the oldest message, and what comes in and goes out each second, at least.
+
+    Samples are taken while the panel can be seen; :meth:`start` takes them also where nobody looks. Each costs a
+    management operation and a few peeks for each entity, and nothing is locked.
+
+    Args:
+        namespace: where the entities are.
+        entities: queues and subscriptions, or topics for their subscriptions; None for the 12 with the most messages.
+        every: seconds between two samples.
+
+    Raises:
+        ConfigurationError: a sub-queue is named, or the seconds are not above 0.
+
+    Example:
+        >>> monitor = Monitor(namespace, ["orders"], every=10)  # doctest: +SKIP
+        >>> monitor.to_pandas()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, namespace: Namespace, entities: Iterable[str | EntityAddress] | None = None, *, every: float = 5.0
+    ) -> None:
+        self._namespace = namespace
+        self._history: dict[EntityAddress, deque[Sample]] = {}
+        self._views: set[str] = set()
+        self._wanted, self._unseen, self._closed = True, False, False
+        self._sampling = threading.Lock()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._failures = 0
+        self.chart = MonitorChart()
+        self._sampler = Sampler(namespace, entities)
+        if every <= 0:
+            raise ConfigurationError("every is the seconds between two samples, above 0.")
+        self.chart.on_msg(self._told)
+        self.every = widgets.BoundedFloatText(
+            every, min=0.1, max=3_600, step=1, description="every (s)", layout=widgets.Layout(width="150px")
+        )
+        self.every.observe(lambda _: self._wake(), "value")
+        self.switch = button("Stop", "Take no more samples, or take them again", self._switch)
+        self.status = text("Samples are taken while this can be seen.", "quiet")
+        super().__init__([panel_style(), row(self.switch, self.every, self.status), self.chart])
+        self.add_class("sbn-panel")
+
+    def start(self) -> None:
+        """Take samples from now on, also while nobody looks, until :meth:`stop` or :meth:`close`."""
+        self._unseen = True
+        self._set_wanted(wanted=True)
+
+    def stop(self) -> None:
+        """Take no more samples; what was taken stays."""
+        self._unseen = False
+        self._set_wanted(wanted=False)
+
+    def sample(self) -> list[Sample]:
+        """Take a sample of each entity now and draw it.
+
+        Raises:
+            ConfigurationError: there is no such entity.
+        """
+        with self._sampling:
+            samples = self._sampler.sample()
+            for each in samples:
+                self._history.setdefault(each.entity, deque(maxlen=_KEPT)).append(each)
+        self.chart.send({"kind": "samples", "points": [_point(each) for each in samples]})
+        return samples
+
+    @property
+    def is_sampling(self) -> bool:
+        """Whether samples are being taken from time to time."""
+        return self._thread is not None
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The samples that are kept, the last 500 of each entity, with the fields of ``Sample`` as columns."""
+        import pandas as pd
+
+        names = [field.name for field in fields(Sample)]
+        samples = sorted((s for each in list(self._history.values()) for s in each), key=lambda s: s.time)
+        rows = [[getattr(sample, name) for name in names] for sample in samples]
+        frame = pd.DataFrame(rows, columns=names)
+        return frame.assign(entity=frame["entity"].astype("string"), newest=frame["newest"].astype("Int64"))
+
+    def close(self) -> None:
+        """Stop, and take the panel away."""
+        self._closed = True
+        self._wake()
+        self.chart.close()
+        super().close()
+
+    def to_text(self) -> str:
+        """The latest samples as a table; takes the first ones where there are none."""
+        if not self._history:
+            self.sample()
+        return repr(self)
+
+    def __repr__(self) -> str:
+        latest = [samples[-1] for samples in list(self._history.values())]
+        if not latest:
+            return f"<Monitor of {self._namespace.host}: no samples yet; sample() takes one>"
+        when = max(sample.time for sample in latest)
+        caption = f"{self._namespace.host} at {when:%Y-%m-%d %H:%M:%S} UTC; ages in s, rates each second, at least"
+        return tables.text_table(_HEADERS, [[_shown(sample, name) for name in _HEADERS] for sample in latest], caption)
+
+    # ------------------------------------------------------------------ when samples are taken
+
+    @property
+    def _is_due(self) -> bool:
+        return self._wanted and (self._unseen or bool(self._views)) and not self._closed
+
+    def _set_wanted(self, *, wanted: bool) -> None:
+        self._wanted = wanted
+        self.switch.description = "Stop" if wanted else "Start"
+        self._say("" if wanted else "Stopped.")
+        self._wake()
+
+    def _say(self, words: str) -> None:
+        # A sample that was under way when it was stopped must not hide that.
+        self.status.value = words if self._wanted else "Stopped."
+
+    def _switch(self) -> None:
+        if self._wanted:
+            self.stop()
+        else:
+            self._set_wanted(wanted=True)
+
+    def _told(self, _widget: object, content: Any, _buffers: object) -> None:
+        if content.get("kind") == "here":
+            self._views.add(content["view"])
+            history = [_point(sample) for samples in list(self._history.values()) for sample in list(samples)]
+            self.chart.send({"kind": "history", "points": sorted(history, key=lambda point: point["time"])})
+        elif content.get("kind") == "gone":
+            self._views.discard(content["view"])
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have the loop look at once whether and how often samples are wanted, and begin it where it is none."""
+        with self._changed:
+            self._changed.notify_all()
+            if self._is_due and self._thread is None:
+                self._thread = background.start(self._run, done=self._ended, failed=self._ended)
+
+    def _run(self) -> None:
+        while self._is_due:
+            begin = time.monotonic()
+            self._take()
+            pause = pause_after(self.every.value, time.monotonic() - begin, self._failures)
+            with self._changed:
+                self._changed.wait_for(self._is_over(self.every.value), pause)
+
+    def _is_over(self, every: float) -> Any:
+        return lambda: not self._is_due or self.every.value != every
+
+    def _ended(self, _: object) -> None:
+        self._thread = None
+        self._wake()
+
+    def _take(self) -> None:
+        try:
+            self.sample()
+        except Exception as error:  # noqa: BLE001 (it is told, and the next sample may succeed)
+            self._failures += 1
+            pause = pause_after(self.every.value, 0.0, self._failures)
+            self._say(f"{background.sentence(error)} The next attempt is in {pause:.0f} s.")
+        else:
+            self._failures = 0
+            self._say(f"as of {datetime.now(UTC):%H:%M:%S} UTC")
+
+
+def pause_after(every: float, took: float, failures: int) -> float:
+    """Seconds to the next sample: more where the service is slow, and more with each failure.
+
+    Args:
+        every: seconds that were asked for.
+        took: seconds that the last sample took.
+        failures: samples that failed, one after the other until now.
+
+    Example:
+        >>> pause_after(5, 0.1, 0), pause_after(5, 3, 0), pause_after(5, 0.1, 2), pause_after(5, 0.1, 20)
+        (5, 15, 20, 300.0)
+    """
+    if failures:
+        return max(every, min(every * 2.0 ** min(failures, 30), _LONGEST_PAUSE))
+    return max(every, _SHARE * took)
+
+
+def _point(sample: Sample) -> dict[str, Any]:
+    return {
+        "entity": str(sample.entity),
+        "time": round(sample.time.timestamp() * 1000),
+        "active": sample.active,
+        "scheduled": sample.scheduled,
+        "dead": sample.dead_letter,
+        "transfer": sample.transfer_dead_letter,
+        "oldest": sample.oldest_age and round(sample.oldest_age, 1),
+        "arrived": sample.arrived and round(sample.arrived, 3),
+        "left": sample.left and round(sample.left, 3),
+    }
+
+
+def _shown(sample: Sample, name: str) -> object:
+    value = getattr(sample, name)
+    return f"{value:,.1f}" if isinstance(value, float) else value
