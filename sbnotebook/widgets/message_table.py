@@ -20,9 +20,9 @@ from sbnotebook.client import frames, tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
+from sbnotebook.widgets.answers import answer
 from sbnotebook.widgets.callbacks import Callbacks
 from sbnotebook.widgets.causes import Causes, causes_of
-from sbnotebook.widgets.message_detail import body_part, detail_of
 from sbnotebook.widgets.packing import Column, columns_of, packets, patch_column
 from sbnotebook.widgets.rows import NOTHING, MessageKey, Rows
 from sbnotebook.widgets.static_files import module, style
@@ -36,14 +36,12 @@ _STATIC: Final = Path(__file__).with_name("static")
 _VIEWS: Final = tuple(
     name for name in ("drawing", "facets", "timeline", "causes", "detail") if (_STATIC / f"{name}.js").exists()
 )
-_SCRIPTS: Final = ("transport", "columns", "sorting", "store", "header", "grid", "toolbar", *_VIEWS, "index")
+_SCRIPTS: Final = ("transport", "columns", "sorting", "store", "header", "grid", "search", "toolbar", *_VIEWS, "index")
 _STYLES: Final = tuple(name for name in ("message_table", "views", *_VIEWS) if (_STATIC / f"{name}.css").exists())
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""
 _MAX_NOTE: Final = 10_000
 _CAUSE: Final = "cause"
-
-_Answer = tuple[dict[str, object], list[bytes]]
 
 
 class MessageTable(anywidget.AnyWidget):
@@ -147,7 +145,7 @@ class MessageTable(anywidget.AnyWidget):
             self._send_columns()
             self._send_packets([*known.values()], first)
             self._send_packets(new, 0)
-            self._emit("end")
+            self._send_end()
         self._find_causes()
 
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
@@ -177,6 +175,12 @@ class MessageTable(anywidget.AnyWidget):
             self._emit("remove", buffers=[_numbers(rows)])
         if len(self._selection) != before:
             self._on_selection()
+
+    @property
+    def rows(self) -> Rows:
+        """What it holds, changed cells included, for a table that takes its place."""
+        with self._lock:
+            return self._rows
 
     @property
     def messages(self) -> Messages:
@@ -231,9 +235,6 @@ class MessageTable(anywidget.AnyWidget):
 
     def on_ready(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call a function each time that a browser says that it is there and asks for the rows.
-
-        Args:
-            callback: takes nothing.
 
         Returns:
             A function that ends it.
@@ -296,7 +297,7 @@ class MessageTable(anywidget.AnyWidget):
         self._send_packets(self._columns, 0, page)
         self._emit("remove", page, buffers=[_numbers(np.flatnonzero(self._rows.removed))])
         self._send_changes(self._rows.patched, page)
-        self._emit("end", page)
+        self._send_end(page)
         self._emit("select", page, buffers=[self._bits()])
         if self._causes:
             self._send_causes()
@@ -326,6 +327,10 @@ class MessageTable(anywidget.AnyWidget):
         if self._pages:
             now = datetime.now(UTC).timestamp() * 1000
             self.send({**content, "kind": kind, "page": page, "load": self._load, "now": now}, list(buffers))
+
+    def _send_end(self, page: str | None = None) -> None:
+        if self._pages:
+            self._emit("end", page, has_long=bool(self._rows.long_texts))
 
     def _bits(self) -> bytes:
         chosen = np.zeros(len(self._rows), dtype=bool)
@@ -368,22 +373,15 @@ class MessageTable(anywidget.AnyWidget):
 
     def _answer(self, content: Mapping[str, Any]) -> None:
         page, number = str(content["page"]), content["id"]
+        name, asked = str(content["name"]), content["data"]
         try:
-            data, buffers = self._answer_to(content["name"], content["data"])
+            if name == "note":
+                self._on_note(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
+            data, buffers = ({}, []) if name == "note" else answer(self._rows, name, asked)
         except Exception as error:  # noqa: BLE001
             self._emit("refusal", page, id=number, text=background.sentence(error))
         else:
             self._emit("answer", page, id=number, data=data, buffers=buffers)
-
-    def _answer_to(self, name: str, data: Mapping[str, Any]) -> _Answer:
-        if name == "note":
-            self._on_note(str(data["fingerprint"]), str(data["text"])[:_MAX_NOTE])
-            return {}, []
-        with self._lock:
-            message = self._rows.messages([int(data["row"])])[0]
-        if name == "body":
-            return {}, [body_part(message, int(data["offset"]), as_text=bool(data.get("as_text")))]
-        return detail_of(message), []
 
     def _fail(self, text: str) -> None:
         self._emit("failed", text=text)

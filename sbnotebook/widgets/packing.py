@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from sbnotebook.client.tables import printable
 
-__all__ = ["CUT", "Column", "Packet", "cleaned", "columns_of", "packets", "patch_column"]
+__all__ = ["CUT", "NOT_SHOWN", "Column", "Packet", "cleaned", "columns_of", "packets", "patch_column", "texts_of"]
 
 CUT: Final = 200
 """Characters of a text that are shown in a row; who wants more looks into the message."""
@@ -42,7 +42,16 @@ _NULL: Final = "\0"
 _NULL_LONG: Final = -(2**63)
 _SPACES: Final = r"[\t\r\n]+"
 _UNPRINTABLE: Final = r"[\p{C}\p{Zl}\p{Zp}]"
-_NOT_SHOWN: Final = ("body", "application_property_types", "extras")
+NOT_SHOWN: Final = ("body", "application_property_types", "extras")
+_TITLES: Final = {
+    "application_properties": "properties",
+    "body_text": "body",
+    "dead_letter_error_description": "description",
+    "dead_letter_reason": "reason",
+    "delivery_count": "deliveries",
+    "enqueued_time": "enqueued",
+    "sequence_number": "sequence",
+}
 _FIRST_COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
@@ -75,7 +84,8 @@ class Column:
     @property
     def message(self) -> dict[str, object]:
         """It, for the browser."""
-        return {"name": self.name, "title": self.name.replace("_", " "), "kind": self.kind, "hidden": self.hidden}
+        title = _TITLES.get(self.name, self.name.replace("_", " ")) + (" (UTC)" if self.kind == "time" else "")
+        return {"name": self.name, "title": title, "kind": self.kind, "hidden": self.hidden}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +154,21 @@ def cleaned(texts: Any) -> Any:
     return pc.replace_substring_regex(pc.replace_substring_regex(cut, _SPACES, " "), _UNPRINTABLE, "·")
 
 
+def texts_of(values: Any) -> Any:
+    """Values of any kind as texts, maps as ``name=value, name=value``.
+
+    Example:
+        >>> texts_of(pa.array([7, None])).to_pylist()
+        ['7', None]
+    """
+    if pa.types.is_map(values.type):
+        chunks: Any = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+        return pa.chunked_array([_properties(chunk) for chunk in chunks], pa.string())
+    if pa.types.is_string(values.type):
+        return values
+    return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.string())
+
+
 def patch_column(
     name: str, values: Sequence[object], known: Column | None, *, hidden: bool = False
 ) -> tuple[Column, list[object]]:
@@ -179,7 +204,7 @@ def _telling(table: pa.Table) -> Iterator[str]:
     """The columns with a value that is not null, empty or what nearly every message has."""
     for name in table.column_names:
         values: Any = table.column(name)
-        if name in _NOT_SHOWN or values.null_count == len(values):
+        if name in NOT_SHOWN or values.null_count == len(values):
             continue
         if name in ("state", "resubmit_count", "delivery_count", "body_type"):
             said = pc.unique(values).to_pylist()
@@ -214,10 +239,9 @@ def _packed(table: pa.Table, columns: Sequence[Column], start: int, count: int) 
 
 
 def _coded(column: Column, values: Any) -> tuple[str, bytes]:
-    whole: Any = values.combine_chunks()
-    array: Any = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
     if column.kind == "text":
-        return _coded_texts(_texts(array))
+        return _coded_texts(_one_array(cleaned(texts_of(values))))
+    array = _one_array(values)
     if column.kind == "time":
         array = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
     elif pa.types.is_integer(array.type) and _too_large(array):
@@ -226,17 +250,13 @@ def _coded(column: Column, values: Any) -> tuple[str, bytes]:
     return "float", floats.to_numpy().astype("<f8").tobytes()
 
 
+def _one_array(values: Any) -> Any:
+    return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+
+
 def _too_large(array: Any) -> bool:
     extremes: Any = pc.min_max(array)
     return any(abs(value) > _EXACT for value in extremes.as_py().values() if value is not None)
-
-
-def _texts(array: Any) -> Any:
-    if pa.types.is_map(array.type):
-        array = _properties(array)
-    elif not pa.types.is_string(array.type):
-        array = pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.string())
-    return cleaned(array)
 
 
 def _properties(array: Any) -> Any:

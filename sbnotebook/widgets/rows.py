@@ -16,6 +16,7 @@ import pyarrow as pa
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets.packing import Column
+from sbnotebook.widgets.search import long_texts
 
 __all__ = ["NOTHING", "MessageKey", "Rows", "Table", "keys_of"]
 
@@ -143,6 +144,11 @@ class Rows:
         """
         self.extra[name] = _array(name, values, len(self))
         return Column(name, "text", hidden=True)
+
+    @cached_property
+    def long_texts(self) -> dict[str, Any]:
+        """The columns of which the rows show only a part of some texts."""
+        return long_texts(self.table)
 
     def present(self, keys: Iterable[MessageKey]) -> list[int]:
         """The row numbers of those of the keys that are there."""

@@ -49,10 +49,10 @@ export function shownText(kind, value) {
   return kind === "text" && value.length >= CUT ? `${value}…` : String(value);
 }
 
-/** Milliseconds since 1970 as time in UTC, in the form that a filter takes. */
+/** Milliseconds since 1970 as time in UTC, to the second, in the form that a filter takes. */
 export function timeText(milliseconds) {
   const time = new Date(milliseconds);
-  return Number.isNaN(time.getTime()) ? "" : time.toISOString().replace("T", " ");
+  return Number.isNaN(time.getTime()) ? "" : time.toISOString().slice(0, -5).replace("T", " ");
 }
 
 /** Time that is left as minutes and seconds. */

@@ -75,9 +75,13 @@ export class Grid {
 
   layOut() {
     const widths = [CHECK_WIDTH, ...(this.columns ?? []).map(({ width }) => width)];
-    this.element.style.setProperty("--sbn-columns", widths.map((width) => `${width}px`).join(" "));
+    const last = `minmax(${widths.at(-1)}px, 1fr)`; // nothing is left empty beside it
+    const all = widths.map((width, index) => (index < widths.length - 1 ? `${width}px` : last));
+    this.element.style.setProperty("--sbn-columns", all.join(" "));
     this.element.style.setProperty("--sbn-width", `${widths.reduce((sum, width) => sum + width, 0)}px`);
-    this.element.style.setProperty("--sbn-rows", Math.min(MOST_ROWS, Math.max(3, this.store.shown.length)));
+    // Filters change no height, so that nothing below the table jumps.
+    this.element.style.setProperty("--sbn-rows", Math.min(MOST_ROWS, Math.max(3, this.store.rowCount)));
+    this.element.style.setProperty("--sbn-head", `${this.header.element.offsetHeight}px`);
   }
 
   /** The pixels of the body that are in sight. */

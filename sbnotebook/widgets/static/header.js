@@ -38,7 +38,7 @@ export function shownColumns(store) {
 function fittingWidth(store, { name, title, kind }) {
   let longest = title.length + 2;
   for (const row of store.shown.subarray(0, SAMPLE)) longest = Math.max(longest, store.text(row, name).length);
-  if (kind === "time") longest = 24;
+  if (kind === "time") longest = 19;
   return Math.min(WIDEST, Math.max(WIDTHS[0], Math.round(longest * CHARACTER + PADDING)));
 }
 
@@ -171,6 +171,7 @@ export class Header {
   /** Show or hide the row of filters. */
   toggleFilters(on) {
     this.filters.hidden = !on;
+    this.resized();
     if (on) this.filters.querySelector("input")?.focus();
   }
 }

@@ -25,8 +25,10 @@ const HANDLERS = {
   async rows(store, content, [data]) {
     store.fill(content, await inflated(data));
   },
-  end(store) {
+  end(store, { has_long: hasLong }) {
     store.state = "ready";
+    store.hasLongTexts = hasLong;
+    store.refocus();
     store.tell("rows", { kind: store.total ? "added" : "replaced" });
   },
   patch(store, { column, values, now }, [rows]) {
@@ -34,7 +36,7 @@ const HANDLERS = {
     store.patch(column, numbersOf(rows), values);
   },
   remove: (store, _, [rows]) => store.remove(numbersOf(rows)),
-  select: (store, _, [bits]) => store.adopt(rowsOf(bits)),
+  select: (store, _, [bits]) => store.adopt(rowsOfBits(bits)),
   causes(store, { causes }) {
     store.causes = causes;
     store.tell("causes");
@@ -51,7 +53,7 @@ function numbersOf(data) {
 }
 
 /** Row numbers of the bits that are set. */
-function* rowsOf(data) {
+function* rowsOfBits(data) {
   for (let index = 0; index < 8 * data.byteLength; index++) {
     if (data.getUint8(index >> 3) & (1 << (index & 7))) yield index;
   }
@@ -100,6 +102,7 @@ function tableView(store, element, options) {
   const main = made("div", { class: "sbn-main" }, side, grid.element);
   // JupyterLab would otherwise take the keys for its own commands.
   const root = made("div", { class: "sbn-table", "data-lm-suppress-shortcuts": "true" });
+  root.store = store; // for those who look into it with the browser's tools, and for measuring
   root.append(timeline, causes, toolbar.element, main, detail);
   element.replaceChildren(root);
 
@@ -112,7 +115,6 @@ function tableView(store, element, options) {
   for (const type of ["rows", "sort", "selection", "columns", "focus"]) on(type, draw);
   on("filter", () => {
     if (!store.filters.size) grid.header.forgetFilters();
-    toolbar.followSearch();
     grid.reset();
     draw();
   });

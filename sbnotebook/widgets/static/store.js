@@ -34,6 +34,7 @@ export class Store extends EventTarget {
 
   /** Forget all rows; filters and sorting stay. */
   begin(columns, total) {
+    if (this.focused != null) this.lost = this.keyOf(this.focused);
     this.columns = columns;
     this.cells = new Map();
     this.total = 0;
@@ -320,6 +321,19 @@ export class Store extends EventTarget {
   focus(row) {
     this.focused = row;
     this.tell("focus", row);
+  }
+
+  keyOf(row) {
+    return `${this.value(row, "entity")}\n${this.value(row, "sequence_number")}`;
+  }
+
+  /** Find the focused message again among rows that came in place of others. */
+  refocus() {
+    if (this.lost === undefined) return;
+    let row = 0;
+    while (row < this.total && this.keyOf(row) !== this.lost) row++;
+    this.lost = undefined;
+    this.focus(row < this.total ? row : null);
   }
 
   tell(type, detail = {}) {

@@ -3,8 +3,8 @@
  */
 
 import { made } from "./header.js";
+import { later, Search } from "./search.js";
 
-const SEARCH_DELAY = 120; // milliseconds from the last key to the search
 const SAID_DELAY = 400;
 const count = new Intl.NumberFormat("en");
 
@@ -22,15 +22,6 @@ export function countsText(store) {
   return parts.join(", ");
 }
 
-/** A function that runs another when it was not called for a while. */
-function later(delay, action) {
-  let timer;
-  return () => {
-    clearTimeout(timer);
-    timer = setTimeout(action, delay);
-  };
-}
-
 /** The toolbar of one view. */
 export class Toolbar {
   /**
@@ -40,9 +31,7 @@ export class Toolbar {
   constructor(store, header) {
     this.store = store;
     this.header = header;
-    this.search = made("input", { type: "search", class: "sbn-search", placeholder: "Search all columns", spellcheck: false });
-    this.search.setAttribute("aria-label", "Search all columns: rows with all of these words are shown");
-    this.search.addEventListener("input", later(SEARCH_DELAY, () => this.find(this.search.value)));
+    this.search = new Search(store);
     this.all = this.button("Select shown", () => store.select(store.shown));
     this.none = this.button("Clear selection", () => store.clearSelection());
     this.reset = this.button("Clear filters", () => store.clearFilters());
@@ -57,7 +46,7 @@ export class Toolbar {
     const columns = made("span", { class: "sbn-columns" }, this.chooser, this.menu);
     columns.addEventListener("focusout", (event) => columns.contains(event.relatedTarget) || this.closeMenu());
     const buttons = [this.all, this.none, this.filters, columns, this.reset];
-    this.element = made("div", { class: "sbn-bar" }, this.search, ...buttons, this.counts, this.said, this.failed);
+    this.element = made("div", { class: "sbn-bar" }, this.search.element, ...buttons, this.counts, this.said, this.failed);
     this.say = later(SAID_DELAY, () => (this.said.textContent = this.counts.textContent));
   }
 
@@ -70,7 +59,8 @@ export class Toolbar {
   /** Bring counts and buttons up to date. */
   draw() {
     const { store } = this;
-    this.counts.textContent = countsText(store);
+    this.search.draw();
+    this.counts.textContent = [countsText(store), store.searching].filter(Boolean).join(", ");
     this.say(); // a screen reader hears it when it no longer changes
     this.all.textContent = `Select ${count.format(store.shown.length)} shown`;
     this.all.disabled = !store.shown.length;
@@ -81,22 +71,6 @@ export class Toolbar {
   /** Show an error of the kernel's. */
   fail(text) {
     this.failed.textContent = text;
-  }
-
-  /** Show only rows with all of these words. */
-  find(typed) {
-    const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
-    const { store } = this;
-    const test = (row) => {
-      const text = store.searchText(row);
-      return words.every((word) => text.includes(word));
-    };
-    store.setFilter("text", words.length ? test : null, typed);
-  }
-
-  /** Take over what another view of the table filters by. */
-  followSearch() {
-    if (document.activeElement !== this.search) this.search.value = this.store.filters.get("text")?.text ?? "";
   }
 
   toggle(button, action) {
