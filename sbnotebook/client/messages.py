@@ -100,6 +100,22 @@ class Messages(Sequence[PeekedMessage]):
         """
         return exports.write_table(self._table, path, overwrite=overwrite)
 
+    def as_text(self, max_rows: int = 20) -> str:
+        """A text table, as it is shown in terminals.
+
+        Args:
+            max_rows: how many of the messages are in it.
+        """
+        return tables.messages_text(self, self._where_from, max_rows)
+
+    def as_html(self, max_rows: int = tables.MAX_ROWS) -> str:
+        """An HTML table, as it is shown in notebooks.
+
+        Args:
+            max_rows: how many of the messages are in it.
+        """
+        return tables.messages_html(self, self._where_from, max_rows)
+
     def __len__(self) -> int:
         return len(self._table)
 
@@ -124,10 +140,10 @@ class Messages(Sequence[PeekedMessage]):
         return frames.peeked_messages(self._table.slice(place, 1))[0]
 
     def __repr__(self) -> str:
-        return tables.messages_text(self, self._where_from)
+        return self.as_text()
 
     def _repr_html_(self) -> str:
-        return tables.messages_html(self, self._where_from)
+        return self.as_html()
 
 
 def read_messages(path: Path | str) -> Messages:

@@ -14,6 +14,7 @@ from sbnotebook.client.durations import duration
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
+from sbnotebook.client.remembered import Remembered
 from sbnotebook.client.targets import Target, resolve
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.administration import EntityCounts
@@ -188,6 +189,20 @@ class Namespace:
         """
         source = EntityAddress.parse(entity).path if entity is not None else None
         return self._namespace.journal.unfinished(self.host, source)
+
+    def remembered(self) -> Remembered:
+        """What this machine remembers: resubmits that were cut off, deferrals, what was removed, and notes on causes.
+
+        Shown as a table, with the magic that goes on with each of it.
+        """
+        archive = self.archive
+        return Remembered(
+            unfinished=self.unfinished(),
+            deferred=self._namespace.deferral_ledger.counts(),
+            removed=archive.counts(self.host) if archive is not None else [],
+            notes=self.notes(),
+            retention=archive.retention if archive is not None else None,
+        )
 
     def undo(
         self,

@@ -7,13 +7,17 @@ Each magic parses its line, makes a plan, shows it, and carries it out; everythi
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.magics import completion, display, history
+from sbnotebook.magics.choosing import Choosing
 from sbnotebook.magics.connecting import Connecting
 from sbnotebook.magics.current import Current
+from sbnotebook.magics.mending import Mending
+from sbnotebook.magics.panels import Panels
 from sbnotebook.magics.reading import Reading
 from sbnotebook.magics.sending import Sending
+from sbnotebook.magics.settings import SbMagics
 from sbnotebook.magics.settling import Settling
 
 if TYPE_CHECKING:
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_ipython_extension"]
 
-_MAGICS: Final = (Connecting, Reading, Settling, Sending)
+_MAGICS: Final = (Connecting, Reading, Settling, Choosing, Sending, Mending, Panels)
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
@@ -32,9 +36,12 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     """
     if Connecting.__name__ in ipython.magics_manager.registry:
         return  # %reload_ext must not drop the connection and the locks
-    current = Current()
+    shell: Any = ipython
+    settings = SbMagics(parent=shell)
+    shell.configurables.append(settings)  # so that %config SbMagics shows and sets them
+    current = Current(settings)
     ipython.register_magics(*(magics(ipython, current) for magics in _MAGICS))
-    display.register(ipython)
+    display.register(ipython, current)
     completion.register(ipython, current)
     history.keep_secrets_out(ipython)
     # Failures are errors and reports. What the SDK logs about them besides would stand below the cell, as Python prints

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import keyword
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,17 +15,17 @@ from IPython.core.magic import Magics, needs_local_scope, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.utils.text import DollarFormatter
 
-from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.model import MessageState
+from sbnotebook.client.durations import duration
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.magics.failing import LAST_REPORT, in_one_line
+from sbnotebook.model import MessageState, Report
 from sbnotebook.settlement.connecting.connection import scrub
-from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 
-__all__ = ["Given", "Quoted", "command", "expanded", "split_words"]
+__all__ = ["Given", "Quoted", "command", "expanded", "seconds", "split_words"]
 
 _WORD: Final = re.compile(r"""(--[\w-]+=)?("(?P<double>.*?)"|'(?P<single>.*?)')(?=\s|$)|\S+""", re.DOTALL)
 _HIDDEN: Final = "\0"
-_SDK: Final = ("azure.servicebus.", "azure.core.", "azure.identity.")
 
 
 class Quoted(str):
@@ -116,16 +117,12 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, Given], object]], 
         def run(self: Magics, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> object:
             shell: Any = self.shell
             given = Given(cell, {**shell.user_ns, **(local_ns or {})})
-            try:
+            with in_one_line(shell):
                 _refuse_connection_string(line)
                 parser.parse_args([expanded(word, given.variables) for word in split_words(line)], given)
                 result = function(self, given)
-            except (SbNotebookError, UsageError) as error:
-                raise UsageError(scrub(str(error))) from None
-            except Exception as error:
-                if not _is_of_the_service(error):
-                    raise
-                raise UsageError(f"{type(error).__name__}: {explained(error)}") from None
+            if isinstance(result, Report):
+                shell.push({LAST_REPORT: result})
             name = getattr(given, "into", None)
             if name is None:
                 return result
@@ -135,11 +132,6 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, Given], object]], 
         return no_var_expand(needs_local_scope(run))
 
     return decorate
-
-
-def _is_of_the_service(error: Exception) -> bool:
-    # By name, because only the settlement library imports the SDK.
-    return any(kind.__module__.startswith(_SDK) for kind in type(error).__mro__)
 
 
 def _refuse_connection_string(line: str) -> None:
@@ -171,10 +163,29 @@ def _count_or_all(text: str) -> int:
     return 0 if text.lower() == "all" else _count(text)
 
 
+def _rate(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number above 0")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A duration as users write it, in seconds: the type of an argument."""
+    try:
+        return duration(text).total_seconds()
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
+
+
 # ---------------------------------------------------------------- arguments that several magics share
 # Tab completion goes by the metavar: see completion.py.
 
 ENTITY: Final = argument("entity", metavar="ENTITY", help="such as orders, orders/$dlq, events/subscriptions/audit")
+MAYBE_ENTITY: Final = argument("entity", nargs="?", metavar="ENTITY", help="such as orders/$dlq; all without it")
 DESTINATION: Final = argument("entity", metavar="DESTINATION", help="a queue or a topic")
 INTO: Final = argument("-i", "--into", metavar="NAME", type=_name, help="bind the result to a variable, do not show it")
 WHERE: Final = argument(
@@ -208,7 +219,13 @@ MAX_IN_FLIGHT: Final = argument(
     "--max-in-flight",
     metavar="N",
     type=_count,
-    default=DEFAULT_MAX_IN_FLIGHT,
     help=f"transfers without an answer at once (default {DEFAULT_MAX_IN_FLIGHT})",
 )
-RATE: Final = argument("-r", "--rate", metavar="N", type=float, help="at most so many messages a second")
+RATE: Final = argument("-r", "--rate", metavar="N", type=_rate, help="at most so many messages a second")
+REASON: Final = argument("--reason", metavar="TEXT", help="of a dead letter: short, and the same for the same cause")
+DESCRIPTION: Final = argument("--description", metavar="TEXT", help="of a dead letter: what is wrong with the message")
+TO: Final = argument(
+    "--to", metavar="DESTINATION", help="the queue or topic that clones go to (default where they were)"
+)
+DELAY: Final = argument("--delay", metavar="DURATION", help="how long until clones become active, such as 5m or 1h30m")
+EDIT: Final = argument("-e", "--edit", metavar="FUNCTION", help="gives the message to send for each message")

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import getpass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from IPython.core.error import StdinNotImplementedError
-from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
+from IPython.display import display
 
 from sbnotebook.client import Namespace, tables
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.magics.acting import Acting
 from sbnotebook.magics.arguments import INTO, Given, command
 from sbnotebook.magics.display import say
 from sbnotebook.settlement.administration import EntityCounts
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
-    from sbnotebook.magics.current import Current
 
 __all__ = ["Connecting", "Entities"]
 
@@ -39,12 +36,8 @@ class Entities(list[EntityCounts]):
 
 
 @magics_class
-class Connecting(Magics):
+class Connecting(Acting):
     """Magics that say which namespace is meant, and what is there."""
-
-    def __init__(self, shell: InteractiveShell, current: Current) -> None:
-        super().__init__(shell)
-        self._current = current
 
     @line_magic
     @command(
@@ -55,27 +48,44 @@ class Connecting(Magics):
             help="emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE or secret:SCOPE/KEY (Databricks)",
         ),
         argument("-p", "--prompt", action="store_true", help="ask for a connection string, without showing it"),
+        argument("--read-only", action="store_true", help="only look (the default outside of the emulator)"),
+        argument("--write", action="store_true", help="also send and settle; alone it turns this on where one is"),
         INTO,
     )
     def sb_connect(self, given: Given) -> Namespace | None:
-        """Connect to a namespace, in place of the one before, and say to which.
+        """Connect to a namespace, in place of the one before, and say to which, as whom, and whether writing is on.
 
         Without a target it is the one in the environment variable SBNOTEBOOK_CONNECTION or
         SERVICEBUS_CONNECTION_STRING, and otherwise the emulator on this machine, which is started when it is needed.
         A connection string has its place in an environment variable, a secret, or behind --prompt: typed here, the
-        notebook would keep it.
+        notebook would keep it. Outside of the emulator one only looks, until --write is given.
 
         Example::
 
             %sb_connect emulator
-            %sb_connect myspace.servicebus.windows.net --into namespace
+            %sb_connect env:SBNOTEBOOK_CONNECTION --read-only
+            %sb_connect --write --into namespace
         """
         if given.prompt and given.target:
             raise ConfigurationError("Give a target or --prompt, not both.")
-        namespace = self._current.connect(_prompted() if given.prompt else given.target)
-        what = f"{namespace.host}, an emulator" if namespace.is_emulator else namespace.host
-        say(f"Connected to {what}. Found by: {namespace.found_by}.")
+        if given.read_only and given.write:
+            raise ConfigurationError("Give --read-only or --write, not both.")
+        if self.current.is_connected:
+            self._release()
+        namespace = self._connected(given)
+        display(namespace.about())
         return namespace if given.into else None
+
+    def _connected(self, given: Given) -> Namespace:
+        wanted = given.read_only if given.read_only or given.write else None
+        if wanted is not None and self.current.is_connected and not (given.target or given.prompt):
+            return self.current.reconnect(read_only=wanted)
+        return self.current.connect(_prompted() if given.prompt else given.target, read_only=wanted)
+
+    def _release(self) -> None:
+        released = self.current.release()
+        if released:
+            say(f"Released {released:,} of the messages that were held before.")
 
     @line_magic
     @command(INTO)
@@ -88,7 +98,7 @@ class Connecting(Magics):
 
             %sb_entities
         """
-        return Entities(self._current.namespace.entities())
+        return Entities(self.namespace.entities())
 
 
 def _prompted() -> str:

@@ -5,19 +5,26 @@ from __future__ import annotations
 import atexit
 import weakref
 
-from sbnotebook.client import LockedBatch, Namespace, connect
+from sbnotebook.client import LockedBatch, Namespace
+from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.magics.settings import SbMagics
 
 __all__ = ["Current"]
 
 
 class Current:
-    """The one connection and the one batch of locked messages of a shell.
+    """The one connection and the one batch of locked messages of a shell, and its settings.
 
     When the shell ends, the messages that it still holds are released.
+
+    Args:
+        settings: the defaults of the magics, None for those that are built in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: SbMagics | None = None) -> None:
+        self.settings = settings or SbMagics()
+        self._target: str | None = None
         self._namespace: Namespace | None = None
         self._batch: LockedBatch | None = None
         atexit.register(_close, weakref.ref(self))
@@ -49,26 +56,40 @@ class Current:
             raise ConfigurationError("No messages are held: run %sb_lock ENTITY -n 10 first.")
         return self._batch
 
-    def connect(self, target: str | None) -> Namespace:
+    def connect(self, target: str | None, *, read_only: bool | None = None) -> Namespace:
         """End the connection that there is and make another; when that fails, there is none.
 
         Args:
             target: as for :func:`sbnotebook.connect`.
+            read_only: whether it only looks; None for so outside of the emulator.
         """
         self.close()
-        self._namespace = connect(target)
+        found = resolve(target)
+        found.connection.read_only = not found.connection.is_emulator if read_only is None else read_only
+        self._target, self._namespace = target, Namespace(found)
         return self._namespace
 
-    def lock(self, entity: str, count: int) -> LockedBatch:
-        """Lock messages and hold them; those that were held before are released.
+    def reconnect(self, *, read_only: bool) -> Namespace:
+        """Make the same connection once more, so that it writes or only looks; what is held is released.
 
         Args:
-            entity: where.
-            count: how many at most.
+            read_only: whether it only looks.
+        """
+        return self.connect(self._target, read_only=read_only)
+
+    def hold(self, batch: LockedBatch) -> LockedBatch:
+        """Hold a batch in place of the one before, whose messages are released.
+
+        Args:
+            batch: which one.
         """
         self.release()
-        self._batch = self.namespace.entity(entity).lock(count)
-        return self._batch
+        self._batch = batch
+        return batch
+
+    def holds(self, batch: object) -> bool:
+        """Whether this is the batch that is held."""
+        return batch is self._batch
 
     def release(self) -> int:
         """Give back what is held; how many messages that were."""

@@ -1,62 +1,18 @@
-"""What the magics show and ask."""
+"""What the magics show."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import StdinNotImplementedError
-from IPython.display import display
-
-from sbnotebook.client import tables
-from sbnotebook.errors import DecisionError
+from sbnotebook.client import LockedBatch, Messages, tables
 from sbnotebook.model import Report
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from sbnotebook.magics.arguments import Given
+    from sbnotebook.magics.current import Current
 
-__all__ = ["Applicable", "carry_out", "register", "say"]
-
-
-class Applicable(Protocol):
-    """A plan: shows what it would do, and does it."""
-
-    def __len__(self) -> int:
-        """With how many messages."""
-        ...
-
-    def apply(self, *, max_in_flight: int = ..., rate: float | None = ...) -> Report:
-        """Carry it out."""
-        ...
-
-
-def carry_out(plan: Applicable, given: Given, *, asks: bool) -> Applicable | Report:
-    """Show a plan, ask, and carry it out.
-
-    Args:
-        plan: what is to be done.
-        given: holds ``dry_run``, ``yes``, and where the magic has them ``max_in_flight`` and ``rate``.
-        asks: whether a plan needs a confirmation here.
-
-    Returns:
-        The plan itself for a dry run, otherwise the report.
-
-    Raises:
-        DecisionError: it was not confirmed, or nobody can be asked; nothing was done.
-    """
-    if given.dry_run:
-        return plan
-    display(plan)
-    if asks and len(plan) and not given.yes:
-        _confirm()
-    limits = {name: getattr(given, name) for name in ("max_in_flight", "rate") if hasattr(given, name)}
-    report = plan.apply(**limits)
-    if not report.ok:
-        # Said at once, because the report may be bound to a name, or not be the last value of its cell.
-        say(f"Not every message was settled: {report}.", file=sys.stderr)
-    return report
+__all__ = ["has_widgets", "register", "say"]
 
 
 def say(text: str, file: Any = None) -> None:
@@ -69,21 +25,49 @@ def say(text: str, file: Any = None) -> None:
     print(text, file=file)
 
 
-def register(shell: InteractiveShell) -> None:
-    """Have a shell show reports as tables."""
+def has_widgets(shell: Any) -> bool:
+    """Whether a shell belongs to a notebook, where widgets can be shown; a terminal has text."""
+    return getattr(shell, "kernel", None) is not None
+
+
+def register(shell: InteractiveShell, current: Current) -> None:
+    """Have a shell show reports as tables, so many rows of messages as its settings say, and what is held as a board.
+
+    Args:
+        shell: a notebook's or a terminal's.
+        current: its settings, and what it holds.
+    """
     formatters: Any = shell.display_formatter
-    formatters.formatters["text/html"].for_type(Report, tables.report_html)
-    formatters.formatters["text/plain"].for_type(Report, _pretty_report)
+    html, plain = formatters.formatters["text/html"], formatters.formatters["text/plain"]
+
+    def messages_html(messages: Messages) -> str | None:
+        rows = current.settings.max_rows
+        return messages.as_html() if rows is None else messages.as_html(rows)
+
+    def messages_text(messages: Messages, printer: Any, _cycle: bool) -> None:
+        rows = current.settings.max_rows
+        printer.text(messages.as_text() if rows is None else messages.as_text(rows))
+
+    html.for_type(Report, tables.report_html)
+    plain.for_type(Report, _report_text)
+    html.for_type(Messages, messages_html)
+    plain.for_type(Messages, messages_text)
+    if has_widgets(shell):
+        formatters.mimebundle_formatter.for_type(LockedBatch, _board(current))
 
 
-def _pretty_report(report: Report, printer: Any, _cycle: bool) -> None:
+def _report_text(report: Report, printer: Any, _cycle: bool) -> None:
     printer.text(tables.report_text(report))
 
 
-def _confirm() -> None:
-    try:
-        answer = input("Carry the plan out? [y/N] ")
-    except (EOFError, StdinNotImplementedError):
-        raise DecisionError("Nobody can be asked here, so nothing was done: check the plan and add --yes.") from None
-    if answer.strip().lower() not in ("y", "yes"):
-        raise DecisionError("Nothing was done: the plan was not confirmed.")
+def _board(current: Current) -> Any:
+    def board(batch: LockedBatch, include: Any = None, exclude: Any = None) -> Any:
+        if not (batch.is_open and current.holds(batch)):
+            return None  # a table says what it was
+        try:
+            from sbnotebook.widgets.lock_board import LockBoard
+        except ImportError:
+            return None
+        return LockBoard(current.namespace, batch)._repr_mimebundle_(include=include, exclude=exclude)
+
+    return board

@@ -1,41 +1,41 @@
-"""``%sb_peek`` and ``%sb_spark``."""
+"""``%sb_peek``, ``%sb_groups`` and ``%sb_spark``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic import line_magic, magics_class
+from IPython.core.magic_arguments import argument
 
-from sbnotebook.client import Messages
-from sbnotebook.magics.arguments import ENTITY, FROM, INTO, PEEK_COUNT, STATE, WHERE, Given, command
+from sbnotebook.client import Entity, Messages
+from sbnotebook.client.groups import TRAITS, Groups
+from sbnotebook.magics.acting import Acting
+from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, WHERE, Given, command
 from sbnotebook.magics.display import say
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
-    from sbnotebook.magics.current import Current
+from sbnotebook.model import SubQueue
 
 __all__ = ["Reading"]
 
-_PEEKED: Final = 1_000
-"""Messages that are looked at unless the user says how many: a queue may hold a million."""
-
 
 @magics_class
-class Reading(Magics):
+class Reading(Acting):
     """Magics that look at messages and change nothing."""
 
-    def __init__(self, shell: InteractiveShell, current: Current) -> None:
-        super().__init__(shell)
-        self._current = current
-
     @line_magic
-    @command(ENTITY, PEEK_COUNT, WHERE, STATE, FROM, INTO)
+    @command(
+        ENTITY,
+        PEEK_COUNT,
+        WHERE,
+        STATE,
+        FROM,
+        argument("--session", metavar="SESSION", help="only messages of this session, which is not locked by that"),
+        INTO,
+    )
     def sb_peek(self, given: Given) -> Messages:
         """Look at messages without locking them.
 
         The first rows are shown as a table; the value has all of them, with ``to_pandas()``, ``to_arrow()``,
-        ``where(…)`` and ``groups()``.
+        ``where(…)`` and ``groups()``. %sb_browse shows them in a table to sort and filter.
 
         Example::
 
@@ -43,16 +43,56 @@ class Reading(Magics):
             %sb_peek orders/$dlq --where "dead_letter_reason = 'Invalid' and body_json->>'$.carrier' = 'UA'"
             letters = %sb_peek orders/$dlq -n all
         """
-        entity = self._current.namespace.entity(given.entity)
-        limit = _limit(given)
+        entity = self.namespace.entity(given.entity)
+        limit = self._limit(given)
         found = entity.peek(
             None if limit is None else limit + 1,
             from_sequence_number=given.from_sequence_number,
             state=given.state,
+            session_id=given.session,
         )
         if limit is not None and len(found) > limit:
-            say(f"More messages follow: -n all looks at every one, --from {found[limit].sequence_number} goes on.")
+            more = self._how_many_more(entity, given, limit)
+            say(f"{more} follow: -n all looks at every one, --from {found[limit].sequence_number} goes on.")
         return found[:limit].where(given.where)
+
+    def _limit(self, given: Given) -> int | None:
+        if given.count is not None:
+            return given.count or None
+        return self.current.settings.peek_count if given.where is None else None
+
+    def _how_many_more(self, entity: Entity, given: Given, shown: int) -> str:
+        if given.state or given.session or given.from_sequence_number > 1:
+            return "More messages"  # there is no count of these
+        try:
+            (counts,) = self.namespace.counts([entity.address.entity])
+        except Exception:  # noqa: BLE001 (without the right to manage, or where nobody answers, they are not counted)
+            return "More messages"
+        standing = {
+            None: counts.active + counts.scheduled,
+            SubQueue.DEAD_LETTER: counts.dead_letter,
+            SubQueue.TRANSFER_DEAD_LETTER: counts.transfer_dead_letter,
+        }[entity.address.sub_queue]
+        return f"About {standing - shown:,} more messages" if standing > shown else "More messages"
+
+    @line_magic
+    @command(
+        ENTITY,
+        COUNT,
+        WHERE,
+        argument("--by", choices=TRAITS, action="append", help="what a group has in common; all of it by default"),
+        INTO,
+    )
+    def sb_groups(self, given: Given) -> Groups:
+        """Group the messages of an entity by what went wrong with them, the largest group first.
+
+        Example::
+
+            %sb_groups orders/$dlq
+            %sb_groups orders/$dlq --by reason --by subject
+        """
+        found = self.namespace.entity(given.entity).peek(given.count, where=given.where)
+        return found.groups(given.by or TRAITS)
 
     @line_magic
     @command(ENTITY, INTO)
@@ -69,14 +109,8 @@ class Reading(Magics):
         """
         from sbnotebook.spark import session
 
-        namespace = self._current.namespace
+        namespace = self.namespace
         reader = session().read.format("servicebus").option("entity", str(namespace.entity(given.entity).address))
         if namespace.connection_string is None:
             return reader.option("fullyQualifiedNamespace", namespace.host).load()
         return reader.option("connectionString", namespace.connection_string).load()
-
-
-def _limit(given: Given) -> int | None:
-    if given.count is not None:
-        return given.count or None
-    return _PEEKED if given.where is None else None

@@ -1,19 +1,21 @@
-"""``%sb_send``, ``%sb_resubmit`` and ``%sb_push``."""
+"""``%sb_send``, ``%sb_schedule`` and ``%sb_push``."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
-from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
+from IPython.core.magic import line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.client import Messages
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.magics.acting import Acting, Applicable, variable
 from sbnotebook.magics.arguments import (
-    COUNT,
     DESTINATION,
     DRY_RUN,
-    ENTITY,
     INTO,
     MAX_IN_FLIGHT,
     RATE,
@@ -23,40 +25,34 @@ from sbnotebook.magics.arguments import (
     Quoted,
     command,
 )
-from sbnotebook.magics.display import Applicable, carry_out
-from sbnotebook.model import Message, ReceivedMessage, Report
-from sbnotebook.settlement.plan import Edit
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
-    from sbnotebook.magics.current import Current
+from sbnotebook.model import Message, Report
 
 __all__ = ["Sending"]
 
-_TRIED: Final = 5
-"""Messages on which an edit is tried before the plan is shown."""
+_ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
+_WHAT: Final = (
+    argument("what", nargs="?", metavar="NAME", help="a variable, or a text in quotes; with two %% signs the cell"),
+    argument("--subject", metavar="TEXT", help="of a text: what the message is about"),
+    argument("--message-id", metavar="TEXT", help="of a text: the message's identifier"),
+    argument("--content-type", metavar="TEXT", help="of a text: by default application/json where it is JSON"),
+    argument("--session-id", metavar="SESSION", help="of a text: the session that the message belongs to"),
+    argument("--lines", action="store_true", help="each line of the text or of the cell is a message of its own"),
+)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a time such as 2026-11-22T08:00") from None
 
 
 @magics_class
-class Sending(Magics):
+class Sending(Acting):
     """Magics that send messages."""
 
-    def __init__(self, shell: InteractiveShell, current: Current) -> None:
-        super().__init__(shell)
-        self._current = current
-
     @line_cell_magic
-    @command(
-        DESTINATION,
-        argument("what", nargs="?", metavar="NAME", help="a variable, or a text in quotes; for %%%%sb_send the cell"),
-        argument("--subject", metavar="TEXT", help="of a text: what the message is about"),
-        argument("--message-id", metavar="TEXT", help="of a text: the message's identifier"),
-        argument("--content-type", metavar="TEXT", help="of a text: by default application/json where it is JSON"),
-        DRY_RUN,
-        YES,
-        INTO,
-    )
+    @command(DESTINATION, *_WHAT, *_ACTING)
     def sb_send(self, given: Given) -> Applicable | Report:
         """Send a text, or a variable: a message, a text, a dictionary, or a list of these.
 
@@ -67,64 +63,56 @@ class Sending(Magics):
 
             %%sb_send orders --subject UA
             {"carrier": "UA", "flight": 1545}
-        """
-        entity = self._current.namespace.entity(given.entity)
-        return self._carry_out(entity.plan_send(_what_to_send(given)), given)
 
-    @line_magic
+            %%sb_send orders --lines
+            {"carrier": "UA", "flight": 1545}
+            {"carrier": "AA", "flight": 1141}
+        """
+        plan = self.namespace.entity(given.entity).plan_send(_what_to_send(given))
+        return self.carry_out(plan, given)
+
+    @line_cell_magic
     @command(
-        ENTITY,
+        DESTINATION,
+        *_WHAT,
+        argument("--delay", metavar="DURATION", help="how much later than now, such as 90s, 5m or 1h30m"),
+        argument("--at", metavar="TIME", type=_moment, help="when, such as 2026-11-22T08:00 in this machine's time"),
+        argument("--cancel", action="store_true", help="remove what is scheduled; with --where only some of it"),
         WHERE,
-        COUNT,
-        argument("-t", "--to", metavar="DESTINATION", help="a queue or a topic; by default where the messages were"),
-        argument("--delay", metavar="DURATION", help="how much later, such as 90s, 5m or 1h30m"),
-        argument("-e", "--edit", metavar="FUNCTION", help="gives for each message the message that is sent"),
-        argument("--max-resubmits", metavar="N", type=int, help="skip messages that were resubmitted this often"),
-        argument(
-            "--resend-unknown", action="store_true", help="send again what a run that was cut off may have sent already"
-        ),
-        MAX_IN_FLIGHT,
-        RATE,
-        DRY_RUN,
-        YES,
-        INTO,
+        *_ACTING,
     )
-    def sb_resubmit(self, given: Given) -> Applicable | Report:
-        """Send clones of messages that stand in an entity, and complete the originals.
+    def sb_schedule(self, given: Given) -> Messages | Applicable | Report:
+        """Send messages that become active later; without anything to send, show what is scheduled, or cancel it.
 
         Example::
 
-            def fix(message):
-                return message.with_changes(body=message.body.replace(b"null", b"0"))
+            %sb_schedule orders "wake up" --delay 1h
+            %sb_schedule orders
+            %sb_schedule orders --cancel --where "subject = 'greeting'"
 
-            %sb_resubmit orders/$dlq --where "dead_letter_reason = 'Invalid'" --edit fix --dry-run
+            %%sb_schedule orders --at 2050-01-01T08:00
+            {"carrier": "UA"}
         """
-        entity = self._current.namespace.entity(given.entity)
-        looked_at = given.count if given.where is None else None
-        messages = entity.peek(looked_at, where=given.where, state="active")[: given.count]
-        edit = _edit(given)
-        if edit is not None:
-            for message in messages[:_TRIED]:
-                edit(message)  # one that fails does so before anything is shown or done
-        plan = entity.resubmit(
-            messages,
-            to=given.to,
-            delay=given.delay,
-            edit=edit,
-            max_resubmits=given.max_resubmits,
-            resend_unknown=given.resend_unknown,
-        )
-        return self._carry_out(plan, given)
+        entity = self.namespace.entity(given.entity)
+        is_to_send = given.what is not None or given.cell is not None
+        if is_to_send:
+            if given.cancel or given.where:
+                raise ConfigurationError(
+                    "--cancel and --where are for what is scheduled already: send nothing with it."
+                )
+            if given.at is None and given.delay is None:
+                raise ConfigurationError("Say when: --delay 5m or --at 2026-11-22T08:00.")
+            return self.carry_out(entity.plan_send(_what_to_send(given), at=given.at, delay=given.delay), given)
+        scheduled = entity.scheduled(where=given.where)
+        if not given.cancel:
+            return scheduled
+        return self.carry_out(entity.cancel_scheduled(scheduled), given)
 
     @line_magic
     @command(
         argument("frame", metavar="DATAFRAME", help="the name of a pandas, Arrow or Spark frame"),
         DESTINATION,
-        MAX_IN_FLIGHT,
-        RATE,
-        DRY_RUN,
-        YES,
-        INTO,
+        *_ACTING,
     )
     def sb_push(self, given: Given) -> Applicable | Report:
         """Send the rows of a frame as messages.
@@ -138,66 +126,49 @@ class Sending(Magics):
             summary = frame.groupby("carrier", as_index=False).size()
             %sb_push summary results --rate 200
         """
-        entity = self._current.namespace.entity(given.entity)
-        frame = _variable(given, given.frame)
+        entity = self.namespace.entity(given.entity)
+        frame = variable(given, given.frame)
         if type(frame).__module__.startswith("pyspark."):
             frame = frame.toArrow()
-        return self._carry_out(entity.plan_send(frame), given)
-
-    def _carry_out(self, plan: Applicable, given: Given) -> Applicable | Report:
-        return carry_out(plan, given, asks=not self._current.namespace.is_emulator)
+        return self.carry_out(entity.plan_send(frame), given)
 
 
 def _what_to_send(given: Given) -> Any:
     if given.cell is not None:
         if given.what is not None:
             raise ConfigurationError("The cell is the message: leave the text or variable on the line out.")
-        return _text_message(given.cell.removesuffix("\n"), given)
+        return _texts(given.cell.removesuffix("\n"), given)
     if given.what is None:
         raise ConfigurationError("Say what to send: a text in quotes, a variable, or %%sb_send with the text below.")
     if isinstance(given.what, Quoted) or not given.what.isidentifier():
-        return _text_message(given.what, given)
-    if given.subject or given.message_id or given.content_type:
-        raise ConfigurationError("--subject, --message-id and --content-type are for a text, not a variable.")
-    return _variable(given, given.what)
+        return _texts(given.what, given)
+    if given.lines or given.subject or given.message_id or given.content_type or given.session_id:
+        raise ConfigurationError(
+            "--subject, --message-id, --content-type, --session-id and --lines are for a text, not a variable."
+        )
+    return variable(given, given.what)
 
 
-def _text_message(text: str, given: Given) -> Message:
+def _texts(text: str, given: Given) -> Message | list[Message]:
+    if not given.lines:
+        return _message(text, given)
+    if given.message_id is not None:
+        raise ConfigurationError("--message-id is for one message: several must not have the same.")
+    return [_message(line, given) for line in text.splitlines() if line.strip()]
+
+
+def _message(text: str, given: Given) -> Message:
     return Message(
         body=text.encode(),
         subject=given.subject,
         message_id=given.message_id,
         content_type=given.content_type or ("application/json" if _is_json(text) else None),
+        session_id=given.session_id,
     )
 
 
 def _is_json(text: str) -> bool:
     try:
         return isinstance(json.loads(text), (dict, list))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
-
-
-def _variable(given: Given, name: str) -> Any:
-    if name not in given.variables:
-        raise ConfigurationError(f"There is no variable {name[:40]!r}; a text to send stands in quotes.")
-    return given.variables[name]
-
-
-def _edit(given: Given) -> Edit | None:
-    if given.edit is None:
-        return None
-    function = given.variables.get(given.edit)
-    if not callable(function):
-        raise ConfigurationError(f"There is no function {given.edit[:40]!r}: define it first.")
-
-    def edit(message: ReceivedMessage) -> Message:
-        edited = function(message)
-        if not isinstance(edited, Message):
-            raise DecisionError(
-                f"{given.edit} returned {type(edited).__name__}: it must return the message to send, "
-                "such as message.with_changes(…)."
-            )
-        return edited
-
-    return edit

@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
-from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import LockedBatch
-from sbnotebook.magics.arguments import COUNT, DRY_RUN, ENTITY, INTO, WHERE, YES, Given, command
-from sbnotebook.magics.display import Applicable, carry_out, say
-from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release, Report
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
-    from sbnotebook.magics.current import Current
+from sbnotebook.client.durations import duration
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.magics.acting import Acting, Applicable
+from sbnotebook.magics.arguments import (
+    COUNT,
+    DESCRIPTION,
+    DRY_RUN,
+    ENTITY,
+    INTO,
+    REASON,
+    WHERE,
+    YES,
+    Given,
+    command,
+    seconds,
+)
+from sbnotebook.magics.display import say
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Release, Report
 
 __all__ = ["Settling"]
 
-_LOCKED: Final = 10
-"""Messages that are locked unless the user says how many."""
 _SETTLING: Final = (WHERE, DRY_RUN, YES, INTO)
+_RENEW_FOR: Final = "30m"
 
 
 @magics_class
-class Settling(Magics):
+class Settling(Acting):
     """Magics that lock messages and settle them."""
 
-    def __init__(self, shell: InteractiveShell, current: Current) -> None:
-        super().__init__(shell)
-        self._current = current
-
     @line_magic
-    @command(ENTITY, COUNT, INTO)
+    @command(
+        ENTITY,
+        COUNT,
+        argument("--session", metavar="SESSION", help="lock the session of this name and messages of it"),
+        argument("--next-session", action="store_true", help="lock the next session that has messages"),
+        argument("--renew-for", metavar="DURATION", default=_RENEW_FOR, help="how long locks are kept (default 30m)"),
+        argument("--max-wait", metavar="DURATION", type=seconds, default=5.0, help="wait for the first (default 5s)"),
+        INTO,
+    )
     def sb_lock(self, given: Given) -> LockedBatch:
         """Lock messages and hold them, with their locks renewed, until they are settled.
 
-        What was locked before and not settled is released first, and so is what is still held when the kernel ends.
+        In a notebook they are shown as a board, with the time that their locks have left. What was locked before and
+        not settled is released first, and so is what is still held when the kernel ends.
 
         Example::
 
@@ -45,10 +60,49 @@ class Settling(Magics):
             %sb_complete --where "subject = 'ok'"
             %sb_release
         """
-        released = self._current.release()
+        if given.session is not None and given.next_session:
+            raise ConfigurationError("Give --session or --next-session, not both.")
+        released = self.current.release()
         if released:
             say(f"Released {released:,} of the messages that were held before.")
-        return self._current.lock(given.entity, given.count or _LOCKED)
+        count = given.count or self.current.settings.lock_count
+        entity, renew_for = self.namespace.entity(given.entity), given.renew_for
+        if given.session is not None:
+            batch = entity.session(given.session, renew_for=renew_for)
+        elif given.next_session:
+            batch = entity.next_session(max_wait=given.max_wait, renew_for=renew_for)
+        else:
+            return self.current.hold(entity.lock(count, max_wait=given.max_wait, renew_for=renew_for))
+        self.current.hold(batch).receive(count, max_wait=given.max_wait)
+        return batch
+
+    @line_magic
+    @command(INTO)
+    def sb_locks(self, _given: Given) -> LockedBatch:
+        """Show the messages that are held, and until when.
+
+        Example::
+
+            %sb_locks
+        """
+        return self.current.batch
+
+    @line_magic
+    @command(
+        argument("--for", dest="renew_for", metavar="DURATION", default=_RENEW_FOR, help="from now (default 30m)"),
+        INTO,
+    )
+    def sb_renew(self, given: Given) -> datetime | None:
+        """Hold the locked messages for longer: their locks are renewed for so long from now.
+
+        Example::
+
+            %sb_renew --for 2h
+        """
+        batch = self.current.batch
+        until = batch.extend(given.renew_for)
+        say(f"The locks of {len(batch):,} messages are renewed until {until:%Y-%m-%d %H:%M:%S} UTC.")
+        return until if given.into else None
 
     @line_magic
     @command(*_SETTLING)
@@ -62,22 +116,24 @@ class Settling(Magics):
         return self._settle(Complete(), given)
 
     @line_magic
-    @command(*_SETTLING)
+    @command(
+        argument(
+            "--delay", metavar="DURATION", help="hold them for so long first, such as 2m; the cell waits meanwhile"
+        ),
+        *_SETTLING,
+    )
     def sb_abandon(self, given: Given) -> Applicable | Report:
         """Abandon locked messages: they are delivered again, with a delivery count one higher.
 
         Example::
 
             %sb_abandon --where "delivery_count < 3"
+            %sb_abandon --delay 1s
         """
-        return self._settle(Abandon(), given)
+        return self._settle(Abandon(duration(given.delay) if given.delay is not None else None), given)
 
     @line_magic
-    @command(
-        argument("--reason", metavar="TEXT", help="short, and the same for the same cause"),
-        argument("--description", metavar="TEXT", help="what is wrong with these messages"),
-        *_SETTLING,
-    )
+    @command(REASON, DESCRIPTION, *_SETTLING)
     def sb_deadletter(self, given: Given) -> Applicable | Report:
         """Move locked messages to the dead-letter queue.
 
@@ -88,15 +144,24 @@ class Settling(Magics):
         return self._settle(DeadLetter(given.reason, given.description), given)
 
     @line_magic
-    @command(*_SETTLING)
+    @command(
+        argument("--wake-after", metavar="DURATION", help="send a message then that says: receive it now, such as 1h"),
+        argument("--wake-to", metavar="DESTINATION", help="where that message goes (default the queue itself)"),
+        *_SETTLING,
+    )
     def sb_defer(self, given: Given) -> Applicable | Report:
         """Defer locked messages: from then on they are received by their sequence numbers only.
+
+        %sb_deferred shows them, and settles them.
 
         Example::
 
             %sb_defer --where "subject = 'later'"
+            %sb_defer --wake-after 1h
         """
-        return self._settle(Defer(), given)
+        after = duration(given.wake_after) if given.wake_after is not None else None
+        to = EntityAddress.parse(given.wake_to) if given.wake_to is not None else None
+        return self._settle(Defer(after, to), given)
 
     @line_magic
     @command(*_SETTLING)
@@ -110,8 +175,8 @@ class Settling(Magics):
         return self._settle(Release(), given)
 
     def _settle(self, decision: Decision, given: Given) -> Applicable | Report:
-        batch = self._current.batch
+        batch = self.current.batch
         if batch.lost:
             say(f"{len(batch.lost):,} locks were lost: these messages are not held any more.")
-        asks = not self._current.namespace.is_emulator and not isinstance(decision, Release)
-        return carry_out(batch.plan(decision, where=given.where), given, asks=asks)
+        plan = batch.plan(decision, where=given.where)
+        return self.carry_out(plan, given, asks=not isinstance(decision, Release))

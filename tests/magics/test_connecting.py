@@ -12,14 +12,20 @@ CONNECTION_STRING = f"Endpoint=sb://my.servicebus.windows.net/;SharedAccessKeyNa
 def test_it_says_what_one_is_connected_to(unconnected: Shell, emulator: RunningEmulator) -> None:
     ran = unconnected.run(f"%sb_connect {emulator.connection_string}")
     host = emulator.connection_string.split("//")[1].split(";")[0].rstrip("/")
-    assert ran.out == f"Connected to {host}, an emulator. Found by: a connection string.\n"
+    assert ran.out.splitlines() == [
+        f"Connected to  {host} (emulator, Premium)",
+        "signed in as  the key RootManageSharedAccessKey",
+        "found by      a connection string",
+        "writing       on",
+    ]
     assert ran.value is None
 
 
 def test_without_a_target_the_environment_says_it(unconnected: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVICEBUS_CONNECTION_STRING", CONNECTION_STRING)
     ran = unconnected.run("%sb_connect")
-    assert "my.servicebus.windows.net. Found by: the environment variable SERVICEBUS_CONNECTION_STRING." in ran.out
+    assert "my.servicebus.windows.net (Azure)\nsigned in as  the key n\n" in ran.out
+    assert "found by      the environment variable SERVICEBUS_CONNECTION_STRING\n" in ran.out
     assert SECRET not in ran.out + repr(unconnected.variables)
 
 
@@ -40,7 +46,7 @@ def test_a_key_is_not_shown_in_an_error(unconnected: Shell) -> None:
 
 def test_a_variable_that_holds_one_is_fine(unconnected: Shell) -> None:
     unconnected.variables["mine"] = CONNECTION_STRING
-    assert "my.servicebus.windows.net. Found by" in unconnected.run("%sb_connect $mine").out
+    assert "my.servicebus.windows.net (Azure)" in unconnected.run("%sb_connect $mine").out
 
 
 def test_a_failed_connect_leaves_no_connection(unconnected: Shell, emulator: RunningEmulator) -> None:
@@ -56,7 +62,7 @@ def test_a_target_and_prompt_exclude_each_other(unconnected: Shell) -> None:
 def test_prompt_asks_without_echo(kernel: Kernel) -> None:
     ran = kernel.run("%sb_connect --prompt", answer=CONNECTION_STRING)
     assert [prompt["password"] for prompt in ran.prompts] == [True]
-    assert "Connected to my.servicebus.windows.net." in ran.text
+    assert "my.servicebus.windows.net (Azure)" in ran.text
     assert SECRET not in ran.text
 
 

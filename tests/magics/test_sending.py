@@ -79,7 +79,7 @@ def test_a_name_in_quotes_and_a_value_are_texts(shell: Shell, orders: str) -> No
         ("%%sb_send orders name\ntext", "The cell is the message: leave the text or variable on the line out."),
         (
             "%sb_send orders pd --subject s",
-            "--subject, --message-id and --content-type are for a text, not a variable.",
+            "--subject, --message-id, --content-type, --session-id and --lines are for a text, not a variable.",
         ),
         ("%sb_send orders/$dlq 'x'", "Messages cannot be sent to orders/$dlq: name a queue or a topic."),
         ("%sb_push no_frame orders", "There is no variable 'no_frame'; a text to send stands in quotes."),

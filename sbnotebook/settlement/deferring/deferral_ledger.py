@@ -120,6 +120,15 @@ class DeferralLedger:
             for row in rows
         }
 
+    def counts(self) -> list[tuple[EntityAddress, int, datetime]]:
+        """The entities of which something is written, each with how many messages, and when the last was deferred."""
+        with self._database.transaction() as database:
+            rows = database.execute(
+                "SELECT entity, count(*), max(deferred_at) FROM deferrals WHERE namespace = ? GROUP BY entity",
+                (self._namespace.casefold(),),
+            ).fetchall()
+        return [(EntityAddress.parse(path), count, datetime.fromisoformat(last)) for path, count, last in rows]
+
     def _key(self, entity: EntityAddress, sequence_number: int) -> tuple[str, str, int]:
         return self._namespace.casefold(), entity.path.casefold(), sequence_number
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.local_database import LocalDatabase
 
-__all__ = ["Archive", "ArchiveState", "ArchivedMessage", "archive_of"]
+__all__ = ["Archive", "ArchiveState", "ArchivedCount", "ArchivedMessage", "archive_of"]
 
 _VERSIONS: Final = (
     (
@@ -58,6 +58,10 @@ _FIND_NUMBERS: Final = """
     WHERE namespace = :namespace AND entity = :entity AND sequence_number = wanted.value
     ORDER BY archived.id
 """
+_COUNTS: Final = """
+    SELECT entity, verb, state, count(*), max(archived) FROM archived
+    WHERE namespace = ? AND state != 'kept' GROUP BY entity, verb, state ORDER BY max(archived) DESC
+"""
 _PAYLOADS: Final = "SELECT id, payload FROM archived WHERE id IN (SELECT value FROM json_each(?))"
 _STATES: Final = "SELECT id, state FROM archived WHERE id IN (SELECT value FROM json_each(?))"
 _MARK: Final = "UPDATE archived SET state = ? WHERE id = ?"
@@ -94,6 +98,25 @@ class ArchiveState(StrEnum):
     """It was about to be sent back, and no answer was written down: it may or may not have happened."""
     RETURNED = "returned"
     """The service confirmed that it was sent back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedCount:
+    """How many messages of one entity were removed in one way.
+
+    Args:
+        entity: where they stood.
+        verb: what removed them.
+        state: what is known of the originals.
+        count: how many.
+        last: when the last of them was removed.
+    """
+
+    entity: EntityAddress
+    verb: str
+    state: ArchiveState
+    count: int
+    last: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +256,22 @@ class Archive:
         """Messages of an entity by their sequence numbers, oldest first, without their bytes."""
         values = {"namespace": namespace, "entity": entity.path, "numbers": json.dumps(list(numbers))}
         return self._found(_FIND_NUMBERS, values)
+
+    def counts(self, namespace: str) -> list[ArchivedCount]:
+        """How many messages of a namespace were removed, by where and by what, the latest first.
+
+        Args:
+            namespace: the host.
+        """
+        if not self.path.exists():
+            return []
+        with self._transaction() as database:
+            self._prune_a_little(database)
+            rows = database.execute(_COUNTS, (namespace,)).fetchall()
+        return [
+            ArchivedCount(EntityAddress.parse(path), verb, ArchiveState(state), count, datetime.fromtimestamp(at, UTC))
+            for path, verb, state, count, at in rows
+        ]
 
     def payloads(self, rows: Sequence[int]) -> dict[int, bytes]:
         """The AMQP bytes of messages, by row."""

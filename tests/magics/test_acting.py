@@ -9,7 +9,7 @@ from tests.magics.conftest import Kernel
 
 SOMEWHERE = (
     "import os; os.environ['SERVICEBUS_CONNECTION_STRING'] = "
-    "'Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=n;SharedAccessKey=a2V5'\n%sb_connect"
+    "'Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=n;SharedAccessKey=a2V5'\n%sb_connect env:SERVICEBUS_CONNECTION_STRING --write"
 )
 
 
@@ -23,7 +23,7 @@ def connected(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
 @pytest.fixture
 def outside(kernel: Kernel) -> Kernel:
     """A kernel on a namespace that is no emulator; nobody answers there."""
-    assert "Connected to 127.0.0.1:1. Found by" in kernel.run(SOMEWHERE).text
+    assert "127.0.0.1:1 (Azure)" in kernel.run(SOMEWHERE).text
     return kernel
 
 

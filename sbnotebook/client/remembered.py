@@ -1,0 +1,95 @@
+"""What this machine remembers of a namespace: in the journal and in the archive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sbnotebook.client import tables
+from sbnotebook.model import EntityAddress
+from sbnotebook.settlement.journal import ResubmitEntry
+from sbnotebook.settlement.removing.archive import ArchivedCount, ArchiveState
+
+__all__ = ["Remembered"]
+
+_HEADERS: Final = ("what", "where", "messages", "last", "go on with")
+_STATES: Final = {
+    ArchiveState.REMOVED: "removed by {}",
+    ArchiveState.REMOVING: "perhaps removed by {}",
+    ArchiveState.RETURNING: "removed by {}, perhaps sent back",
+    ArchiveState.RETURNED: "removed by {}, sent back",
+}
+_UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What this machine remembers of a namespace. Shown as a table, with the magic that goes on with each of it.
+
+    Args:
+        unfinished: resubmits that were begun and not ended.
+        deferred: entities with how many messages were deferred there, and when the last was.
+        removed: how many messages were removed where and by what, which the archive has.
+        notes: the notes on causes of dead letters, by fingerprint.
+        retention: for how long the archive keeps what was removed; None where there is no archive.
+    """
+
+    unfinished: Sequence[ResubmitEntry]
+    deferred: Sequence[tuple[EntityAddress, int, datetime]]
+    removed: Sequence[ArchivedCount]
+    notes: Mapping[str, str]
+    retention: timedelta | None
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        return tables.text_table(_HEADERS, rows, self._caption) if rows else self._caption
+
+    def _repr_html_(self) -> str:
+        return tables.html_table(_HEADERS, self._rows(), self._caption)
+
+    @property
+    def _caption(self) -> str:
+        kept = "there is no archive" if self.retention is None else f"removed messages for {self.retention.days:,} days"
+        return f"{'Remembered' if self._rows() else 'Nothing is remembered'} on this machine ({kept})."
+
+    def _rows(self) -> list[list[Any]]:
+        return [*_unfinished(self.unfinished), *map(_deferred, self.deferred), *map(_removed, self.removed)] + [
+            ["note on a cause", f"{fingerprint}: {note}", None, None, None] for fingerprint, note in self.notes.items()
+        ]
+
+
+def _unfinished(entries: Iterable[ResubmitEntry]) -> list[list[Any]]:
+    ways = Counter((entry.source, entry.destination) for entry in entries)
+    last: dict[tuple[str, str], datetime | None] = {(e.source, e.destination): e.changed for e in entries}
+    return [
+        [
+            "resubmit cut off, or going on",
+            f"{_short(source)} to {_short(to)}",
+            count,
+            last[source, to],
+            f"%sb_resume {_short(source)}",
+        ]
+        for (source, to), count in ways.items()
+    ]
+
+
+def _deferred(row: tuple[EntityAddress, int, datetime]) -> list[Any]:
+    entity, count, last = row
+    return ["deferred", str(entity), count, last, f"%sb_deferred {entity}"]
+
+
+def _removed(row: ArchivedCount) -> list[Any]:
+    how = _STATES.get(row.state, "{}").format(row.verb)
+    unknown = " --include-unknown" if row.state in _UNKNOWN else ""
+    back = None if row.state is ArchiveState.RETURNED else f"%sb_undo {row.entity} --since DURATION{unknown}"
+    return [how, str(row.entity), row.count, row.last, back]
+
+
+def _short(path: str) -> str:
+    return str(EntityAddress.parse(path))

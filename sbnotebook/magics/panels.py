@@ -1,0 +1,71 @@
+"""``%sb_browse``, ``%sb_triage`` and ``%sb_monitor``: panels to be clicked; in a terminal, tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from IPython.core.magic import line_magic, magics_class
+from IPython.core.magic_arguments import argument
+
+from sbnotebook.magics.acting import Acting
+from sbnotebook.magics.arguments import COUNT, ENTITY, INTO, MAYBE_ENTITY, Given, command, seconds
+
+if TYPE_CHECKING:
+    from sbnotebook.widgets.browser import Browser
+    from sbnotebook.widgets.monitor import Monitor
+    from sbnotebook.widgets.triage import Triage
+
+__all__ = ["Panels"]
+
+
+@magics_class
+class Panels(Acting):
+    """Magics that open a panel."""
+
+    @line_magic
+    @command(MAYBE_ENTITY, INTO)
+    def sb_browse(self, given: Given) -> Browser:
+        """Look around: the entities with their counts, and the messages of the one that is clicked.
+
+        Example::
+
+            %sb_browse
+            %sb_browse orders/$dlq
+        """
+        from sbnotebook.widgets.browser import Browser
+
+        return Browser(self.namespace, given.entity)
+
+    @line_magic
+    @command(ENTITY, COUNT, INTO)
+    def sb_triage(self, given: Given) -> Triage:
+        """Find out why messages are dead letters, choose some, repair them, and send them back.
+
+        What an earlier kernel has not finished is found in the journal, and offered.
+
+        Example::
+
+            %sb_triage orders/$dlq
+        """
+        from sbnotebook.widgets.triage import Triage
+
+        return Triage(self.namespace, given.entity, max_messages=given.count)
+
+    @line_magic
+    @command(
+        argument("entities", nargs="*", metavar="ENTITY", help="which ones; all without any"),
+        argument("--every", metavar="DURATION", type=seconds, default=5.0, help="how often is asked (default 5s)"),
+        INTO,
+    )
+    def sb_monitor(self, given: Given) -> Monitor:
+        """Watch counts, the age of the oldest message, and what comes and goes.
+
+        The counts take the service a management operation for each entity each time: name those that matter.
+
+        Example::
+
+            %sb_monitor orders orders/$dlq --every 10s
+        """
+        from sbnotebook.widgets.monitor import Monitor
+
+        return Monitor(self.namespace, given.entities or None, every=given.every)
