@@ -7,10 +7,10 @@ from typing import Final
 
 import ipywidgets as widgets
 
-__all__ = ["button", "panel_style", "row", "set_shown", "text"]
+__all__ = ["NO_MATHEMATICS", "button", "panel_style", "row", "set_shown", "text"]
 
 # Jupyter would set a text as mathematics where it stands between two dollar signs: orders/$dlq and events/$dlq.
-_NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
+NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
 _STYLE: Final = """
 .widget-label.sbn-text { white-space: pre-wrap; overflow-wrap: anywhere; overflow: visible; height: auto;
   line-height: 1.5; min-width: 0; }
@@ -38,7 +38,7 @@ def text(value: str = "", *kinds: str) -> widgets.Label:
         kinds: ``title``, ``strong``, ``quiet`` or ``problem``.
     """
     label = widgets.Label(value)
-    for name in ("sbn-text", *_NO_MATHEMATICS, *(f"sbn-{kind}" for kind in kinds)):
+    for name in ("sbn-text", *NO_MATHEMATICS, *(f"sbn-{kind}" for kind in kinds)):
         label.add_class(name)
     return label
 
