@@ -9,10 +9,10 @@ cancelled, when the connection breaks, or when it comes after the call; here eac
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
+
+from sbnotebook.settlement import sdk_waits
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["take_down", "withdraw_credit"]
 
 _FRAME_PAYLOAD: Final = 11
-_LISTEN: Final = 0.1
 
 
 def take_down(receiver: ServiceBusReceiver, sink: Callable[[bytes], None]) -> None:
@@ -49,8 +48,6 @@ def take_down(receiver: ServiceBusReceiver, sink: Callable[[bytes], None]) -> No
 async def withdraw_credit(receiver: ServiceBusReceiver, answer_within: float) -> bool:
     """Take back what is left of the last request, and wait for what is on its way already.
 
-    The service answers with a flow when it has sent all that it will (AMQP 1.0 section 2.6.7, "drain").
-
     Args:
         receiver: open.
         answer_within: seconds to wait for that answer.
@@ -59,22 +56,5 @@ async def withdraw_credit(receiver: ServiceBusReceiver, answer_within: float) ->
         Whether the answer came; False when messages may still have been on their way.
     """
     handler: Any = receiver._handler
-    link = handler._link if handler is not None else None
-    if link is None or link._is_closed:
-        return False
-    if link.current_link_credit <= 0:
-        return True
-    answers: list[Any] = []
-    pass_on: Any = link._incoming_flow
-
-    async def note(frame: Any) -> None:
-        answers.append(frame)
-        await pass_on(frame)
-
-    link._incoming_flow = note
-    until = time.monotonic() + answer_within
-    with contextlib.suppress(Exception):  # a connection that is broken brings no more messages
-        await link.flow(link_credit=link.current_link_credit, drain=True)
-        while not answers and time.monotonic() < until:
-            await handler._connection.listen(wait=_LISTEN)
-    return bool(answers)
+    credit = handler._link.current_link_credit if handler is not None and handler._link is not None else 0
+    return await sdk_waits.drain(handler, credit=credit, answer_within=answer_within)

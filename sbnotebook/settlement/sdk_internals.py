@@ -1,10 +1,11 @@
 """The place that reaches below the SDK's public interface, and why each time.
 
 ``azure-servicebus`` offers no public way to release a locked message without raising its delivery count, to see a
-message's bytes with their types, to renew many locks at once, to settle without trying again behind one's back, to
-peek where sessions are required, or to withdraw a request for messages. Written against 7.15; each function is
-covered by tests that run the SDK against the emulator and fail when a later version moves what is used here. What
-sending needs is in :mod:`sbnotebook.settlement.sdk_senders`.
+message's bytes with their types, to renew many locks at once, to settle without trying again behind one's back, or
+to peek where sessions are required. Written against 7.15; each function is covered by tests that run the SDK against
+the emulator and fail when a later version moves what is used here. What sending needs is in
+:mod:`sbnotebook.settlement.sdk_senders`, and where the SDK waits for nothing in
+:mod:`sbnotebook.settlement.sdk_waits`.
 """
 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -40,7 +41,6 @@ __all__ = [
     "Browser",
     "browser",
     "catch_up",
-    "close_sockets",
     "condition_of",
     "is_on_link",
     "is_open",
@@ -52,7 +52,6 @@ __all__ = [
     "renew_locks",
     "reopen",
     "settle_by_token",
-    "withdraw_credit",
 ]
 
 Browser = _SessionBrowserAsync
@@ -142,23 +141,6 @@ async def receive_deferred(
     with _as_service_bus_error(receiver):
         received: Any = await receiver._mgmt_request_response(_RECEIVE_BY_NUMBER, request, answer)
     return received
-
-
-def close_sockets(client: ServiceBusReceiver | Browser) -> None:
-    """Have the socket closed with each connection, also with one that is broken, whose socket the SDK forgets."""
-    close: Any = client._close_handler
-
-    async def close_all() -> None:
-        connection = client._handler._connection if client._handler else None
-        transport: Any = getattr(connection, "_transport", None)
-        try:
-            await close()
-        finally:
-            if transport is not None:
-                with contextlib.suppress(Exception):  # it is closed already
-                    await transport.close()
-
-    client._close_handler = close_all
 
 
 def keep_payloads(receiver: ServiceBusReceiver) -> None:
@@ -302,16 +284,6 @@ def _refuse_lost_session(receiver: ServiceBusReceiver) -> None:
     # The SDK would lock the session again, and the locks of what was received before are none any more.
     if receiver.session:
         raise SessionLockLostError(message=f"The link of session {receiver.session.session_id!r} is gone.")
-
-
-async def withdraw_credit(receiver: ServiceBusReceiver) -> None:
-    """Take back what is left of the last request for messages, and release what still came for it.
-
-    Otherwise messages that arrive later are sent to this receiver, and are locked although nobody asks for them.
-    Takes up to 0.4 seconds, and nothing when all that was asked for has come.
-    """
-    if receiver._handler is not None:
-        await receiver._amqp_transport.drain_and_release_messages_async(receiver._handler)
 
 
 @contextlib.contextmanager

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from sbnotebook.client import Namespace
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, Message
 
 
@@ -27,12 +29,17 @@ def test_messages_are_received_and_deleted_and_come_back_from_the_archive(namesp
 
 @pytest.mark.filterwarnings("ignore:Receive-and-delete removes")
 def test_an_interrupt_has_the_messages_that_were_received(
-    namespace: Namespace,
+    namespace: Namespace, shared_emulator: RunningEmulator
 ) -> None:
+    def press_stop() -> None:
+        while shared_emulator.counts("interrupted").active:
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
     namespace.create_queue("interrupted")
     queue = namespace.entity("interrupted")
     assert queue.send([Message(body=b"x")] * 3, show_progress=False).ok
-    threading.Timer(1.5, signal.raise_signal, [signal.SIGINT]).start()
+    threading.Thread(target=press_stop).start()
     with pytest.raises(KeyboardInterrupt) as interrupt:
         queue.receive_and_delete(100, max_wait=30)
     found: Any = interrupt.value

@@ -6,13 +6,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-
 import pytest
-from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
+from azure.servicebus.exceptions import MessageLockLostError
 
-from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, sdk_internals, sdk_senders
 from sbnotebook.settlement.wire.conversion import payload_of
@@ -63,20 +59,6 @@ async def test_a_receiver_that_is_open_asks_for_no_message_so_that_none_is_locke
         assert receiver._handler._link.current_link_credit == 0
 
 
-async def test_credit_is_withdrawn_quickly_and_the_emulator_answers(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("withdrawn")
-    async with namespace.connection.receiver(EntityAddress("withdrawn")) as receiver:
-        assert await receiver.receive_messages(10, max_wait_time=0.2) == []
-        assert receiver._handler._link.current_link_credit == 10
-        started = time.monotonic()
-        await sdk_internals.withdraw_credit(receiver)
-        assert time.monotonic() - started < 0.6
-        assert receiver._handler._link.current_link_credit == 0
-        started = time.monotonic()
-        await sdk_internals.withdraw_credit(receiver)
-        assert time.monotonic() - started < 0.05, "there is nothing to withdraw"
-
-
 @pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter"])
 async def test_a_message_is_settled_by_its_token_when_its_link_is_gone(
     namespace: AsyncNamespace, operation: str
@@ -94,16 +76,3 @@ async def test_a_message_is_settled_by_its_token_when_its_link_is_gone(
         await sdk_internals.settle_by_token(receiver, token, operation, "r", "d", answer_within=5)
         with pytest.raises(MessageLockLostError):
             await sdk_internals.settle_by_token(receiver, token, operation, answer_within=5)
-
-
-async def test_the_socket_of_a_broken_connection_is_closed(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    await namespace.create_queue("socket")
-    receiver = namespace.connection.receiver(EntityAddress("socket"))
-    async with receiver:
-        writer = receiver._handler._connection._transport.writer
-        shared_emulator.drop_connections("socket")
-        with contextlib.suppress(ServiceBusError):
-            await receiver.receive_messages(1, max_wait_time=0.2)
-    assert writer.is_closing()

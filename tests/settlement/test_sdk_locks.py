@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sbnotebook.model import Message
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_internals, sdk_locks
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_internals, sdk_locks, sdk_waits
 from sbnotebook.settlement.sdk_settling import LinkSettling
 
 if TYPE_CHECKING:
@@ -71,5 +71,5 @@ async def test_what_comes_between_two_calls_waits_for_the_next_one(namespace: As
         got = await receiver.receive_messages(2, max_wait_time=5)
         assert [message.sequence_number for message in got] == [3, 4]
         assert sdk_locks.ranges([*messages, *got]) == [slice(0, 4)], "they came once, and not again after a release"
-        await sdk_internals.withdraw_credit(receiver)
+        await sdk_waits.withdraw_credit(receiver)
     assert await counts(queue) == [0, 0]

@@ -19,6 +19,7 @@ from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_refusals
 from sbnotebook.settlement.connecting import connection_strings
 from sbnotebook.settlement.connecting.refusals import refusal
+from sbnotebook.settlement.sdk_waits import spare_waits
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -127,7 +128,7 @@ class Connection:
         """
         self._check_entity(address)
         browser = sdk_internals.browser(self._client(retries=3), address.path)
-        sdk_internals.close_sockets(browser)
+        spare_waits(browser)
         self._explain_refusals(browser, address)
         return browser
 
@@ -170,7 +171,7 @@ class Connection:
             )
         sdk_internals.keep_payloads(receiver)
         sdk_locks.keep_locks_alone(receiver)
-        sdk_internals.close_sockets(receiver)
+        spare_waits(receiver)
         self._explain_refusals(receiver, address)
         return receiver
 
@@ -187,6 +188,7 @@ class Connection:
         self._check_entity(address)
         # The SDK has one sender class; a topic's differs from a queue's in name only.
         sender = self._client(retries=0).get_queue_sender(address.name)
+        spare_waits(sender)
         self._explain_refusals(sender, address)
         return sender
 

@@ -14,7 +14,7 @@ import anyio
 
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Decision, EntityAddress, LockedMessage, MessageState, Release, Report
-from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement import sdk_internals, sdk_waits
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.deferring.deferred import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.held import HeldMessages, Hold
@@ -213,7 +213,7 @@ class LockedBatch(Holding):
         with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True):
             async with self._busy:
                 if self._receiver is not None:
-                    await sdk_internals.withdraw_credit(self._receiver)
+                    await sdk_waits.withdraw_credit(self._receiver)
 
     def _hold(self, received: ServiceBusReceivedMessage, asked: datetime) -> Hold:
         until, token = received.locked_until_utc, received.lock_token

@@ -291,7 +291,8 @@ async def test_another_message_with_the_same_number_is_not_settled(namespace: As
     queue, numbers = await filled(namespace, "pick-anew", 5)
     plan = await queue.pick([numbers[3]], Complete())
     await namespace.delete_queue("pick-anew")
-    await namespace.peeker(queue.address).close()  # its link was detached
+    await namespace.peeker(queue.address).close()  # its link was detached, and so were those of the senders
+    await namespace.pool(queue.address).close()
     queue, numbers_now = await filled(namespace, "pick-anew", 5)
     assert numbers_now == numbers
     (outcome,) = await plan.apply()

@@ -1,0 +1,117 @@
+"""These fail when a later version of the SDK moves what sdk_waits uses."""
+
+# ruff: noqa: SLF001 (what is tested is the SDK's inside)
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportOptionalMemberAccess=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.settlement import AsyncNamespace, sdk_waits
+
+pytestmark = pytest.mark.anyio
+
+CLIENTS: dict[str, Callable[[AsyncNamespace, EntityAddress], Any]] = {
+    "receiver": lambda namespace, address: namespace.connection.receiver(address),
+    "sender": lambda namespace, address: namespace.connection.sender(address),
+    "browser": lambda namespace, address: namespace.connection.browser(address),
+}
+TIMES = 12
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_clients_are_opened_and_closed_without_sleeping(namespace: AsyncNamespace, kind: str) -> None:
+    address = EntityAddress(f"without-sleeping-{kind}")
+    await namespace.create_queue(address.path)
+    started = time.monotonic()
+    for _ in range(TIMES):
+        client = CLIENTS[kind](namespace, address)
+        await client._open()
+        handler = client._handler
+        await client.close()
+        assert handler._keep_alive_thread is None
+    # The SDK would sleep for half a second to open each, and wait for a second to close it.
+    assert time.monotonic() - started < TIMES / 2
+    assert not [task for task in asyncio.all_tasks() if "_keep_alive" in repr(task) and not task.cancelling()]
+
+
+async def test_a_client_that_is_opened_again_works_and_is_closed(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("again")
+    await namespace.entity("again").send([Message(message_id="m")])
+    async with namespace.connection.receiver(EntityAddress("again")) as receiver:
+        await receiver._close_handler()
+        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+        await receiver.complete_message(message)
+    assert await namespace.entity("again").peek() == []
+
+
+async def test_the_socket_of_a_broken_connection_is_closed(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("socket")
+    receiver = namespace.connection.receiver(EntityAddress("socket"))
+    async with receiver:
+        writer = receiver._handler._connection._transport.writer
+        shared_emulator.drop_connections("socket")
+        with contextlib.suppress(ServiceBusError):
+            await receiver.receive_messages(1, max_wait_time=0.2)
+    assert writer.is_closing()
+
+
+async def test_credit_is_withdrawn_quickly_and_the_emulator_answers(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("withdrawn")
+    async with namespace.connection.receiver(EntityAddress("withdrawn")) as receiver:
+        started = time.monotonic()
+        for _ in range(TIMES):
+            assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+            assert receiver._handler._link.current_link_credit == 10
+            await sdk_waits.withdraw_credit(receiver)
+            assert receiver._handler._link.current_link_credit == 0
+        # The SDK waits for 0.4 seconds each time; another 0.2 are those of a wait for messages.
+        assert time.monotonic() - started < TIMES * 0.4
+        started = time.monotonic()
+        await sdk_waits.withdraw_credit(receiver)
+        assert time.monotonic() - started < 0.05, "there is nothing to withdraw"
+
+
+async def test_what_comes_after_credit_was_withdrawn_is_not_locked(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("afterwards")
+    async with namespace.connection.receiver(EntityAddress("afterwards")) as receiver:
+        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        await sdk_waits.withdraw_credit(receiver)
+        await namespace.entity("afterwards").send([Message(message_id="m")])
+        async with namespace.connection.receiver(EntityAddress("afterwards")) as another:
+            (message,) = await another.receive_messages(1, max_wait_time=5)
+            assert message.delivery_count == 0
+            await another.complete_message(message)
+
+
+async def test_what_was_on_its_way_when_credit_was_withdrawn_is_released(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("on-its-way")
+    async with namespace.connection.receiver(EntityAddress("on-its-way")) as receiver:
+        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        await namespace.entity("on-its-way").send([Message(message_id="m")])
+        await sdk_waits.withdraw_credit(receiver)
+        async with namespace.connection.receiver(EntityAddress("on-its-way")) as another:
+            (message,) = await another.receive_messages(1, max_wait_time=5)
+            assert (message.message_id, message.delivery_count) == ("m", 0)
+
+
+async def test_a_connection_that_is_lost_has_no_credit_to_withdraw(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("lost")
+    async with namespace.connection.receiver(EntityAddress("lost")) as receiver:
+        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        shared_emulator.drop_connections("lost")
+        await sdk_waits.withdraw_credit(receiver)
