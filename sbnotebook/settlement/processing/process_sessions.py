@@ -43,6 +43,8 @@ class SessionWorkers:
         self._waiting: dict[int, int] = {}
         self._lost: dict[int, tuple[Ended, int]] = {}
         """Messages that ended and whose settlement did not get through: they come again, and are only settled."""
+        self._at_work: dict[int, anyio.Event] = {}
+        """For each message that a worker is at: set when it is known what came of it."""
         self._settling = 0
 
     @property
@@ -117,6 +119,17 @@ class SessionWorkers:
 
     async def _work_on_message(self, worker: int, batch: SessionBatch, message: LockedMessage) -> bool:
         """Have the function called and settle; False when the message stands in the session still."""
+        number = message.sequence_number
+        while number in self._at_work:  # its session was lost while another worker was at it
+            await self._at_work[number].wait()
+        over = self._at_work[number] = anyio.Event()
+        try:
+            return await self._work_alone(worker, batch, message)
+        finally:
+            del self._at_work[number]
+            over.set()
+
+    async def _work_alone(self, worker: int, batch: SessionBatch, message: LockedMessage) -> bool:
         run = self._run
         if not await run.wait_for_pace(1):
             return False

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 
 import anyio
@@ -169,3 +170,27 @@ async def test_the_number_of_messages_and_rejections_are_kept_within_a_session(
 async def test_what_would_come_again_for_ever_is_refused(namespace: AsyncNamespace) -> None:
     with pytest.raises(DecisionError, match="for ever"):
         await namespace.entity("x").process(print, by_session=True, policy=Policy(skipped=Release()))
+
+
+async def test_a_message_whose_session_is_lost_while_it_is_worked_on_is_not_done_twice(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled(namespace, shared_emulator, "lost-at-work", "a", 3)
+    worker, lost, twice = Worker(), threading.Event(), threading.Event()
+
+    def work(message: LockedMessage) -> None:
+        worker(message)
+        if message.message_id == "a1" and lost.is_set():
+            twice.set()
+        elif message.message_id == "a1":
+            lost.set()
+            shared_emulator.lose_locks("lost-at-work")
+            deadline = time.monotonic() + 30
+            while not shared_emulator.counts("lost-at-work").locked:  # until the other worker has it
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert not twice.wait(0.5)
+
+    await queue.process(work, by_session=True, max_in_flight=2, max_wait=3, seen=False)
+    assert worker.order["a"] == ["a0", "a1", "a2"]
+    assert await queue.peek() == []
