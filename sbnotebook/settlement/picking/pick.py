@@ -128,7 +128,7 @@ async def plan_pick(
         message or seen.found.get(number) or PeekedMessage(entity=entity.address, sequence_number=number)
         for number, message in given.items()
     )
-    notes = tuple(_notes(seen, len(chosen), abandon_rest=abandon_rest))
+    notes = tuple(_notes(seen, len(chosen), entity.address, abandon_rest=abandon_rest))
     if isinstance(decision, Resubmit):
         resubmit = _resubmitting(entity, decision, replace(search, expected=seen.standing))
         return replace(_noted(entity.plan_resubmit(chosen, decision, edit=edit), notes), carry_out=resubmit)
@@ -178,18 +178,20 @@ def _by_number(
     return given
 
 
-def _notes(seen: Survey, chosen: int, *, abandon_rest: bool) -> Iterable[str]:
+def _notes(seen: Survey, chosen: int, address: EntityAddress, *, abandon_rest: bool) -> Iterable[str]:
     deferred, scheduled = len(seen.in_state(MessageState.DEFERRED)), len(seen.in_state(MessageState.SCHEDULED))
     if seen.standing:
         others = seen.standing - len(seen.in_state(MessageState.ACTIVE))
         # A message is received about as fast as it is peeked, and released in half the time.
         seconds = max(1, round(2 * seen.seconds))
-        yield (
-            f"{others:,} others stand before the last of them: they are locked for about {seconds:,} s and then "
-            f"{'released, or abandoned where that is not possible' if abandon_rest else 'released'}. Consumers that "
-            "run meanwhile do not get them, and what a consumer holds cannot be picked."
-        )
-        if seen.delivered:
+        back = "released, or abandoned where that is not possible" if abandon_rest else "released"
+        if others:
+            yield (
+                f"{others:,} {'other stands' if others == 1 else 'others stand'} before the last of them: locked for "
+                f"about {seconds:,} s and then {back}. Consumers that run meanwhile do not get "
+                f"{'it' if others == 1 else 'them'}, and what a consumer holds cannot be picked."
+            )
+        if seen.delivered and address.sub_queue is None:  # dead letters were delivered, most of them
             yield f"{seen.delivered:,} of all these were delivered before: a consumer may be at work."
     if deferred:
         yield f"{deferred:,} of the chosen ones are deferred, and are received by their numbers."
