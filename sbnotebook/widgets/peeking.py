@@ -1,0 +1,106 @@
+"""A page of the messages that a user wants to see, peeked in steps that can be watched and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+from typing import Final
+
+from sbnotebook.client import Entity
+from sbnotebook.client.messages import Messages
+
+__all__ = ["Ask", "Looked", "look"]
+
+_FIRST_STEP: Final = 250
+_LARGEST_STEP: Final = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Which messages are wanted.
+
+    Args:
+        count: how many at most.
+        from_sequence_number: where to begin, included.
+        state: ``active``, ``deferred`` or ``scheduled`` ones only.
+        where: only those for which this SQL expression is true.
+        session_id: only those of this session.
+    """
+
+    count: int = _FIRST_STEP
+    from_sequence_number: int = 1
+    state: str | None = None
+    where: str | None = None
+    session_id: str | None = None
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether each message that stands there is wanted."""
+        return self.state is None and self.where is None
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was looked at.
+
+    Args:
+        found: messages that are wanted.
+        looked_at: messages in all.
+        next_number: where to go on.
+        is_end: whether nothing follows.
+    """
+
+    found: int = 0
+    looked_at: int = 0
+    next_number: int = 1
+    is_end: bool = False
+
+
+def look(
+    entity: Entity,
+    ask: Ask,
+    part: Callable[[Messages], object],
+    *,
+    advance: Callable[[Looked], object] = lambda _: None,
+    stop: Event | None = None,
+) -> Looked:
+    """Peek until as many messages as wanted are found, or the end is reached.
+
+    Args:
+        entity: where.
+        ask: which ones.
+        part: is given each part of what is found.
+        advance: is told after each step how far it is.
+        stop: ends it after the step that it is in.
+
+    Raises:
+        ConfigurationError: the expression is wrong.
+    """
+    Messages().where(ask.where)  # a wrong expression is told before anything is looked at
+    looked, step = Looked(next_number=ask.from_sequence_number), _FIRST_STEP
+    while looked.found < ask.count and not looked.is_end and not (stop is not None and stop.is_set()):
+        wanted = min(step, ask.count - looked.found) if ask.takes_all else step
+        page = entity.peek(
+            wanted, from_sequence_number=looked.next_number, session_id=ask.session_id, show_progress=False
+        )
+        kept = _kept(page, ask)
+        is_cut = len(kept) > ask.count - looked.found
+        kept = kept[: ask.count - looked.found]
+        last = kept[-1] if is_cut else page[-1] if page else None
+        looked = Looked(
+            looked.found + len(kept),
+            looked.looked_at + len(page),
+            last.sequence_number + 1 if last is not None else looked.next_number,
+            is_end=len(page) < wanted and not is_cut,
+        )
+        if kept:
+            part(kept)
+        advance(looked)
+        step = min(2 * step, _LARGEST_STEP)
+    return looked
+
+
+def _kept(page: Messages, ask: Ask) -> Messages:
+    of_state = page if ask.state is None else page.where(f"state = '{ask.state}'")
+    return of_state.where(ask.where)
