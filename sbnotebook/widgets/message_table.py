@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anywidget
@@ -32,12 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageTable"]
 
-_STATIC: Final = Path(__file__).with_name("static")
-_VIEWS: Final = tuple(
-    name for name in ("drawing", "facets", "timeline", "causes", "detail") if (_STATIC / f"{name}.js").exists()
-)
+_VIEWS: Final = ("drawing", "facets", "timeline", "causes", "detail")
 _SCRIPTS: Final = ("transport", "columns", "sorting", "store", "header", "grid", "search", "toolbar", *_VIEWS, "index")
-_STYLES: Final = tuple(name for name in ("message_table", "views", *_VIEWS) if (_STATIC / f"{name}.css").exists())
+_STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail")
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""
 _MAX_NOTE: Final = 10_000
@@ -306,9 +302,11 @@ class MessageTable(anywidget.AnyWidget):
         self._emit("columns", total=len(self._rows), columns=[column.message for column in self._columns])
 
     def _send_packets(self, columns: Sequence[Column], first: int, page: str | None = None) -> None:
-        if not self._pages or not columns:
+        if not self._pages:
             return
-        for packet in packets(self._rows.with_extra(), columns, first):
+        table = self._rows.with_extra()
+        there = [column for column in columns if column.name in table.column_names]  # others have changed cells only
+        for packet in packets(table, there, first) if there else ():
             self._emit("rows", page, first=packet.first, count=packet.count, parts=packet.parts, buffers=[packet.data])
 
     def _send_changes(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:

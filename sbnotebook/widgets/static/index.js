@@ -7,6 +7,10 @@ import { Store } from "./store.js";
 import { Grid } from "./grid.js";
 import { made } from "./header.js";
 import { Toolbar } from "./toolbar.js";
+import { causesView } from "./causes.js";
+import { detailView } from "./detail.js";
+import { facetsView } from "./facets.js";
+import { timelineView } from "./timeline.js";
 
 /** What the kernel sends, by kind. */
 const HANDLERS = {
@@ -122,13 +126,10 @@ function tableView(store, element, options) {
   on("failed", (event) => toolbar.fail(event.detail));
   draw();
   const disposers = [() => listen.abort(), () => grid.dispose()];
-  const views = [
-    [options.facets === null || options.facets.length > 0, typeof facetsView === "function" && facetsView, side],
-    [options.timeline, typeof timelineView === "function" && timelineView, timeline],
-    [options.causes, typeof causesView === "function" && causesView, causes],
-    [true, typeof detailView === "function" && detailView, detail],
-  ];
-  for (const [wanted, view, place] of views) if (wanted && view) disposers.push(view(store, place, options));
+  if (options.facets === null || options.facets.length) disposers.push(facetsView(store, side, options));
+  if (options.timeline) disposers.push(timelineView(store, timeline, options));
+  if (options.causes) disposers.push(causesView(store, causes, options));
+  disposers.push(detailView(store, detail, options));
   return () => disposers.forEach((dispose) => dispose());
 }
 
