@@ -101,15 +101,15 @@ async def plan_pick(
         edit: gives the message to send for each message that is resubmitted.
         abandon_rest: abandon what cannot be released in the end, because its link was lost. It is available at once
             then, and its delivery count goes up at once; otherwise both happen when its lock ends.
-        max_held: messages that are held at once at most.
+        max_held: messages that are held at once at most: those that are not chosen are held to the end.
         progress: told of every page that is peeked, in messages.
 
     Returns:
         The plan; applying it gives a :class:`PickReport`.
 
     Raises:
-        DecisionError: the decision or a message is none that can be picked here, or more messages stand before the last
-            one than ``max_held``.
+        DecisionError: the decision or a message is none that can be picked here, or as many others stand before the
+            last one as ``max_held``, or more.
     """
     check_decision(decision, entity.address)
     if isinstance(decision, Release):
@@ -119,10 +119,11 @@ async def plan_pick(
     search = Search(max_held=max_held, abandon_rest=abandon_rest)
     given = _by_number(messages, entity.address)
     seen = await survey(entity, given.keys(), progress)
-    if seen.standing > max_held:
+    others = seen.standing - len(seen.in_state(MessageState.ACTIVE))
+    if others >= max_held:  # the chosen ones are settled as they come, and need a place
         raise DecisionError(
-            f"{seen.standing:,} messages stand up to the last one that was chosen, and all of them would be locked: "
-            f"pick from the first ones, or allow more with max_held (it is {max_held:,})."
+            f"{others:,} others stand before the last one that was chosen, and all of them would be locked: pick from "
+            f"the first ones, or allow more with max_held (it is {max_held:,})."
         )
     chosen = tuple(
         message or seen.found.get(number) or PeekedMessage(entity=entity.address, sequence_number=number)

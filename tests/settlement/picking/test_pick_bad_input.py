@@ -55,11 +55,18 @@ async def test_decisions_that_make_no_sense_are_refused(namespace: AsyncNamespac
         await namespace.entity("pick-senseless/$dlq").pick(numbers, DeadLetter())
     with pytest.raises(DecisionError, match="pick it from where it stands"):
         await queue.pick([PeekedMessage(entity=namespace.entity("other").address, sequence_number=1)], Complete())
-    with pytest.raises(DecisionError, match=r"allow more with max_held \(it is 2\)"):
-        await queue.pick(numbers, Complete(), max_held=2)
+    with pytest.raises(DecisionError, match=r"2 others stand before .* allow more with max_held \(it is 2\)"):
+        await queue.pick(numbers[2:], Complete(), max_held=2)
     with pytest.raises(DecisionError, match="max_held is 1 or more"):
         await queue.pick(numbers, Complete(), max_held=0)
     assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+async def test_only_others_count_for_how_many_are_held(namespace: AsyncNamespace) -> None:
+    queue, numbers = await filled(namespace, "pick-all-but-one", 30)
+    report = await (await queue.pick(numbers[1:], Complete(), max_held=2)).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 29
+    assert await counts(queue) == {numbers[0]: 0}
 
 
 async def test_nothing_chosen_is_nothing_done(namespace: AsyncNamespace) -> None:
