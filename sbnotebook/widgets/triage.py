@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import ipywidgets as widgets
 import pyarrow as pa
 
 from sbnotebook.client import Namespace, Plan, tables
@@ -17,9 +16,10 @@ from sbnotebook.model import Report, SubQueue
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.widgets import background, triage_forms
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.loading import Loaded, Loading
-from sbnotebook.widgets.message_table import MessageTable
+from sbnotebook.widgets.message_view import MessageView
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.panel_parts import panel_style, set_shown, text
+from sbnotebook.widgets.peeking import Ask, Looked, look
 from sbnotebook.widgets.rows import keys_of
 from sbnotebook.widgets.selection_bar import Action, SelectionBar
 from sbnotebook.widgets.triage_header import TriageHeader
@@ -42,7 +42,7 @@ _NO_MESSAGES: Final = "No message stands here."
 _BUSY: Final = "Something is being carried out: wait until it has ended, or cancel it."
 
 
-class Triage(widgets.VBox):
+class Triage(Panel):
     """The messages of an entity by cause, and what can be done with those that are selected.
 
     It peeks, so nothing is locked or changed by looking. Whatever is done is a plan first, which is shown and asks.
@@ -64,11 +64,12 @@ class Triage(widgets.VBox):
         self._entity = namespace.entity(entity)
         self._limit = max_messages
         self._lock = threading.Lock()
-        self._loading: Loading | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
         self._next = 1
         self._is_end = False
         address = self._entity.address
-        self.table = MessageTable(columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}")
+        self.table = MessageView(columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}")
         self.actions = ActionPanel(namespace, table=self.table)
         self.actions.on_report(self._reported)
         self._header = TriageHeader(
@@ -97,27 +98,25 @@ class Triage(widgets.VBox):
         """Peek at all messages again; what is selected stays selected. Returns at once."""
         self._banner.look()
         if not self.table.messages:  # then each part is shown as it comes
-            self._load(1, self.table.append)
+            self._look(1, self.table.append)
             return
-        parts: list[pa.Table] = []
-
-        def show() -> None:
-            found: list[pa.Table] = parts or [Messages().to_arrow()]
-            self.table.show(Messages(pa.concat_tables(found)))
-
-        self._load(1, lambda messages: parts.append(messages.to_arrow()), show)
+        parts: list[pa.Table] = [Messages().to_arrow()]
+        self._look(
+            1,
+            lambda messages: parts.append(messages.to_arrow()),
+            complete=lambda: self.table.show(Messages(pa.concat_tables(parts))),
+        )
 
     def peek_onward(self) -> None:
         """Peek at what stands behind the last message that is here. Returns at once."""
-        self._load(self._next, self.table.append)
+        self._look(self._next, self.table.append)
 
     def stop(self) -> None:
         """Peek no further; what is here stays."""
-        if self._loading is not None:
-            self._loading.stop()
+        self._stop.set()
 
     def wait(self, timeout: float = 60.0) -> bool:
-        """Wait until peeking has ended, for scripts and terminals.
+        """Wait until peeking has ended.
 
         Args:
             timeout: seconds.
@@ -125,56 +124,55 @@ class Triage(widgets.VBox):
         Returns:
             Whether it has.
         """
-        if self._loading is not None:
-            self._loading.thread.join(timeout)
-        return not self._is_loading
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return not self._is_looking
 
     @property
-    def _is_loading(self) -> bool:
-        return self._loading is not None and self._loading.thread.is_alive()
+    def _is_looking(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
-    def _load(
-        self, first: int, part: Callable[[Messages], object], complete: Callable[[], object] | None = None
+    def _look(
+        self, first: int, part: Callable[[Messages], object], complete: Callable[[], object] = lambda: None
     ) -> None:
         """Peek in the background.
 
         Args:
             first: the sequence number to begin with.
-            part: is given what was found, part by part.
+            part: is given what is found, part by part.
             complete: is called when all of it was found.
         """
         with self._lock:
+            if self._is_looking:
+                return
             if self.actions.busy:
                 self._header.say_problem(_BUSY)
                 return
-            if self._is_loading:
-                return
+            self._stop = stop = threading.Event()
             self._header.begin()
-            count = 0
+            ask = Ask(self._limit or sys.maxsize, first)
 
-            def show(messages: Messages) -> None:
-                nonlocal count
-                part(messages)
-                count += len(messages)
-                self._header.advance(count)
-
-            def done(loaded: Loaded) -> None:
-                if complete is not None and not loaded.is_stopped:
+            def work() -> Looked:
+                looked = look(self._entity, ask, part, advance=self._advance, stop=stop)
+                if not stop.is_set():
                     complete()
-                self._next = loaded.next_number
-                self._is_end = loaded.is_end
-                self._header.end(self._count_messages())
+                return looked
 
-            def failed(problem: str) -> None:
-                self._is_end = False
-                self._header.end(self._count_messages())
-                self._header.say_problem(problem)
-
-            self._loading = Loading(
-                self._entity, show, done=done, failed=failed, from_sequence_number=first, max_messages=self._limit
-            )
+            self._thread = background.start(work, done=self._looked, failed=self._failed)
         if first == 1:
             background.start(self._expected, done=self._header.expect, failed=lambda _: None)
+
+    def _advance(self, looked: Looked) -> None:
+        self._header.advance(looked.looked_at)
+
+    def _looked(self, looked: Looked) -> None:
+        self._next, self._is_end = looked.next_number, looked.is_end
+        self._header.end(self._count_messages())
+
+    def _failed(self, problem: str) -> None:
+        self._is_end = False
+        self._header.end(self._count_messages())
+        self._header.say_problem(problem)
 
     def _expected(self) -> int:
         """About how many messages there are, by the service's counts, which not everybody may ask for."""
@@ -220,7 +218,7 @@ class Triage(widgets.VBox):
 
     def _reported(self, _: Report) -> None:
         self._banner.look()
-        if not self._is_loading:
+        if not self._is_looking:
             self._header.say(self._count_messages())
 
     # ------------------------------------------------------------ notes
@@ -244,6 +242,11 @@ class Triage(widgets.VBox):
         for part in (self.actions, self.bar, self.table, self._banner, self._header):
             part.close()
         super().close()
+
+    def to_text(self) -> str:
+        """The triage as text, when peeking has ended."""
+        self.wait()
+        return repr(self)
 
     def __repr__(self) -> str:
         address, host = self._entity.address, self._namespace.host
