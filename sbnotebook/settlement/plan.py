@@ -13,7 +13,17 @@ from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, Messa
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 from sbnotebook.settlement.pace import Pace, Pause
 
-__all__ = ["CarryOut", "Change", "Edit", "Limits", "Plan", "Preview", "edited_by", "refuse_coroutine_function"]
+__all__ = [
+    "CarryOut",
+    "Change",
+    "Edit",
+    "Limits",
+    "Plan",
+    "Preview",
+    "changes_of",
+    "edited_by",
+    "refuse_coroutine_function",
+]
 
 Edit = Callable[[ReceivedMessage], Message]
 """Gives the message that is sent in place of the one it is given; ``message.with_changes(…)`` makes one."""
@@ -121,7 +131,7 @@ class Plan:
         if self.describe is not None:
             return self.describe(rows)
         shown = self.messages[:rows]
-        changes = tuple(change for message in shown for change in _changes(message, self.edit)) if self.edit else ()
+        changes = tuple(change for message in shown for change in changes_of(message, self.edit)) if self.edit else ()
         return Preview(self._sentence(), shown, changes)
 
     async def apply(self, limits: Limits | None = None, progress: Progress | None = None) -> Report:
@@ -191,7 +201,8 @@ def edited_by(edit: Edit, message: ReceivedMessage) -> Message:
     return edited
 
 
-def _changes(message: ReceivedMessage, edit: Edit) -> list[Change]:
+def changes_of(message: ReceivedMessage, edit: Edit) -> list[Change]:
+    """What an edit changes in a message, field by field; an edit that fails is told as a change, too."""
     try:
         edited = edited_by(edit, message)
     except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; a preview shows it)

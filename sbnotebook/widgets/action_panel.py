@@ -318,7 +318,9 @@ def _heading(text: str) -> list[Block]:
 
 def _status(work: CarryingOut) -> str:
     told = sum(work.counts.values())
-    parts = [f"{told:,} of {len(work.plan):,}"]
+    # What is sent stands nowhere yet, and has no outcomes by number.
+    done = told if work.plan.messages else work.running.done
+    parts = [f"{done:,} of {len(work.plan):,}"]
     parts += [f"{count:,} {status}" for status, count in sorted(work.counts.items()) if count and count != told]
     if work.running.is_paused:
         return (

@@ -10,7 +10,7 @@ function textElement(tag, className, text) {
 
 /** A table with a caption that opens and closes it. */
 function textTable({ caption, columns, rows, open }) {
-  const table = textElement("table", "sbn-said-table");
+  const table = textElement("table", "sbn-prose-table");
   const head = table.createTHead().insertRow();
   for (const name of columns) {
     const cell = textElement("th", "", name);
@@ -22,26 +22,26 @@ function textTable({ caption, columns, rows, open }) {
     const line = body.insertRow();
     for (const value of row) line.append(Array.isArray(value) ? changeCell(value) : textCell(value));
   }
-  const scroll = textElement("div", "sbn-said-scroll");
+  const scroll = textElement("div", "sbn-prose-scroll");
   scroll.append(table);
   if (!caption) return scroll;
-  const details = textElement("details", "sbn-said-details");
+  const details = textElement("details", "sbn-prose-details");
   details.open = open;
   details.append(textElement("summary", "", caption), scroll);
   return details;
 }
 
 function textCell(value) {
-  return textElement("td", typeof value === "number" ? "sbn-said-number" : "", String(value));
+  return textElement("td", typeof value === "number" ? "sbn-prose-number" : "", String(value));
 }
 
 /** Lines that were removed, added, or stay, each with its mark. */
 function changeCell(lines) {
-  const cell = textElement("td", "sbn-said-change");
-  const kinds = { "-": "sbn-said-removed", "+": "sbn-said-added" };
+  const cell = textElement("td", "sbn-prose-change");
+  const kinds = { "-": "sbn-prose-removed", "+": "sbn-prose-added" };
   for (const [mark, text] of lines) {
-    const line = textElement("div", kinds[mark] ?? "sbn-said-same");
-    line.append(textElement("span", "sbn-said-mark", mark), textElement("span", "", text));
+    const line = textElement("div", kinds[mark] ?? "sbn-prose-same");
+    line.append(textElement("span", "sbn-prose-mark", mark), textElement("span", "", text));
     cell.append(line);
   }
   return cell;
@@ -49,7 +49,7 @@ function changeCell(lines) {
 
 function textBlock(block) {
   if (block.kind === "table") return textTable(block);
-  const element = textElement(block.kind === "title" ? "h4" : "p", `sbn-said-${block.tone}`, block.text);
+  const element = textElement(block.kind === "title" ? "h4" : "p", `sbn-prose-${block.tone}`, block.text);
   // What goes wrong is read out at once, everything else when there is time.
   element.setAttribute("role", block.tone === "error" ? "alert" : "status");
   if (block.kind === "title") element.setAttribute("aria-level", "4");
@@ -57,7 +57,7 @@ function textBlock(block) {
 }
 
 function render({ model, el }) {
-  const root = textElement("div", "sbn-said");
+  const root = textElement("div", "sbn-prose");
   const draw = () => root.replaceChildren(...model.get("blocks").map(textBlock));
   model.on("change:blocks", draw);
   draw();
