@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, WebSocket, sync_playwright
+from playwright.sync_api import Browser, Page, Route, WebSocket, expect, sync_playwright
 
 from sbnotebook.emulator import stop
 
 START_TIMEOUT = 60.0
 RUN_TIMEOUT = 60_000  # milliseconds
+expect.set_options(timeout=RUN_TIMEOUT)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 READY = """() => {
     const context = window.jupyterapp?.shell.currentWidget?.context;

@@ -63,7 +63,8 @@ class CauseItem {
     this.cause = cause;
     this.example = -1;
     const what = cause.fingerprint === OTHERS ? ["All other causes"] : [cause.reason || "(no reason)", cause.cause];
-    const where = [cause.frame && `in ${cause.frame}`, cause.subject && `subject ${cause.subject}`, cause.source && `from ${cause.source}`];
+    const source = store.causes.some((other) => other.source !== cause.source) ? cause.source : "";
+    const where = [cause.frame && `in ${cause.frame}`, cause.subject && `subject ${cause.subject}`, source && `from ${source}`];
     this.count = made("span", { class: "sbn-cause-count" });
     this.main = made(
       "button",
@@ -137,7 +138,6 @@ class CauseItem {
   drawNote(text) {
     this.note.hidden = !text;
     this.note.replaceChildren(text);
-    this.write.textContent = text ? "Edit note" : "Note";
   }
 
   edit() {
@@ -212,6 +212,7 @@ class CauseList {
   draw() {
     const { store } = this;
     this.element.hidden = !store.rowCount;
+    if (this.known !== store.causes) this.forget();
     const chosen = chosenCauses(store);
     if (!store.causes.length) this.title.textContent = "Looking for the causes…";
     else this.title.textContent = counted(store.causes.length, "cause");
@@ -219,6 +220,12 @@ class CauseList {
     this.clear.hidden = !chosen.size;
     if (!store.causes.length) return arrange(this.list, []);
     return this.drawList(tallied(store), chosen);
+  }
+
+  /** Forget what is known of the causes, but for a note that is being written. */
+  forget() {
+    this.known = this.store.causes;
+    for (const [fingerprint, item] of this.items) if (!item.isEdited) this.items.delete(fingerprint);
   }
 
   drawList(tallies, chosen) {

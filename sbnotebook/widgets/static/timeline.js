@@ -24,7 +24,7 @@ const STEPS = [
 ];
 const MOST_BARS = 60;
 const FEWEST_BARS = 12;
-const MOST_TICKS = 6;
+const TICK_WIDTH = 120; // pixels
 const BAR_HEIGHT = 100; // of the drawing, whatever its size on the page
 const LEAST_HEIGHT = 3;
 const NO_BAR = 255;
@@ -127,7 +127,8 @@ class Timeline {
     this.sort();
     this.element.hidden = !this.bars;
     if (!this.bars) return;
-    const key = Object.values(this.bars).join();
+    this.ticks = Math.max(2, Math.floor(this.element.clientWidth / TICK_WIDTH));
+    const key = [...Object.values(this.bars), this.ticks].join();
     if (key !== this.built) this.build();
     this.built = key;
     const { store, places } = this;
@@ -144,7 +145,7 @@ class Timeline {
     this.bins = Array.from({ length: count }, (_, index) => this.bin(index));
     this.plot.replaceChildren(...this.bins.map(({ group }) => group));
     oneStop(this.plot, ".sbn-bin");
-    const apart = Math.ceil(count / MOST_TICKS);
+    const apart = Math.ceil(count / this.ticks);
     const ticks = Array.from({ length: Math.ceil(count / apart) }, (_, index) => index * apart);
     const texts = tickTexts(ticks.map((tick) => start + tick * step), step);
     this.axis.replaceChildren(
@@ -202,16 +203,14 @@ class Timeline {
   key(event) {
     const place = Number(event.target.dataset?.bar ?? -1);
     if (place < 0) return;
+    if (!event.shiftKey) this.from = undefined;
     if (event.key === "Enter" || event.key === " ") this.toggle(place);
     else if (event.key === "Escape") this.choose(null);
     else if (event.shiftKey && event.key.startsWith("Arrow")) {
       // The focus has moved already: from where the range began to where it is now.
       this.from ??= place;
       this.chooseBars(this.from, Number(document.activeElement.dataset?.bar ?? place));
-    } else {
-      this.from = undefined;
-      return;
-    }
+    } else return;
     event.preventDefault();
     event.stopPropagation();
   }
@@ -271,9 +270,12 @@ export function timelineView(store, element, options) {
   on("filter", soon);
   element.append(timeline.element);
   timeline.element.hidden = true;
+  const size = new ResizeObserver(soon);
+  size.observe(element);
   soon();
   return () => {
     listen.abort();
+    size.disconnect();
     soon.stop();
   };
 }
