@@ -130,7 +130,9 @@ class LockBoard(Panel):
             news = self._locks.look()
             self.table.remove(news.again)
             if news.new:
-                self.table.append(news.new, self._locks.cells(news.new))
+                # The first rows say which columns there are, and in which order.
+                add = self.table.append if len(self.table.messages) else self.table.show
+                add(news.new, self._locks.cells(news.new))
             if news.changed:
                 self.table.patch(news.changed)
             self._show_state()
@@ -152,7 +154,7 @@ class LockBoard(Panel):
         held = _NOTHING if not count else f"{_counted(count)} held."
         session = f" Session {self.batch.session_id!r}." if isinstance(self.batch, LockedSession) else ""
         left = max(timedelta(), until - datetime.now(UTC))
-        return visible(f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, for {_minutes(left)} yet.")
+        return visible(f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {_minutes(left)} from now.")
 
     def _trouble_words(self) -> str:
         """What is wrong with the locks; nothing where all is well."""

@@ -24,7 +24,7 @@ export class Grid {
     this.id = `sbn-grid-${gridNumber++}`;
     this.cursor = 0; // place among the shown rows
     this.slots = [];
-    this.header = new Header(store, () => this.layOut());
+    this.header = new Header(store, () => this.layOut(), options.countdown);
     this.body = made("div", { class: "sbn-body", role: "rowgroup" });
     this.empty = made("div", { class: "sbn-empty", hidden: true });
     this.element = made(

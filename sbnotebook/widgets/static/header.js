@@ -48,8 +48,9 @@ export class Header {
    * @param {Store} store
    * @param {() => void} resized is called when a column's width has changed
    */
-  constructor(store, resized) {
+  constructor(store, resized, countdown = false) {
     this.store = store;
+    this.countdown = countdown;
     this.resized = resized;
     this.names = made("div", { class: "sbn-names", role: "row", "aria-rowindex": "1" });
     this.filters = made("div", { class: "sbn-filters", role: "row", "aria-rowindex": "2", hidden: true });
@@ -77,6 +78,7 @@ export class Header {
   }
 
   name(column) {
+    const title = this.countdown && column.name === "locked_until" ? "time left" : column.title;
     const handle = made("span", { class: "sbn-handle", "aria-hidden": "true" });
     handle.addEventListener("pointerdown", (event) => this.drag(event, column));
     handle.addEventListener("click", (event) => event.stopPropagation());
@@ -90,7 +92,7 @@ export class Header {
         tabIndex: -1,
         title: `${column.name}: click or Enter sorts; drag the edge, or Shift and an arrow key, for its width`,
       },
-      made("span", { class: "sbn-title" }, column.title),
+      made("span", { class: "sbn-title" }, title),
       handle,
     );
     cell.addEventListener("click", () => this.sort(column.name));
