@@ -46,7 +46,7 @@ class Browser(Panel):
     def __init__(self, namespace: Namespace, entity: str | EntityAddress | None = None) -> None:
         self._namespace = namespace
         self.tree = EntityTree(namespace, str(entity or ""))
-        self.table = MessageView(label="Messages")
+        self.table = MessageView(label="Messages", facets=())
         self.actions = ActionPanel(namespace, table=self.table)
         self.messages = EntityMessages(self.actions, self.table, self.choose)
         self.form = SendForm(namespace, self.actions)
@@ -69,7 +69,7 @@ class Browser(Panel):
         send_row = row(self.sending, self.template, self._problem)
         right = [self._title, self._note, self.messages, send_row, self.form, self.actions]
         return widgets.HBox([
-            widgets.VBox([self.tree], layout={"flex": "0 0 330px", "min_width": "0", "margin": "0 12px 0 0"}),
+            widgets.VBox([self.tree], layout={"flex": "0 0 310px", "min_width": "0", "margin": "0 12px 0 0"}),
             widgets.VBox(right, layout={"flex": "1 1 auto", "min_width": "0"}),
         ])  # fmt: skip
 

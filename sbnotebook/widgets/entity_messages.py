@@ -183,7 +183,7 @@ class EntityMessages(widgets.VBox):
             if not looked.found and not question.is_onward:
                 self.table.show(Messages())
             self.bar.say(_words(looked, len(self.table.messages)), follows=not looked.is_end)
-            if question.view is View.SCHEDULED:
+            if question.view is View.SCHEDULED and self.table.messages:
                 self._offer(scheduled_actions(question.entity))
 
     def _see_deferred(self, question: _Question) -> None:
@@ -197,7 +197,7 @@ class EntityMessages(widgets.VBox):
             of_whom = ["orphan" if message.sequence_number in numbers else "in the journal" for message in wanted]
             self.table.show(wanted, {"deferred": of_whom})
             self.bar.say(_deferred_words(found, len(wanted)))
-            self._offer(deferred_actions(question.entity, found))
+            self._offer(deferred_actions(question.entity, found) if found else [])
 
     def _see_sessions(self, question: _Question) -> None:
         found = question.entity.sessions()
@@ -232,6 +232,8 @@ def _words(looked: Looked, shown: int) -> str:
 
 def _deferred_words(found: DeferredMessages, shown: int) -> str:
     orphans, gone = len(found.orphans), len(found.gone)
+    if not found and not gone:
+        return "Nothing is deferred here."
     parts = [f"{shown:,} of {len(found):,} deferred {'message' if len(found) == 1 else 'messages'}"]
     if orphans:
         parts.append(f"{orphans:,} of them are {_ORPHANS}")

@@ -42,9 +42,9 @@ _TEXTS: Final = {
     "session_id": ("Session id", "where there are sessions"),
     "correlation_id": ("Correlation id", ""),
 }
-_STYLE: Final = {"description_width": "110px"}
-_HALF: Final = "420px"
-_WIDE: Final = "850px"
+_STYLE: Final = {"description_width": "95px"}
+_HALF: Final = "305px"
+_WIDE: Final = "620px"
 _MAX_BODY: Final = 100_000
 """Characters of a body that is put into the form: a browser's text area is no place for more."""
 
@@ -59,9 +59,9 @@ class _Property(widgets.HBox):
     def __init__(
         self, remove: Callable[[_Property], object], name: str = "", kind: str = "string", value: str = ""
     ) -> None:
-        self.name = widgets.Text(name, placeholder="name", layout={"width": "200px"})
-        self.kind = widgets.Dropdown(options=_TYPES, value=kind, layout={"width": "170px"})
-        self.value = widgets.Text(value, placeholder="value", layout={"width": "300px"})
+        self.name = widgets.Text(name, placeholder="name", layout={"width": "160px"})
+        self.kind = widgets.Dropdown(options=_TYPES, value=kind, layout={"width": "160px"})
+        self.value = widgets.Text(value, placeholder="value", layout={"width": "230px"})
         for field, words in ((self.name, "Name"), (self.kind, "Type"), (self.value, "Value")):
             field.tooltip = f"{words} of an application property"
         away = button("✕", "Leave this property out", lambda: remove(self))
@@ -100,7 +100,7 @@ class SendForm(widgets.VBox):
         self.at = _text("Time", "such as 2030-01-31 07:30+00:00")
         self.when.observe(lambda _: self._show_when(), "value")
         self.submit = button(
-            "Show the plan", "Show what will be sent; nothing is sent yet", self._submit, kind="primary"
+            "Show what will be sent", "Show the plan; nothing is sent yet", self._submit, kind="primary"
         )
         super().__init__(self._laid_out())
         self.add_class("sbn-form")
