@@ -130,10 +130,11 @@ def changes_table(changes: Sequence[Change], caption: str = "") -> Block:
 def _lines(before: str, after: str) -> list[tuple[str, str]]:
     """Marked lines: those that go, those that come, and a few of those that stay around them."""
     old, new = _laid_out(before), _laid_out(after)
-    if max(len(old), len(new)) == 1:
+    if max(len(old), len(new)) == 1 or old == new:  # only spaces that the layout does not have
         return [("-", cell(before)), ("+", cell(after))]
     hunks = list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[2:]
-    lines = [(" ", "…") if line.startswith("@@") else (line[:1], cell(line[1:])) for line in hunks]
+    # The first of them says only where the change begins.
+    lines = [(" ", "…") if line.startswith("@@") else (line[:1], cell(line[1:])) for line in hunks[1:]]
     more = len(lines) - _MAX_LINES
     return [*lines[:_MAX_LINES], *([(" ", f"… {more:,} more lines")] if more > 0 else [])]
 
@@ -166,7 +167,9 @@ def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[
     counts = [[str(status), count, _MEANING[status]] for status, count in report.counts.items()]
     blocks.append(table(["status", "messages", "what it means"], counts))
     blocks += [said(sentence, "warning") for sentence in _advice(report, plan.verb)]
-    blocks.append(_failures(report.failures))
+    # What was not attempted is said already, and would hide the others.
+    failures = sorted(report.failures, key=lambda each: each.status is OutcomeStatus.SKIPPED)
+    blocks.append(_failures(failures))
     return blocks
 
 
@@ -194,7 +197,8 @@ def _failures(failures: Sequence[Outcome]) -> Block:
         for each in shown
     ]
     caption = f"Not settled: {_counted(len(failures), 'message')}{more}"
-    return table(["sequence number", "message id", "status", "why"], rows, caption)
+    is_open = failures[0].status is not OutcomeStatus.SKIPPED
+    return table(["sequence number", "message id", "status", "why"], rows, caption, is_open=is_open)
 
 
 def _counted(count: int, what: str) -> str:
