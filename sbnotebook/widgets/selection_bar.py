@@ -64,8 +64,10 @@ class SelectionBar(widgets.VBox):
             )
             for action in actions
         }
-        super().__init__([self._count, row(*self.buttons.values()), self._place, self._said])
-        self._end = table.on_selection(self.update)
+        super().__init__(
+            [self._count, row(*self.buttons.values()), self._place, self._said], layout={"margin": "8px 0 0 0"}
+        )
+        self._ends = (table.on_selection(self.update), panel.on_report(lambda _: self._close_form()))
         self._say("")
         self.update()
 
@@ -85,7 +87,8 @@ class SelectionBar(widgets.VBox):
 
     def close(self) -> None:
         """Take it away; the selection is not watched any more."""
-        self._end()
+        for end in self._ends:
+            end()
         super().close()
 
     def _open(self, action: Action) -> None:

@@ -194,24 +194,25 @@ class Triage(Panel):
     # ------------------------------------------------------------ acting
 
     def _choices(self) -> list[Action]:
-        """What can be done with messages that stand here."""
-        entity = self._entity
-        is_sub_queue = entity.address.sub_queue is not None
-        complete = partial(triage_forms.complete_form, entity, is_archived=self._namespace.archive is not None)
-        dead_letter = Action(
-            "Dead-letter…", "Move them to the dead-letter queue, with a reason",
-            partial(triage_forms.dead_letter_form, entity), icon="ban",
-        )  # fmt: skip
-        return [
-            Action("Complete…", "Remove them: they are done with", complete, icon="check"),
-            *([] if is_sub_queue else [dead_letter]),
-            Action("Defer…", "Set them aside, to be received by their numbers only",
-                partial(triage_forms.defer_form, entity), icon="clock-o"),
-            Action("Export…", "Write a copy of them to a file", partial(triage_forms.export_form, entity),
-                icon="download"),
-            Action("Select where…", "Select messages by a SQL expression",
-                partial(triage_forms.select_form, lambda found: self.table.select(keys_of(found))), icon="filter"),
+        """What can be done with messages that stand here; dead letters cannot be dead-lettered again."""
+        entity, forms = self._entity, triage_forms
+        complete = partial(forms.complete_form, entity, is_archived=self._namespace.archive is not None)
+        where = partial(forms.select_form, lambda found: self.table.select(keys_of(found)))
+        choices = [
+            ("Resubmit…", "Send them again, and remove them from here", partial(forms.resubmit_form, entity), "repeat"),
+            ("Edit and resubmit…", "Change them, look at what changes, and send them again",
+                partial(forms.edit_form, entity, lambda: self.table.selected), "pencil"),
+            ("Complete…", "Remove them: they are done with", complete, "check"),
+            ("Dead-letter…", "Move them to the dead-letter queue, with a reason",
+                partial(forms.dead_letter_form, entity), "ban"),
+            ("Defer…", "Set them aside, to be received by their numbers only", partial(forms.defer_form, entity),
+                "clock-o"),
+            ("Export…", "Write a copy of them to a file", partial(forms.export_form, entity), "download"),
+            ("Select where…", "Select messages by a SQL expression", where, "filter"),
         ]  # fmt: skip
+        if entity.address.sub_queue is not None:
+            del choices[3]
+        return [Action(name, tooltip, form, icon=icon) for name, tooltip, form, icon in choices]
 
     def _resume(self, make: Callable[[], Plan]) -> None:
         self.actions.propose(make, title="Finish what was cut off")

@@ -15,16 +15,22 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, DeadLetter, Decision, Defer, EntityAddress, SubQueue
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.picking.ahead import DEFAULT_MAX_HELD
+from sbnotebook.settlement.plan import Edit
+from sbnotebook.widgets.edit_form import EditForm
 from sbnotebook.widgets.panel_parts import row
+from sbnotebook.widgets.resubmit_form import ResubmitForm, ResubmitOptions
 
 __all__ = [
     "Form",
     "PlanForm",
+    "Proposal",
     "TaskForm",
     "complete_form",
     "dead_letter_form",
     "defer_form",
+    "edit_form",
     "export_form",
+    "resubmit_form",
     "select_form",
 ]
 
@@ -104,6 +110,39 @@ def complete_form(entity: Entity, *, is_archived: bool) -> PlanForm:
 
     words = "The messages are done with: they are removed from here, and nothing is sent."
     return PlanForm("Complete", f"{words} {_KEPT if is_archived else _LOST}", (held,), read)
+
+
+def resubmit_form(entity: Entity) -> PlanForm:
+    """Sends the selected messages again.
+
+    Args:
+        entity: where they stand.
+    """
+    options = ResubmitForm(entity.address)
+
+    def read() -> Proposal:
+        return _resubmitting(entity, options.read())
+
+    return PlanForm("Resubmit", _resubmit_words(entity.address), (options,), read)
+
+
+def edit_form(entity: Entity, selected: Callable[[], Messages]) -> PlanForm:
+    """Changes the selected messages, and sends them again.
+
+    Args:
+        entity: where they stand.
+        selected: gives them, to show what changes.
+    """
+    changes, options = EditForm(selected), ResubmitForm(entity.address)
+    changes.add_step()
+
+    def read() -> Proposal:
+        edit = changes.edit
+        if edit is None:
+            raise DecisionError("Nothing is changed: add a change, or choose Resubmit to send them as they are.")
+        return _resubmitting(entity, options.read(), edit)
+
+    return PlanForm("Edit and resubmit", _resubmit_words(entity.address), (changes, options), read)
 
 
 def dead_letter_form(entity: Entity) -> PlanForm:
@@ -201,6 +240,20 @@ def select_form(select: Callable[[Messages], object]) -> TaskForm:
 
     words = "A SQL expression over the message columns; body_json reaches into bodies that are JSON."
     return TaskForm("Select by an expression", words, (where,), read, "Select", on_all=True)
+
+
+def _resubmit_words(address: EntityAddress) -> str:
+    words = "A copy of each message is sent; when it is confirmed to have arrived, the original is removed from here."
+    if address.sub_queue is None:
+        return (
+            f"{words} Where an entity requires sessions, messages cannot be resubmitted before they are dead-lettered."
+        )
+    return f"{words} Copies go back to {address.sends_to}, or to the queue or topic that you name."
+
+
+def _resubmitting(entity: Entity, options: ResubmitOptions, edit: Edit | None = None) -> Proposal:
+    limits = options.limits
+    return Proposal(lambda messages: options.plan(entity, messages, edit), limits.max_in_flight, limits.rate)
 
 
 def _picking(entity: Entity, decision: Decision, max_held: int) -> Proposal:

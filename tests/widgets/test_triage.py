@@ -15,6 +15,7 @@ from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection, Journal
+from sbnotebook.widgets.edit_form import StepRow
 from sbnotebook.widgets.triage import Triage
 from tests.widgets.conftest import until
 
@@ -104,6 +105,64 @@ def test_messages_are_chosen_completed_and_sent_back(namespace: Namespace) -> No
     click(triage.actions, "Undo")
     carry_out(triage)
     assert len(ids(namespace.entity("done-with"))) == 2
+    triage.close()
+
+
+def test_messages_are_repaired_and_sent_back(namespace: Namespace) -> None:
+    letters = letters_of(6, "mended", namespace)
+    namespace.create_queue("mended-to")
+    triage = opened(namespace, "mended/$dlq")
+    select(triage, 2, 3)
+    click(triage, "Edit and resubmit…")
+    click(triage, SHOW)
+    assert "Set property: the name of the property is missing." in said(triage)
+    (step,) = [each for each in shown(triage) if isinstance(each, StepRow)]
+    step.name.value, step.value.value = "carrier", "UA"
+    click(triage, "Try it")
+    until(lambda: "Message 1 of 2, number 2" in said(triage))
+    write(triage, "To", "mended-to")
+    write(triage, "Rate", "0")
+    click(triage, SHOW)
+    assert "Write a number above 0" in said(triage)
+    write(triage, "Rate", "1000")
+    click(triage, SHOW)
+    until(lambda: "Resubmit 2 messages of mended/$dlq to mended-to, edited." in repr(triage.actions))
+    carry_out(triage)
+    until(lambda: SHOW not in buttons(triage))
+    sent = namespace.entity("mended-to").peek()
+    assert [(message.body, message.application_properties["carrier"]) for message in sent] == [
+        (b'{"n": 1}', "UA"),
+        (b'{"n": 2}', "UA"),
+    ]
+    assert sorted(ids(letters), key=str) == ["m0", "m3", "m4", "m5"]
+
+    select(triage, 1)
+    click(triage, "Resubmit…")
+    assert "Copies go back to mended, or to the queue or topic that you name." in said(triage)
+    click(triage, SHOW)
+    until(lambda: "Resubmit 1 message of mended/$dlq to mended." in repr(triage.actions))
+    carry_out(triage)
+    assert [message.body for message in namespace.entity("mended").peek()] == [b'{"n": 0}']
+    triage.close()
+
+
+def test_messages_of_sessions_cannot_be_resubmitted_from_where_they_are_live(namespace: Namespace) -> None:
+    namespace.create_queue("sessions", requires_session=True)
+    namespace.entity("sessions").send([Message(session_id="a"), Message(session_id="b")])
+    triage = opened(namespace, "sessions")
+    select(triage, 2)
+    click(triage, "Resubmit…")
+    assert "Where an entity requires sessions, messages cannot be resubmitted" in said(triage)
+    click(triage, SHOW)
+    until(lambda: "Carry out" in buttons(triage.actions))
+    click(triage.actions, "Carry out")
+    until(lambda: "requires sessions" in repr(triage.actions))
+    assert len(namespace.entity("sessions").peek()) == 2
+
+    click(triage, "Complete…")
+    click(triage, SHOW)
+    carry_out(triage)
+    assert [message.session_id for message in namespace.entity("sessions").peek()] == ["a"]
     triage.close()
 
 
