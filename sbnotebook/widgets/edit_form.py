@@ -38,7 +38,10 @@ class StepRow(widgets.HBox):
 
     def __init__(self, remove: Callable[[StepRow], object]) -> None:
         self.kind = widgets.Dropdown(
-            options=[(str(kind), kind) for kind in StepKind], tooltip="What is changed", layout={"width": "190px"}
+            options=[(str(kind), kind) for kind in StepKind],
+            description="Change",
+            style={"description_width": "initial"},
+            layout={"width": "250px"},
         )
         self.name = widgets.Text(tooltip="Name", layout={"width": "240px"})
         self.value = widgets.Text(tooltip="Value", layout={"width": "280px"})

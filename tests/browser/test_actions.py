@@ -1,0 +1,93 @@
+"""Acting on messages in JupyterLab: selected, repaired, planned, carried out, paused, reported and undone."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import RUN_TIMEOUT, Lab, run_notebook
+
+# Jupyter would set what stands between two dollar signs as a formula.
+HOSTILE = """<img src=x: onerror=detected('image')> $x^2$ and $y$"""
+CONTROL = """<img src=x: onerror=detected('control')>"""
+DETECTOR = "window.found = []; window.detected = (what) => window.found.push(what)"
+CELLS = [
+    f"""\
+import json
+from IPython.display import HTML, display
+import sbnotebook
+from sbnotebook.model import Message
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.edit_form import EditForm
+from sbnotebook.widgets.message_table import MessageTable
+from sbnotebook.widgets.resubmit_form import ResubmitForm
+namespace = sbnotebook.connect("emulator")
+namespace.create_queue("orders")
+queue = namespace.entity("orders")
+body = json.dumps({{"carrier": {{"code": "??", "name": {HOSTILE!r}}}, "flight": 1545}}).encode()
+queue.send([Message(message_id=f"m{{n}}", body=body, subject={HOSTILE!r}) for n in range(300)], batch_size=300)
+table = MessageTable(queue.peek(), facets=())
+form, how = EditForm(lambda: table.selected), ResubmitForm(queue.address)
+panel = ActionPanel(namespace, table=table)""",
+    "display(table, form, how, panel)",
+    f"HTML({CONTROL!r})",
+]
+PROPOSE = """\
+options = how.read()
+panel.propose(
+    lambda: options.plan(queue, table.selected, form.edit), hidden=3, title="Repair", rate=options.limits.rate
+)"""
+
+
+def click(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name).last.click()
+
+
+@pytest.mark.browser
+def test_messages_are_repaired_before_ones_eyes(browser: Browser, lab: Lab) -> None:
+    notebook = run_notebook(browser, lab, CELLS, DETECTOR)
+    page = notebook.page
+    prose = page.locator(".sbn-prose").last
+    expect(prose).to_contain_text("Nothing is planned", timeout=RUN_TIMEOUT)
+
+    page.get_by_role("button", name="Select 300 shown").click()
+    click(page, "Add a change")
+    page.get_by_label("Change", exact=True).select_option("Set in JSON body")
+    page.get_by_placeholder("path, such as").fill("$.carrier.code")
+    page.get_by_placeholder("value: JSON, or a text").fill("UA")
+    page.get_by_placeholder("value: JSON, or a text").press("Tab")
+    click(page, "Try it")
+    changes = page.locator(".sbn-prose").first
+    expect(changes.locator(".sbn-prose-added")).to_have_text('+  "code": "UA",')
+    expect(page.get_by_text("Message 1 of 300, number 1")).to_be_visible()
+    expect(changes).to_contain_text("$x^2$ and $y$")
+    page.get_by_label("Rate").fill("many")
+    page.get_by_label("Rate").press("Tab")
+    expect(page.get_by_text("Write a number above 0")).to_be_visible()
+    page.get_by_label("Rate").fill("100")
+    page.get_by_label("Rate").press("Tab")
+    expect(page.get_by_text("Write a number above 0")).to_be_hidden()
+
+    notebook.kernel(PROPOSE)
+    expect(prose).to_contain_text("Resubmit 300 messages of orders to orders, edited.", timeout=RUN_TIMEOUT)
+    expect(prose).to_contain_text("3 of them are hidden by the filter")
+    expect(page.get_by_role("button", name="Carry out")).not_to_be_focused()
+    page.get_by_role("button", name="Carry out").dblclick()
+    click(page, "Pause")
+    expect(page.get_by_text("Paused. Locks are renewed.")).to_be_visible(timeout=RUN_TIMEOUT)
+    expect(page.get_by_role("gridcell", name="settled", exact=True).first).to_be_attached()
+    click(page, "Go on")
+    expect(prose).to_contain_text("300 of 300 messages of orders settled.", timeout=RUN_TIMEOUT)
+    expect(page.get_by_role("gridcell", name="settled", exact=True)).to_have_count(0)
+    assert notebook.kernel("print({m.body_text[13:25] for m in queue.peek()})") == """{'"code": "UA"'}"""
+
+    click(page, "Undo")
+    expect(prose).to_contain_text("Send back 300 messages", timeout=RUN_TIMEOUT)
+    click(page, "Carry out")
+    expect(prose).to_contain_text("Undo is done", timeout=RUN_TIMEOUT)
+    assert notebook.kernel("print(len(queue.peek()))") == "600"
+
+    page.wait_for_function("() => window.found.length > 0", timeout=RUN_TIMEOUT)
+    assert page.evaluate("() => window.found") == ["control"], "the control shows that the detector works"
+    assert page.locator(".jp-OutputArea-output mjx-container, .jp-OutputArea-output .MathJax").count() == 0
+    assert (notebook.external, notebook.errors) == ([], [])
