@@ -60,6 +60,11 @@ if TYPE_CHECKING:
         StopProcessing,
         Then,
     )
+    from sbnotebook.widgets.browser import Browser
+    from sbnotebook.widgets.lock_board import LockBoard
+    from sbnotebook.widgets.message_table import MessageTable
+    from sbnotebook.widgets.monitor import Monitor
+    from sbnotebook.widgets.triage import Triage
 
 __all__ = [
     "Abandon",
@@ -68,6 +73,7 @@ __all__ = [
     "ArchiveError",
     "AsyncNamespace",
     "BatchClosedError",
+    "Browser",
     "Complete",
     "ConfigurationError",
     "DeadLetter",
@@ -78,9 +84,12 @@ __all__ = [
     "Entity",
     "EntityAddress",
     "InvalidEntityAddressError",
+    "LockBoard",
     "LockedMessage",
     "Message",
+    "MessageTable",
     "MissingExtraError",
+    "Monitor",
     "Namespace",
     "Outcome",
     "OutcomeStatus",
@@ -99,6 +108,7 @@ __all__ = [
     "StopProcessing",
     "SubQueue",
     "Then",
+    "Triage",
     "connect",
     "read_messages",
 ]
@@ -109,7 +119,11 @@ __version__ = "0.1.0"
 _HOMES: Final = {
     "Archive": "settlement",
     "AsyncNamespace": "settlement",
+    "Browser": "widgets.browser",
     "Entity": "client",
+    "LockBoard": "widgets.lock_board",
+    "MessageTable": "widgets.message_table",
+    "Monitor": "widgets.monitor",
     "Namespace": "client",
     "Policy": "settlement",
     "PolicyRow": "settlement",
@@ -117,6 +131,7 @@ _HOMES: Final = {
     "SkipMessage": "settlement",
     "StopProcessing": "settlement",
     "Then": "settlement",
+    "Triage": "widgets.triage",
     "connect": "client",
     "read_messages": "client",
 }

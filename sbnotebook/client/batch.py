@@ -258,10 +258,16 @@ class LockedBatch:
         return len(self.messages)
 
     def __repr__(self) -> str:
-        return tables.messages_text(self.messages, self._caption)
+        return tables.messages_text(self._renewed, self._caption, columns=tables.LOCKED_COLUMNS)
 
     def _repr_html_(self) -> str:
-        return tables.messages_html(self.messages, self._caption)
+        return tables.messages_html(self._renewed, self._caption, columns=tables.LOCKED_COLUMNS)
+
+    @property
+    def _renewed(self) -> list[LockedMessage]:
+        """The messages with the ends of their locks as they were renewed last."""
+        ends = self.lock_ends
+        return [m.with_changes(locked_until=ends.get(m.sequence_number, m.locked_until)) for m in self.messages]
 
     @property
     def _caption(self) -> str:

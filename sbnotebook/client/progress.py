@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sbnotebook.settlement.locking.settle import Progress
 
@@ -28,7 +28,13 @@ def bar(what: str, total: int | None, *, shown: bool = True) -> Generator[Progre
         return
     from tqdm.auto import tqdm
 
-    with tqdm(total=total, desc=what, unit=" messages", delay=_SHOW_AFTER, leave=False) as line:
+    class Bar(tqdm):
+        def __del__(self) -> None:
+            # One that an interrupt left half made has nothing to close, and would complain in a later cell.
+            with suppress(AttributeError):
+                super().__del__()
+
+    with Bar(total=total, desc=what, unit=" messages", delay=_SHOW_AFTER, leave=False) as line:
 
         def advance(count: int) -> None:
             line.update(count)

@@ -15,6 +15,7 @@ from sbnotebook.model import Message, MessageState, Report
 from sbnotebook.settlement.plan import Change, Preview
 
 __all__ = [
+    "LOCKED_COLUMNS",
     "groups_html",
     "groups_text",
     "html_table",
@@ -44,6 +45,7 @@ _COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
     "state",
+    "scheduled_enqueue_time",
     "subject",
     "message_id",
     "delivery_count",
@@ -51,6 +53,8 @@ _COLUMNS: Final = (
     "dead_letter_error_description",
     "body_text",
 )
+LOCKED_COLUMNS: Final = ("sequence_number", "locked_until", *_COLUMNS[1:])
+"""For messages that are held: the end of each lock stands beside its number."""
 _GROUP_COLUMNS: Final = (
     "count",
     "reason",
@@ -124,15 +128,25 @@ def _cut_to_one_line(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     ]
 
 
-def messages_html(messages: Sequence[Message], where_from: str = "", max_rows: int = MAX_ROWS) -> str:
+def messages_html(
+    messages: Sequence[Message],
+    where_from: str = "",
+    max_rows: int = MAX_ROWS,
+    columns: Sequence[str] = _COLUMNS,
+) -> str:
     """Messages as an HTML table of the columns that say something, the first rows only."""
-    headers, rows = _used(_COLUMNS, messages[:max_rows])
+    headers, rows = _used(columns, messages[:max_rows])
     return html_table(headers, rows, _caption(messages, where_from, max_rows))
 
 
-def messages_text(messages: Sequence[Message], where_from: str = "", max_rows: int = 20) -> str:
+def messages_text(
+    messages: Sequence[Message],
+    where_from: str = "",
+    max_rows: int = 20,
+    columns: Sequence[str] = _COLUMNS,
+) -> str:
     """Messages as a text table of the columns that say something, the first rows only."""
-    headers, rows = _used(_COLUMNS, messages[:max_rows])
+    headers, rows = _used(columns, messages[:max_rows])
     return text_table(headers, rows, _caption(messages, where_from, max_rows), one_line=True)
 
 

@@ -22,9 +22,10 @@ from sbnotebook.model import MessageState, Report
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 
-__all__ = ["Given", "Quoted", "command", "expanded", "seconds", "split_words"]
+__all__ = ["WORD", "Given", "Quoted", "command", "expanded", "seconds", "split_words"]
 
-_WORD: Final = re.compile(r"""(--[\w-]+=)?("(?P<double>.*?)"|'(?P<single>.*?)')(?=\s|$)|\S+""", re.DOTALL)
+WORD: Final = re.compile(r"""(--[\w-]+=)?("(?P<double>.*?)"|'(?P<single>.*?)')(?=\s|$)|\S+""", re.DOTALL)
+"""A word of a line; one in quotes has what is in them in a group of its own."""
 _HIDDEN: Final = "\0"
 
 
@@ -62,7 +63,7 @@ def split_words(line: str) -> list[str]:
         ['orders/$dlq', '--where', 'delivery_count > 1', '-n', '5']
     """
     words: list[str] = []
-    for match in _WORD.finditer(line):
+    for match in WORD.finditer(line):
         option, double, single = match[1], match["double"], match["single"]
         quoted = double if double is not None else single
         if quoted is None:

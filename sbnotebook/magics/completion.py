@@ -1,4 +1,4 @@
-"""Tab completion for the magics: entity paths, options, and the user's variables."""
+"""Tab completion for the magics: entity paths, options and their values, columns, and the user's variables."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import Namespace
+from sbnotebook.magics.arguments import WORD
+from sbnotebook.model import Report
+from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement.administration import EntityCounts
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ _REMEMBERED: Final = 60.0
 """Seconds for which entity paths are remembered: to list them costs a management operation for each."""
 _PATIENCE: Final = 3.0
 """Seconds that a press of the tab key may take."""
+_DURATIONS: Final = ("30s", "5m", "1h", "1d")
+_NAME_AT_END: Final = re.compile(r"\w*$")
 _FRAMES: Final = frozenset({"pandas", "pyarrow", "pyspark"})
 
 
@@ -45,7 +51,18 @@ class Completer:
 
     def __init__(self, shell: InteractiveShell, current: Current) -> None:
         self._shell = shell
-        self._entities = _RememberedEntities(current)
+        entities = self._entities = _RememberedEntities(current)
+        self._finders: Mapping[str, Callable[[], list[str]]] = {
+            "ENTITY": entities.paths,
+            "DESTINATION": entities.destinations,
+            "REPORT": lambda: [*self._variables(lambda value: isinstance(value, Report)), *entities.paths()],
+            "DATAFRAME": lambda: self._variables(lambda value: type(value).__module__.partition(".")[0] in _FRAMES),
+            "FUNCTION": lambda: self._variables(callable),
+            "NAME": lambda: self._variables(lambda _: True),
+            "TARGET": lambda: ["emulator", "env:", "secret:"],
+            "DURATION": lambda: list(_DURATIONS),
+            "EXPRESSION": lambda: [*(column.name for column in COLUMNS), "body_json"],
+        }
 
     @context_matcher(identifier="sbnotebook.magics")
     def complete(self, context: CompletionContext) -> SimpleMatcherResult:
@@ -60,16 +77,16 @@ class Completer:
         magic: Any = self._shell.magics_manager.find("line", match["magic"]) if match else None
         if match is None or magic is None:
             return {"completions": []}
-        *before, word = re.split(r"\s+", match["rest"])
-        candidates = self._candidates(_Arguments(magic.decorators), before, word)
-        found = [SimpleCompletion(each) for each in candidates if each.lower().startswith(word.lower())]
+        place = _Place.of(match["rest"])
+        candidates = self._candidates(_Arguments(magic.decorators), place)
+        found = [SimpleCompletion(each) for each in candidates if each.lower().startswith(place.word.lower())]
         # The word as we see it: IPython would end one at the dollar of orders/$dlq.
-        return {"completions": found, "matched_fragment": word, "suppress": True, "ordered": True}
+        return {"completions": found, "matched_fragment": place.word, "suppress": True, "ordered": True}
 
-    def _candidates(self, arguments: _Arguments, before: Sequence[str], word: str) -> list[str]:
-        if word.startswith("-"):
+    def _candidates(self, arguments: _Arguments, place: _Place) -> list[str]:
+        if place.word.startswith("-") and not place.is_quoted:
             return arguments.options()
-        wanted = arguments.wanted_after(before)
+        wanted = arguments.wanted_after(place.before)
         if wanted is None:
             return arguments.options()
         if "choices" in wanted:
@@ -77,26 +94,40 @@ class Completer:
         return self._values(wanted.get("metavar", ""))
 
     def _values(self, metavar: str) -> list[str]:
-        match metavar:
-            case "ENTITY":
-                return self._entities.paths()
-            case "DESTINATION":
-                return self._entities.destinations()
-            case "DATAFRAME":
-                return self._variables(lambda value: type(value).__module__.partition(".")[0] in _FRAMES)
-            case "FUNCTION":
-                return self._variables(callable)
-            case "NAME":
-                return self._variables(lambda _: True)
-            case "TARGET":
-                return ["emulator", "env:", "secret:"]
-            case _:
-                return []
+        find = self._finders.get(metavar)
+        return find() if find is not None else []
 
     def _variables(self, wanted: Callable[[Any], bool]) -> list[str]:
         hidden = self._shell.user_ns_hidden
         names = ((name, value) for name, value in self._shell.user_ns.items() if not name.startswith("_"))
         return sorted(name for name, value in names if name not in hidden and wanted(value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the cursor is in the arguments.
+
+    Args:
+        before: the words before the one at the cursor.
+        word: what is typed of that one; within quotes, of the last name in it.
+        is_quoted: whether it stands in quotes that are open.
+    """
+
+    before: Sequence[str]
+    word: str
+    is_quoted: bool = False
+
+    @classmethod
+    def of(cls, text: str) -> _Place:
+        words: list[str] = []
+        for match in WORD.finditer(text):
+            if match["double"] is None and match["single"] is None and match[0][0] in "\"'":
+                last = _NAME_AT_END.search(text[match.start() + 1 :])
+                return cls(words, last[0] if last else "", is_quoted=True)
+            words.append(match[0])
+        if not words or text[-1].isspace():
+            return cls(words, "")
+        return cls(words[:-1], words[-1])
 
 
 class _Arguments:
@@ -119,8 +150,8 @@ class _Arguments:
                 pending = None
             elif word.startswith("-"):
                 option = self._options.get(word)
-                pending = option if option is not None and "action" not in option else None
-            elif positional:
+                pending = option if option is not None and option.get("action", "append") == "append" else None
+            elif positional and positional[0].get("nargs") != "*":
                 positional.pop(0)
         return pending or next(iter(positional), None)
 

@@ -119,9 +119,9 @@ class Mending(Acting):
 
             %sb_lock orders -n 5
             %sb_complete --into report
-            %sb_undo report
+            %sb_undo report --dry-run
 
-            %sb_undo orders --since 2h --dry-run
+            %sb_undo orders --since 2h
         """
         report, entity = _of(given)
         plan = self.namespace.undo(

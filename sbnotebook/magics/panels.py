@@ -9,6 +9,7 @@ from IPython.core.magic_arguments import argument
 
 from sbnotebook.magics.acting import Acting
 from sbnotebook.magics.arguments import COUNT, ENTITY, INTO, MAYBE_ENTITY, Given, command, seconds
+from sbnotebook.magics.display import has_widgets
 
 if TYPE_CHECKING:
     from sbnotebook.widgets.browser import Browser
@@ -64,8 +65,11 @@ class Panels(Acting):
 
         Example::
 
-            %sb_monitor orders orders/$dlq --every 10s
+            %sb_monitor orders results --every 10s
         """
         from sbnotebook.widgets.monitor import Monitor
 
-        return Monitor(self.namespace, given.entities or None, every=given.every)
+        monitor = Monitor(self.namespace, given.entities or None, every=given.every)
+        if not has_widgets(self.shell):
+            monitor.sample()  # a terminal shows it once, and nobody is there to start it
+        return monitor

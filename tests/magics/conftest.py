@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +19,14 @@ from sbnotebook.emulator import RunningEmulator, running
 
 TIMEOUT = 30
 OUTPUTS = ("stream", "display_data", "execute_result", "error")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _journal_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """A journal and an archive that no other run has written to; kernels have the environment of this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -103,12 +113,13 @@ class Executed:
 class Kernel:
     """A kernel in its own process, as a notebook has one."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, manager: Any, client: Any) -> None:
+        self.manager = manager
         self.client = client
 
-    def run(self, code: str, answer: str | None = None) -> Executed:
+    def run(self, code: str, answer: str | None = None, into: Executed | None = None) -> Executed:
         """Run a cell; what it asks for is answered, and where there is no answer nobody can be asked."""
-        executed = Executed({})
+        executed = into or Executed({})
 
         def give_answer(message: dict[str, Any]) -> None:
             executed.prompts.append(message["content"])
@@ -124,6 +135,22 @@ class Kernel:
         executed.reply = reply["content"]
         return executed
 
+    def run_until(self, code: str, condition: Callable[[Executed], object]) -> Executed:
+        """Run a cell, and press the stop button when something has happened; until then there are its outputs."""
+        executed = Executed({})
+
+        def interrupt() -> None:
+            end = time.monotonic() + TIMEOUT
+            while not condition(executed) and time.monotonic() < end:
+                time.sleep(0.02)
+            self.manager.interrupt_kernel()
+
+        watching = threading.Thread(target=interrupt)
+        watching.start()
+        self.run(code, into=executed)
+        watching.join()
+        return executed
+
     def complete(self, code: str) -> list[str]:
         """The whole line with each completion at its end."""
         content = self.client.complete(code, len(code), reply=True, timeout=TIMEOUT)["content"]
@@ -134,7 +161,7 @@ class Kernel:
 def kernel() -> Iterator[Kernel]:
     manager, client = start_new_kernel(kernel_name="python3")
     try:
-        kernel = Kernel(client)
+        kernel = Kernel(manager, client)
         assert kernel.run("%load_ext sbnotebook").reply["status"] == "ok"
         yield kernel
     finally:

@@ -9,7 +9,8 @@ from tests.magics.conftest import Kernel
 
 SOMEWHERE = (
     "import os; os.environ['SERVICEBUS_CONNECTION_STRING'] = "
-    "'Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=n;SharedAccessKey=a2V5'\n%sb_connect env:SERVICEBUS_CONNECTION_STRING --write"
+    "'Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=n;SharedAccessKey=a2V5'\n"
+    "%sb_connect env:SERVICEBUS_CONNECTION_STRING --write"
 )
 
 

@@ -12,6 +12,7 @@ def ready(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
         emulator.create_queue(queue)
     kernel.run(f"%sb_connect {emulator.connection_string}")
     kernel.run("import pandas\nframe = pandas.DataFrame({'a': [1]})\ndef fix(message): return message\ntext = 'x'")
+    kernel.run("from sbnotebook import Report\nreport = Report()")
     return kernel
 
 
@@ -37,6 +38,19 @@ def ready(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
         ("%sb_push frame tab-r", ["%sb_push frame tab-results"]),
         ("%sb_send tab-orders te", ["%sb_send tab-orders text"]),
         ("%sb_connect emu", ["%sb_connect emulator"]),
+        ("%sb_connect --re", ["%sb_connect --read-only"]),
+        ("%sb_monitor tab-orders tab-results/", ["%sb_monitor tab-orders tab-results/$dlq"]),
+        ("%sb_groups tab-orders --by fr", ["%sb_groups tab-orders --by frame"]),
+        ("%sb_pick tab-orders --messages te", ["%sb_pick tab-orders --messages text"]),
+        ("%sb_undo repo", ["%sb_undo report"]),
+        ("%sb_undo tab-r", ["%sb_undo tab-results", "%sb_undo tab-results/$dlq"]),
+        ("%sb_resubmit tab-orders --delay 5", ["%sb_resubmit tab-orders --delay 5m"]),
+        ("%sb_peek tab-orders --where 'body_j", ["%sb_peek tab-orders --where 'body_json"]),
+        (
+            """%sb_peek tab-orders --where "subject = 'a b' and (dead_letter_r""",
+            ["""%sb_peek tab-orders --where "subject = 'a b' and (dead_letter_reason"""],
+        ),
+        ("%sb_peek tab-orders --where \"a = 'b c'\" --fr", ["%sb_peek tab-orders --where \"a = 'b c'\" --from"]),
     ],
 )  # fmt: skip
 def test_tab_completes(ready: Kernel, line: str, completed: list[str]) -> None:

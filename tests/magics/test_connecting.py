@@ -29,6 +29,40 @@ def test_without_a_target_the_environment_says_it(unconnected: Shell, monkeypatc
     assert SECRET not in ran.out + repr(unconnected.variables)
 
 
+def test_outside_of_the_emulator_one_only_looks_until_write_is_given(
+    unconnected: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_BUS", CONNECTION_STRING)
+    assert (
+        "writing       off: nothing can be changed; %sb_connect --write turns it on"
+        in unconnected.run("%sb_connect env:MY_BUS").out
+    )
+    ran = unconnected.run("%sb_send orders 'text' --yes")
+    assert "Plan: send 1 message to orders." in ran.out
+    assert "is read-only, so nothing was done: turn writing on with %sb_connect --write" in ran.err
+    assert "Azure" in unconnected.run("%sb_connect --write --into namespace").out
+    assert not unconnected.variables["namespace"].read_only
+    unconnected.run("%sb_connect env:MY_BUS --into namespace")
+    assert unconnected.variables["namespace"].read_only, "each connection begins anew"
+
+
+def test_the_emulator_can_be_only_looked_at(unconnected: Shell, emulator: RunningEmulator) -> None:
+    emulator.create_queue("looked-at")
+    unconnected.run(f"%sb_connect {emulator.connection_string}\n%sb_send looked-at 'a'\n%sb_lock looked-at")
+    ran = unconnected.run("%sb_connect --read-only")
+    assert ran.out.startswith("Released 1 of the messages that were held before.\nConnected to")
+    assert unconnected.error("%sb_lock looked-at").endswith("or in Python connect with read_only=False.")
+    dry = unconnected.run("%sb_pick looked-at -n 1 --complete --dry-run").value
+    assert len(dry) == 1, "a plan can be made"
+    assert emulator.counts("looked-at").active == 1
+    assert "writing       on" in unconnected.run("%sb_connect --write").out
+    assert unconnected.run("%sb_pick looked-at -n 1 --complete").value.ok
+
+
+def test_read_only_and_write_exclude_each_other(unconnected: Shell) -> None:
+    assert unconnected.error("%sb_connect --read-only --write") == "Give --read-only or --write, not both."
+
+
 def test_into_gives_the_namespace(shell: Shell) -> None:
     assert shell.variables["namespace"].is_emulator
 

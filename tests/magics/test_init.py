@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from tests.magics.conftest import Kernel, Shell
@@ -45,3 +46,13 @@ def test_every_magic_stands_in_the_reference_with_its_options(unconnected: Shell
         options = set(re.findall(r"^  (?:-\w.*, )?(--[a-z-]+)", magic.__doc__, re.MULTILINE))
         assert "--into" in options
         assert [option for option in options - everywhere if f"`{option}`" not in rows[f"%{name}"]] == [], name
+
+
+def test_every_magic_is_in_python_too() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "magics.md"
+    rows = [row for row in page.read_text().splitlines() if row.startswith("| `%")]
+    for row in rows:
+        names = re.findall(r"`([\w.]+)`", row.split("|")[-2])
+        assert names, row
+        for name in names:
+            resolve_name(name if name.startswith("sbnotebook.") else f"sbnotebook.client.{name}")

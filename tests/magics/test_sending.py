@@ -6,8 +6,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
 from sbnotebook.client import SendPlan
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message, PeekedMessage
 from tests.magics.conftest import Shell
 
@@ -83,7 +83,6 @@ def test_a_name_in_quotes_and_a_value_are_texts(shell: Shell, orders: str) -> No
         ),
         ("%sb_send orders/$dlq 'x'", "Messages cannot be sent to orders/$dlq: name a queue or a topic."),
         ("%sb_push no_frame orders", "There is no variable 'no_frame'; a text to send stands in quotes."),
-        ("%sb_resubmit orders --edit no_such", "There is no function 'no_such': define it first."),
     ],
 )
 @pytest.mark.usefixtures("orders")
@@ -126,35 +125,59 @@ def test_push_sends_the_rows_of_a_frame(shell: Shell, kind: str) -> None:
     assert [(m.subject, json.loads(m.body)) for m in sent] == [("UA", {"flights": 10}), ("DL", {"flights": 20})]
 
 
-def test_resubmit_repairs_and_shows_the_change(shell: Shell, emulator: RunningEmulator) -> None:
-    shell.run("namespace.create_queue('repair')\nnamespace.create_queue('repaired')")
-    shell.variables["rows"] = [{"subject": s, "body": f'{{"time": null, "s": "{s}"}}'} for s in ("a", "b", "c")]
-    shell.run("%sb_send repair rows\n%sb_lock repair -n 3\n%sb_deadletter --reason NoTime")
-    shell.run("def fix(message):\n    return message.with_changes(body=message.body.replace(b'null', b'150'))")
-
-    line = """%sb_resubmit repair/$dlq --where "subject <> 'b'" --to repaired --edit fix --max-resubmits 5"""
-    dry = shell.run(f"{line} --dry-run").value
-    assert [(change.field, change.after) for change in dry.preview().changes] == [("body.time", "150")] * 2
-    assert "body.time" in repr(dry)
-    assert emulator.counts("repaired").active == 0
-
-    ran = shell.run(line)
-    assert "resubmit 2 messages of repair/$dlq to repaired, at most 5 times each (then left here), edited." in ran.out
-    assert ran.value.settled == 2
-    sent = shell.run("%sb_peek repaired").value
-    assert [m.body for m in sent] == [b'{"time": 150, "s": "a"}', b'{"time": 150, "s": "c"}']
-    assert [m.subject for m in shell.run("%sb_peek repair/$dlq").value] == ["b"]
+@pytest.mark.usefixtures("orders")
+def test_each_line_of_a_cell_is_a_message(shell: Shell) -> None:
+    assert shell.run('%%sb_send orders --lines --subject UA\n{"a": 1}\n\n{"a": 2}\nno json\n').value.settled == 3
+    sent = shell.run("%sb_peek orders -n all").value[-3:]
+    assert [(m.body, m.subject, m.content_type) for m in sent] == [
+        (b'{"a": 1}', "UA", "application/json"),
+        (b'{"a": 2}', "UA", "application/json"),
+        (b"no json", "UA", None),
+    ]
+    assert "several must not have the same" in shell.error("%%sb_send orders --lines --message-id m\na\nb")
 
 
-def test_resubmit_takes_the_first_n(shell: Shell) -> None:
-    shell.run("namespace.create_queue('some')\nrows = ['a', 'b', 'c']\n%sb_send some rows")
-    shell.run("%sb_lock some -n 3\n%sb_deadletter --reason Bad")
-    assert shell.run("%sb_resubmit some/$dlq -n 1 --delay 1h").value.settled == 1
-    assert [m.body for m in shell.run("%sb_peek some --state scheduled").value] == [b"a"]
-    assert [m.body for m in shell.run("%sb_peek some/$dlq").value] == [b"b", b"c"]
+def test_a_message_of_a_session_is_sent_peeked_and_locked(shell: Shell) -> None:
+    shell.run("namespace.create_queue('by-session', requires_session=True)")
+    for session in ("a", "b", "a"):
+        assert shell.run(f"%sb_send by-session 'of {session}' --session-id {session}").value.ok
+    assert [m.body for m in shell.run("%sb_peek by-session --session a").value] == [b"of a", b"of a"]
+    assert [m.body for m in shell.run("%sb_lock by-session --session b").value.messages] == [b"of b"]
+    held = shell.run("%sb_lock by-session --next-session -n 1").value
+    assert (held.session_id, len(held)) in {("a", 1), ("b", 1)}
+    shell.run("%sb_release")
+    assert (
+        shell.error("%sb_lock by-session --session a --next-session") == "Give --session or --next-session, not both."
+    )
 
 
-def test_an_edit_that_forgets_to_return_is_told_so(shell: Shell) -> None:
-    shell.run("namespace.create_queue('forgot')\n%sb_send forgot 'a'\ndef forgets(message): pass")
-    assert shell.error("%sb_resubmit forgot --edit forgets").startswith("forgets returned NoneType")
-    assert len(shell.run("%sb_peek forgot").value) == 1
+def test_what_is_scheduled_is_shown_and_cancelled(shell: Shell, emulator: RunningEmulator) -> None:
+    shell.run("namespace.create_queue('for-later')")
+    ran = shell.run("%sb_schedule for-later 'in an hour' --delay 1h --subject hour")
+    assert "Plan: send 1 message to for-later, active 1:00:00 later." in ran.out
+    assert shell.run("%%sb_schedule for-later --at 2050-01-02T03:04:05+00:00 --lines\na\nb\n").value.settled == 2
+    shown = shell.run("%sb_schedule for-later").value
+    assert [m.body for m in shown] == [b"in an hour", b"a", b"b"]
+    assert shown[1].scheduled_enqueue_time.isoformat() == "2050-01-02T03:04:05+00:00"
+    assert [m.body for m in shell.run("""%sb_schedule for-later --where "subject = 'hour'" """).value] == [
+        b"in an hour"
+    ]
+    assert shell.run("""%sb_schedule for-later --cancel --where "subject = 'hour'" """).value.settled == 1
+    assert emulator.counts("for-later").scheduled == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("%sb_schedule orders 'x'", "Say when: --delay 5m or --at 2026-11-22T08:00."),
+        ("%sb_schedule orders 'x' --at noon", "argument --at: 'noon' is not a time such as 2026-11-22T08:00"),
+        ("%sb_schedule orders 'x' --at 2050-01-01 --delay 5m", "Say when by a moment or by a delay, not by both."),
+        (
+            "%sb_schedule orders 'x' --cancel",
+            "--cancel and --where are for what is scheduled already: send nothing with it.",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("orders")
+def test_when_must_be_clear(shell: Shell, line: str, sentence: str) -> None:
+    assert shell.error(line) == sentence

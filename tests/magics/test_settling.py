@@ -104,3 +104,37 @@ def test_into_binds_the_report_and_still_shows_the_plan(shell: Shell, queue: str
     assert ran.value is None
     assert "Plan: complete 2 messages" in ran.out
     assert shell.variables["report"].settled == 2
+
+
+def test_locks_shows_what_is_held_and_until_when(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 2 --renew-for 1m --into batch")
+    shown = shell.run("%sb_locks")
+    assert shown.value is shell.variables["batch"]
+    assert "locked_until" in repr(shown.value)
+    shell.run("%sb_release")
+
+
+def test_renew_holds_for_longer(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 2 --renew-for 1m --into batch")
+    before = shell.variables["batch"].renew_until
+    ran = shell.run("%sb_renew --for 2h --into until")
+    assert re.fullmatch(r"The locks of 2 messages are renewed until [\d-]+ [\d:]+ UTC\.\n", ran.out)
+    assert shell.variables["until"] == shell.variables["batch"].renew_until > before
+    shell.run("%sb_release")
+
+
+def test_abandoning_may_wait(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 1 --renew-for 5m")
+    assert "with a longer renew_for" in shell.error("%sb_abandon --delay 10m"), "the delay is passed on"
+    assert shell.run("%sb_abandon --delay 10ms").value.settled == 1
+
+
+def test_deferring_may_send_a_wake_up(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 1")
+    assert shell.run(f"%sb_defer --wake-after 1h --wake-to {queue}").value.settled == 1
+    assert len(shell.run(f"%sb_schedule {queue}").value) == 1
+
+
+def test_an_empty_queue_gives_an_empty_batch_after_the_wait(shell: Shell) -> None:
+    shell.run("namespace.create_queue('empty')")
+    assert len(shell.run("%sb_lock empty --max-wait 100ms").value) == 0

@@ -1,0 +1,64 @@
+"""Every example in the help texts runs, as it stands there, against the emulator that is started on demand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from textwrap import dedent
+from typing import Any
+
+import pandas as pd
+import pytest
+from ipywidgets import Widget
+
+from sbnotebook.emulator.process import default_data_dir, stop
+from sbnotebook.model import Message
+from tests.magics.conftest import Shell
+
+ELSEWHERE = {"sb_spark": "starts Java: tests/spark and the tutorials run it"}
+EXAMPLE = re.compile(r"^Example::\n\n(?P<lines>(?: {4}.*\n|\s*\n)+)", re.MULTILINE)
+
+
+def cells(magic: Any) -> list[str]:
+    """The cells of an example; empty lines stand between them."""
+    match = EXAMPLE.search(magic.__doc__)
+    assert match is not None, magic
+    return [cell for cell in dedent(match["lines"]).strip().split("\n\n") if cell]
+
+
+@pytest.fixture(scope="module")
+def ready() -> Iterator[Shell]:
+    shell = Shell()
+    try:
+        shell.run("%sb_connect emulator --into namespace")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SBNOTEBOOK_CONNECTION", shell.variables["namespace"].connection_string)
+            shell.run("for name in ('orders', 'results'): namespace.create_queue(name)")
+            frame = pd.DataFrame({"carrier": ["UA", "AA"] * 20, "flight": range(40)})
+            shell.variables.update({"frame": frame, "messages": [Message(body=b"{}", subject="ok")]})
+            shell.run("%sb_send orders frame\n%sb_lock orders -n 5\n%sb_deadletter --reason Invalid\n%sb_release")
+            yield shell
+    finally:
+        shell.close()
+        stop(default_data_dir())
+
+
+def test_every_example_runs(ready: Shell) -> None:
+    magics: dict[str, Any] = ready.ipython.magics_manager.magics["line"]
+    ran = 0
+    for name, magic in magics.items():
+        if not name.startswith("sb_") or name in ELSEWHERE:
+            continue
+        for cell in cells(magic):
+            shown = ready.run(cell)
+            assert shown.err == "", (name, cell, shown.err)
+            assert "Traceback" not in shown.out, (name, cell, shown.out)
+            if isinstance(shown.value, Widget):
+                shown.value.close()
+            ran += 1
+    assert ran >= len(magics) // 4
+    assert ready.variables["namespace"].read_only is False
+
+
+def test_an_example_that_fails_would_be_seen(ready: Shell) -> None:
+    assert ready.run("%sb_peek no-such-queue").err != ""

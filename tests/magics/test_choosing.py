@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from tests.magics.conftest import Shell
+
+
+def fill(shell: Shell, queue: str, subjects: str) -> None:
+    shell.run(f"namespace.create_queue('{queue}')")
+    shell.variables["rows"] = [{"subject": subject, "body": subject} for subject in subjects]
+    assert shell.run(f"%sb_send {queue} rows").value.settled == len(subjects)
+
+
+def bodies(shell: Shell, address: str) -> list[bytes]:
+    return [message.body for message in shell.run(f"%sb_peek {address} -n all").value]
+
+
+def test_resubmit_repairs_and_shows_the_change(shell: Shell, emulator: RunningEmulator) -> None:
+    shell.run("namespace.create_queue('repair')\nnamespace.create_queue('repaired')")
+    shell.variables["rows"] = [{"subject": s, "body": f'{{"time": null, "s": "{s}"}}'} for s in ("a", "b", "c")]
+    shell.run("%sb_send repair rows\n%sb_lock repair -n 3\n%sb_deadletter --reason NoTime")
+    shell.run("def fix(message):\n    return message.with_changes(body=message.body.replace(b'null', b'150'))")
+
+    line = """%sb_resubmit repair/$dlq --where "subject <> 'b'" --to repaired --edit fix --max-resubmits 5"""
+    dry = shell.run(f"{line} --dry-run").value
+    assert [(change.field, change.after) for change in dry.preview().changes] == [("body.time", "150")] * 2
+    assert "body.time" in repr(dry)
+    assert emulator.counts("repaired").active == 0
+
+    ran = shell.run(line)
+    assert "resubmit 2 messages of repair/$dlq to repaired, at most 5 times each (then left here), edited." in ran.out
+    assert ran.value.settled == 2
+    sent = shell.run("%sb_peek repaired").value
+    assert [m.body for m in sent] == [b'{"time": 150, "s": "a"}', b'{"time": 150, "s": "c"}']
+    assert [m.subject for m in shell.run("%sb_peek repair/$dlq").value] == ["b"]
+
+
+def test_resubmit_takes_the_first_n(shell: Shell) -> None:
+    shell.run("namespace.create_queue('some')\nrows = ['a', 'b', 'c']\n%sb_send some rows")
+    shell.run("%sb_lock some -n 3\n%sb_deadletter --reason Bad")
+    assert shell.run("%sb_resubmit some/$dlq -n 1 --delay 1h").value.settled == 1
+    assert [m.body for m in shell.run("%sb_peek some --state scheduled").value] == [b"a"]
+    assert [m.body for m in shell.run("%sb_peek some/$dlq").value] == [b"b", b"c"]
+
+
+def test_an_edit_that_forgets_to_return_is_told_so(shell: Shell) -> None:
+    shell.run("namespace.create_queue('forgot')\n%sb_send forgot 'a'\ndef forgets(message): pass")
+    assert shell.error("%sb_resubmit forgot --edit forgets").startswith("forgets returned NoneType")
+    assert len(shell.run("%sb_peek forgot").value) == 1
+
+
+def test_picked_messages_are_settled_and_the_others_stay_as_they_were(shell: Shell) -> None:
+    fill(shell, "picked", "abcdef")
+    ran = shell.run("""%sb_pick picked --where "subject in ('b', 'e')" --deadletter --reason Bad --description why""")
+    assert "Plan: dead-letter 2 messages of picked with the reason 'Bad'" in ran.out
+    assert ran.value.settled == 2
+    assert bodies(shell, "picked") == [b"a", b"c", b"d", b"f"]
+    assert {message.delivery_count for message in shell.run("%sb_peek picked").value} == {0}
+    letters = shell.run("%sb_peek picked/$dlq").value
+    assert [(m.body, m.dead_letter_reason, m.dead_letter_error_description) for m in letters] == [
+        (b"b", "Bad", "why"),
+        (b"e", "Bad", "why"),
+    ]
+
+
+def test_messages_of_a_variable_are_picked(shell: Shell, emulator: RunningEmulator) -> None:
+    fill(shell, "chosen", "abcdef")
+    shell.run("found = %sb_peek chosen")
+    shell.run("some = [found[1], found[4].sequence_number]")
+    assert shell.run("%sb_pick chosen --messages some --complete").value.settled == 2
+    shell.run("one = found[0]")
+    assert shell.run("%sb_pick chosen --messages one --defer").value.settled == 1
+    shell.run("several = found[2:4]")
+    assert shell.run("%sb_resubmit chosen --messages several --delay 1h").value.settled == 2
+    assert [m.body for m in shell.run("%sb_peek chosen --state active").value] == [b"f"]
+    assert shell.run("%sb_pick chosen -n 1 --resubmit --to chosen --delay 1h").value.settled == 1
+    assert emulator.counts("chosen").scheduled == 3
+
+
+def test_deferred_messages_are_shown_and_settled(shell: Shell) -> None:
+    fill(shell, "aside", "abcd")
+    assert shell.run("%sb_lock aside -n 4\n%sb_defer").value.settled == 4
+    shown = shell.run("%sb_deferred aside")
+    assert len(shown.value) == 4
+    assert "4 deferred in aside: 4 in the journal, 0 orphans" in repr(shown.value)
+    assert len(shell.run("""%sb_deferred aside --where "subject = 'a'" """).value) == 1
+    ran = shell.run("""%sb_deferred aside --where "subject = 'a'" --complete""")
+    assert "Plan: complete 1 message of aside." in ran.out
+    assert shell.run("""%sb_deferred aside --where "subject = 'b'" --deadletter --reason Old""").value.settled == 1
+    assert shell.run("%sb_deferred aside --resubmit --delay 1h").value.settled == 2
+    assert len(shell.run("%sb_deferred aside").value) == 0
+    assert [m.dead_letter_reason for m in shell.run("%sb_peek aside/$dlq").value] == ["Old"]
+
+
+def test_purge_removes_and_undo_gives_back(shell: Shell, emulator: RunningEmulator) -> None:
+    fill(shell, "purged", "abcd")
+    dry = shell.run("%sb_purge purged --dry-run")
+    assert "purge 4 messages of purged" in repr(dry.value)
+    assert emulator.counts("purged").active == 4
+    assert shell.run("""%sb_purge purged --where "subject <> 'd'" """).value.settled == 3
+    assert bodies(shell, "purged") == [b"d"]
+    assert len(shell.run("%sb_purge purged --before 1h --dry-run").value) == 0
+    assert shell.run("%sb_undo").value.settled == 3
+    assert "removed for good" in repr(shell.run("%sb_purge purged --no-archive --dry-run").value)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("%sb_resubmit wrong --edit no_such", "There is no function 'no_such': define it first."),
+        (
+            "%sb_pick wrong --where true",
+            "Say what to do: --complete, --deadletter, --defer, --resubmit or --abandon.",
+        ),
+        ("%sb_pick wrong --complete", "Say which messages: --where, -n or --messages."),
+        ("%sb_pick wrong -n 1 --complete --defer", "Give one of --complete and --defer."),
+        ("%sb_pick wrong -n 1 --complete --reason x", "--reason and --description go with --deadletter."),
+        ("%sb_pick wrong -n 1 --complete --to x", "--to, --delay and --edit go with --resubmit."),
+        ("%sb_pick wrong --messages nothing --complete", "There is no variable 'nothing'; a text to send stands in"),
+        ("%sb_pick wrong --messages text --complete", "The variable text holds no messages, and no sequence numbers."),
+        ("%sb_pick wrong -n 1 --messages text --complete", "--messages says which ones: leave --where and -n out."),
+    ],
+)
+def test_what_is_not_clear_is_one_line(shell: Shell, line: str, sentence: str) -> None:
+    shell.run("namespace.create_queue('wrong')\ntext = 'x'")
+    assert shell.error(line).startswith(sentence)

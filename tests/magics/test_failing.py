@@ -1,0 +1,68 @@
+"""What is cut off says how far it was, in a real kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from tests.magics.conftest import Executed, Kernel
+
+
+@pytest.fixture(scope="module")
+def ready(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
+    kernel.run(f"%sb_connect {emulator.connection_string}")
+    kernel.run("rows = [str(n) for n in range(20_000)]")
+    return kernel
+
+
+def line_of(executed: Executed) -> str:
+    """The one line that an interrupted cell ends with."""
+    (error,) = [output for output in executed.outputs if "ename" in output]
+    assert error["ename"] == "InterruptedMagic"
+    (line,) = error["traceback"]
+    assert executed.reply["status"] == "error", "so that Run All stops here"
+    return line
+
+
+def test_a_long_send_is_stopped_and_its_report_can_be_had(ready: Kernel, emulator: RunningEmulator) -> None:
+    emulator.create_queue("stopped")
+    line = line_of(ready.run_until("%sb_send stopped rows --rate 200", lambda _: emulator.counts("stopped").active))
+    assert line.startswith("Interrupted: send: ")
+    assert "settled" in line
+    assert line.endswith("what is skipped did not; sb_report has all outcomes.")
+    settled = int(ready.run("print(sb_report.settled)").text)
+    unknown = int(
+        ready.run("from sbnotebook import OutcomeStatus as S\nprint(sb_report.counts.get(S.UNCONFIRMED, 0))").text
+    )
+    there = emulator.counts("stopped").active
+    assert 0 < settled <= there <= settled + unknown < 20_000
+    assert ready.run("%sb_send stopped 'goes on'").reply["status"] == "ok"
+
+
+def test_a_stopped_purge_says_what_was_not_begun_and_is_undone(ready: Kernel, emulator: RunningEmulator) -> None:
+    emulator.create_queue("half")
+    ready.run("some = rows[:500]\n%sb_send half some")
+    line = line_of(ready.run_until("%sb_purge half --rate 50", lambda _: emulator.counts("half").active < 500))
+    assert "skipped" in line
+    left = emulator.counts("half").active
+    assert 0 < left < 500
+    ready.run("%sb_undo")
+    assert emulator.counts("half").active == 500
+
+
+def test_what_was_held_stays_held(ready: Kernel, emulator: RunningEmulator) -> None:
+    emulator.create_queue("waiting")
+    ready.run("%sb_send waiting 'x'\n%sb_lock waiting --into batch")
+    line = line_of(ready.run_until("%sb_abandon --delay 20m", lambda so_far: "Plan: abandon" in so_far.text))
+    assert line.startswith("Interrupted: ")
+    assert ready.run("print(len(batch))").text.strip() == "1"
+    ready.run("%sb_release")
+
+
+def test_a_failing_function_of_the_users_has_its_traceback(ready: Kernel) -> None:
+    ready.run("namespace = None\ndef fails(message): raise ValueError('mine')")
+    ready.run("%sb_send waiting 'x'")
+    ran = ready.run("%sb_resubmit waiting --edit fails")
+    (error,) = [output for output in ran.outputs if "ename" in output]
+    assert (error["ename"], error["evalue"]) == ("ValueError", "mine")
+    assert any("def fails" in line or "fails(message)" in line for line in error["traceback"])

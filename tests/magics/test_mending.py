@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from tests.magics.conftest import Shell
+
+
+def bodies(shell: Shell, address: str) -> list[bytes]:
+    return [message.body for message in shell.run(f"%sb_peek {address} -n all").value]
+
+
+@pytest.fixture
+def cut_off(shell: Shell, emulator: RunningEmulator, request: pytest.FixtureRequest) -> str:
+    """A queue with a dead letter of which nobody knows whether its clone was sent."""
+    name = f"cut-{abs(hash(request.node.name)) % 10**6}"
+    shell.run(f"namespace.create_queue('{name}')\n%sb_send {name} 'x' --message-id m")
+    shell.run(f"%sb_lock {name}\n%sb_deadletter --reason Bad")
+    emulator.faults.entity(name).drop_after_nth = 1
+    ran = shell.run(f"%sb_resubmit {name}/$dlq")
+    assert str(ran.value) == "resubmit: 1 unconfirmed"
+    assert "Not every message was settled: resubmit: 1 unconfirmed." in ran.err
+    return name
+
+
+def test_the_journal_says_what_is_open_and_how_to_go_on(shell: Shell, cut_off: str) -> None:
+    shell.run(f"%sb_send {cut_off} 'later'\n%sb_lock {cut_off} -n 2\n%sb_defer")
+    shell.run("namespace.note('fingerprint-1', 'see <b>INC-4711</b>')")
+    remembered = shell.run("%sb_journal").value
+    for text in (repr(remembered), remembered._repr_html_()):
+        for words in (
+            "resubmit cut off, or going on",
+            f"{cut_off}/$dlq to {cut_off}",
+            f"%sb_resume {cut_off}/$dlq",
+            f"%sb_deferred {cut_off}",
+            "fingerprint-1: see ",
+        ):
+            assert words in text
+    assert "<b>" not in remembered._repr_html_()
+
+
+def test_resume_shows_its_plans_and_finishes(shell: Shell, cut_off: str, emulator: RunningEmulator) -> None:
+    dry = shell.run(f"%sb_resume {cut_off}/$dlq --dry-run")
+    assert "finish 1 resubmit" in repr(dry.value)
+    assert "finish 1 resubmit" in dry.value._repr_html_()
+    assert emulator.counts(cut_off).dead_letter == 1
+    ran = shell.run("%sb_resume")
+    assert f"finish 1 resubmit of {cut_off}/$dlq" in ran.out
+    assert ran.value.ok
+    assert (emulator.counts(cut_off).active, emulator.counts(cut_off).dead_letter) == (1, 0)
+    ran = shell.run("%sb_resume")
+    assert (ran.out.splitlines()[0], len(ran.value)) == ("No resubmit was cut off.", 0)
+
+
+def test_undo_takes_a_report_an_entity_or_the_last_report(shell: Shell) -> None:
+    shell.run("namespace.create_queue('undone')\nrows = ['a', 'b', 'c']\n%sb_send undone rows")
+    shell.run("%sb_lock undone -n 1\n%sb_complete --into report\n%sb_lock undone -n 1\n%sb_complete")
+    assert bodies(shell, "undone") == [b"c"]
+    ran = shell.run("%sb_undo")
+    assert "send back 1 message: 1 of undone to undone." in ran.out
+    assert bodies(shell, "undone") == [b"c", b"b"]
+    assert shell.run("%sb_undo report").value.settled == 1
+    assert sorted(bodies(shell, "undone")) == [b"a", b"b", b"c"]
+    assert "There is nothing to send back. 2 were sent back before." in shell.error("%sb_undo undone --since 1h")
+    shell.run("%sb_lock undone -n 3\n%sb_complete")
+    assert len(shell.run("%sb_undo --since 1h --dry-run").value) >= 3
+    assert shell.run("%sb_undo 'undone' --since 1h --new-ids").value.settled == 3
+
+
+def test_undo_without_anything_to_undo_says_what_to_give(unconnected: Shell, emulator: RunningEmulator) -> None:
+    unconnected.run(f"%sb_connect {emulator.connection_string}")
+    assert unconnected.error("%sb_undo") == ("Say what to undo: the variable of a report, or an entity, or --since 2h.")
