@@ -1,0 +1,119 @@
+"""The lock board in JupyterLab: countdowns, settling, lost locks, and all of it while a cell keeps the kernel busy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.conftest import RUN_TIMEOUT, Lab, run_notebook
+
+SET_UP = """
+from sbnotebook import Message, connect
+from sbnotebook.emulator import running
+from sbnotebook.widgets.lock_board import LockBoard
+
+started = running(queues=["orders"])
+emulator = started.__enter__()
+namespace = connect(emulator.connection_string)
+orders = namespace.entity("orders")
+subjects = ["<b>odd</b> $x$"] + [f"flight {n}" for n in range(1, 11)] + ["needle"]
+assert orders.send([Message(body=b"{}", subject=each) for each in subjects]).ok
+"""
+FALLS = """([cell, before]) => {
+    const seconds = (text) => text.split(":").reduce((all, part) => 60 * all + Number(part), 0);
+    return seconds(cell.textContent) < seconds(before);
+}"""
+BUSY = """(code) => {
+    const kernel = window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;
+    window.isBusy = true;
+    kernel.requestExecute({ code }).done.then(() => { window.isBusy = false; });
+}"""
+WAIT = """
+import pathlib, time
+emulator.thaw()
+while not pathlib.Path({path!r}).exists():
+    time.sleep(0.05)
+"""
+
+
+def count_is(board: Locator, text: str) -> None:
+    expect(board.locator(".sbn-counts")).to_have_text(text, timeout=RUN_TIMEOUT)
+
+
+def tick(board: Locator, *places: int) -> None:
+    for place in places:
+        board.locator(".sbn-row:not([hidden]) .sbn-check").nth(place).click()
+
+
+def click(board: Locator, name: str) -> None:
+    # Before it is the icon, which is a letter of its own.
+    board.get_by_role("button", name=re.compile(f"{re.escape(name)}$")).click()
+
+
+def see(board: Locator, text: str) -> None:
+    expect(board.get_by_text(text).first).to_be_visible(timeout=RUN_TIMEOUT)
+
+
+def countdown(board: Locator) -> Locator:
+    """The time that is left of the last lock that is shown."""
+    return board.locator(".sbn-row:not([hidden])").last.get_by_role("gridcell").nth(2)
+
+
+def falls(page: Page, cell: Locator) -> None:
+    page.wait_for_function(FALLS, arg=[cell.element_handle(), cell.inner_text()], timeout=RUN_TIMEOUT)
+
+
+@pytest.mark.browser
+def test_held_messages_are_settled_and_lost_ones_seen_also_while_a_cell_runs(
+    browser: Browser, lab: Lab, tmp_path: Path
+) -> None:
+    notebook = run_notebook(browser, lab, [SET_UP, "board = LockBoard(namespace, orders.lock(12))\nboard"])
+    page = notebook.page
+    board = page.locator(".jp-OutputArea-output .sbn-panel").first
+    count_is(board, "12 shown")
+    expect(board.locator("b")).to_have_count(0)
+    expect(board.locator(".sbn-row").first).to_contain_text("<b>odd</b> $x$")
+    expect(board.get_by_role("columnheader", name="time left")).to_be_visible()
+    falls(page, countdown(board))
+
+    tick(board, 0, 1)
+    count_is(board, "12 shown, 2 selected")
+    click(board, "Complete…")
+    click(board, "Show the plan")
+    click(board, "Carry out")
+    count_is(board, "10 shown")
+    see(board, "10 messages are held.")
+    assert notebook.kernel("print(emulator.counts('orders').active)") == "10"
+
+    # What was begun before a long cell goes on in it, and so does what the browser does by itself.
+    tick(board, 0, 1, 2)
+    click(board, "Complete…")
+    click(board, "Show the plan")
+    notebook.kernel("emulator.freeze('orders')")
+    click(board, "Carry out")
+    see(board, "0 of 3")
+    end = tmp_path / "end"
+    page.evaluate(BUSY, WAIT.format(path=str(end)))
+    count_is(board, "7 shown")
+    see(board, "7 messages are held.")
+    falls(page, countdown(board))
+    board.get_by_role("searchbox", name="Search").fill("needle")
+    count_is(board, "1 of 7 shown")
+    click(board, "Release…")
+    assert page.evaluate("() => window.isBusy")
+    expect(board.get_by_text("their delivery count stays")).to_have_count(0)
+    end.touch()
+    see(board, "their delivery count stays")
+
+    notebook.kernel("emulator.lose_locks('orders')")
+    click(board, "Select 1 shown")
+    click(board, "Show the plan")
+    click(board, "Carry out")
+    see(board, "1 lock is lost: #12.")
+    expect(board.locator(".sbn-row:not([hidden])").first).to_contain_text("lost")
+    assert notebook.kernel("print(emulator.counts('orders').active)") == "7"
+    assert (notebook.external, notebook.errors) == ([], [])
+    assert notebook.largest < 1_000_000
