@@ -17,10 +17,10 @@ __all__ = ["Remembered"]
 
 _HEADERS: Final = ("what", "where", "messages", "last", "go on with")
 _STATES: Final = {
-    ArchiveState.REMOVED: "removed by {}",
-    ArchiveState.REMOVING: "perhaps removed by {}",
-    ArchiveState.RETURNING: "removed by {}, perhaps sent back",
-    ArchiveState.RETURNED: "removed by {}, sent back",
+    ArchiveState.REMOVED: "{}: removed",
+    ArchiveState.REMOVING: "{}: perhaps removed",
+    ArchiveState.RETURNING: "{}: perhaps undone",
+    ArchiveState.RETURNED: "{}: undone",
 }
 _UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
 
@@ -59,8 +59,12 @@ class Remembered:
         return f"{'Remembered' if self._rows() else 'Nothing is remembered'} on this machine ({kept})."
 
     def _rows(self) -> list[list[Any]]:
-        return [*_unfinished(self.unfinished), *map(_deferred, self.deferred), *map(_removed, self.removed)] + [
-            ["note on a cause", f"{fingerprint}: {note}", None, None, None] for fingerprint, note in self.notes.items()
+        days = self.retention.days if self.retention is not None else 1
+        return [
+            *_unfinished(self.unfinished),
+            *map(_deferred, self.deferred),
+            *(_removed(row, days) for row in self.removed),
+            *(["note", f"{cause}: {note}", None, None, None] for cause, note in self.notes.items()),
         ]
 
 
@@ -69,7 +73,7 @@ def _unfinished(entries: Iterable[ResubmitEntry]) -> list[list[Any]]:
     last: dict[tuple[str, str], datetime | None] = {(e.source, e.destination): e.changed for e in entries}
     return [
         [
-            "resubmit cut off, or going on",
+            "resubmit not ended",
             f"{_short(source)} to {_short(to)}",
             count,
             last[source, to],
@@ -84,10 +88,10 @@ def _deferred(row: tuple[EntityAddress, int, datetime]) -> list[Any]:
     return ["deferred", str(entity), count, last, f"%sb_deferred {entity}"]
 
 
-def _removed(row: ArchivedCount) -> list[Any]:
+def _removed(row: ArchivedCount, days: int) -> list[Any]:
     how = _STATES.get(row.state, "{}").format(row.verb)
     unknown = " --include-unknown" if row.state in _UNKNOWN else ""
-    back = None if row.state is ArchiveState.RETURNED else f"%sb_undo {row.entity} --since DURATION{unknown}"
+    back = None if row.state is ArchiveState.RETURNED else f"%sb_undo {row.entity} --since {days}d{unknown}"
     return [how, str(row.entity), row.count, row.last, back]
 
 

@@ -53,7 +53,7 @@ SHOWN = (
     "1 deferred in term: 1 in the journal",
     "active 1:00:00 later",
     "resubmit: 1 settled",
-    "%sb_undo term --since DURATION",
+    "%sb_undo term --since 7d",
     "No resubmit was cut off.",
     "purge 6 messages of term",
     "%sb_nothing",

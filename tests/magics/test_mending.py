@@ -29,7 +29,7 @@ def test_the_journal_says_what_is_open_and_how_to_go_on(shell: Shell, cut_off: s
     remembered = shell.run("%sb_journal").value
     for text in (repr(remembered), remembered._repr_html_()):
         for words in (
-            "resubmit cut off, or going on",
+            "resubmit not ended",
             f"{cut_off}/$dlq to {cut_off}",
             f"%sb_resume {cut_off}/$dlq",
             f"%sb_deferred {cut_off}",
