@@ -243,8 +243,8 @@ def _json_entries(before: str | None, after: str | None) -> list[_Pair]:
 
 
 def _json_text(value: object) -> object:
-    """Lists and objects as JSON, as everybody knows them, and not as Python writes them."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+    """Lists, objects, true, false and null as JSON, and not as Python writes them."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) or value is None else value
 
 
 def _entries(prefix: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_Pair]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from enum import Enum, auto
 from typing import Final
 
@@ -17,7 +16,10 @@ from sbnotebook.model import Report
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.widgets import background
+from sbnotebook.widgets.callbacks import Callbacks
 from sbnotebook.widgets.carrying_out import CarryingOut, Ended
+from sbnotebook.widgets.message_view import MessageView
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.panel_parts import button, panel_style, row, set_shown
 from sbnotebook.widgets.plan_text import REMOVING, can_resume, can_undo, plan_blocks, report_blocks
 from sbnotebook.widgets.rows import Table
@@ -40,7 +42,7 @@ class _Stage(Enum):
     ENDED = auto()
 
 
-class ActionPanel(widgets.VBox):
+class ActionPanel(Panel):
     """Shows a plan, carries it out when that is confirmed, and says how each message ended.
 
     What is done to messages is written into the table's column ``outcome`` as it happens. In the end the rows of those
@@ -65,8 +67,11 @@ class ActionPanel(widgets.VBox):
         self._limits = Limits()
         self._work: CarryingOut | None = None
         self._report: Report | None = None
-        self._callbacks: list[Callable[[Report], object]] = []
+        self._on_report = Callbacks(lambda why: self._add(said(why, "error")))
         self._text = TextView()
+        if isinstance(table, MessageView):
+            # What does not load of the table does not load of this.
+            table.on_swap(self._text.use_plain)
         self._make_controls()
         super().__init__([panel_style(), self._text, self._progress, self._buttons], layout={"min_width": "0"})
         self.add_class("sbn-panel")
@@ -136,13 +141,7 @@ class ActionPanel(widgets.VBox):
         Args:
             callback: called in a thread of its own.
         """
-        self._callbacks.append(callback)
-
-        def end() -> None:
-            with suppress(ValueError):
-                self._callbacks.remove(callback)
-
-        return end
+        return self._on_report.add(callback)
 
     @property
     def busy(self) -> bool:
@@ -207,7 +206,8 @@ class ActionPanel(widgets.VBox):
             self._pause.description, self._pause.icon = "Pause", "pause"
             self._cancel.description = "Cancel"
             self._pause.disabled = self._cancel.disabled = False
-            self._enter(_Stage.RUNNING, *self._text.blocks)
+            # What it does has been looked at; from now on the rows of the table say more.
+            self._enter(_Stage.RUNNING, *(block for block in self._text.blocks if "rows" not in block))
             try:
                 self._work = CarryingOut(
                     plan, table=self._table, ticked=self._ticked, ended=self._ended, limits=self._limits
@@ -252,11 +252,7 @@ class ActionPanel(widgets.VBox):
             shown = ended.report or not ended.problem
             blocks = report_blocks(ended.report, work.plan, cut_off=self._cancel.disabled) if shown else []
             self._enter(_Stage.ENDED, *blocks, *problems)
-        for callback in tuple(self._callbacks):
-            try:
-                callback(ended.report)
-            except Exception as error:  # noqa: BLE001 (one that fails keeps no other from its report)
-                self._add(said(background.sentence(error), "error"))
+        self._on_report(ended.report)
 
     def _undone(self) -> None:
         report, to = self._report, self._to.value.strip() or None

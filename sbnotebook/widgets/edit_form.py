@@ -97,7 +97,9 @@ class EditForm(widgets.VBox):
         self._lock = threading.Lock()
         self._tried: tuple[str, Edit] | None = None
         self.way = widgets.ToggleButtons(
-            options=[_FIELDS, _PYTHON], tooltips=["Choose changes", "Write a function, or name one"]
+            options=[_FIELDS, _PYTHON],
+            tooltips=["Choose changes", "Write a function, or name one"],
+            style={"button_width": "190px"},
         )
         self._steps = widgets.VBox()
         add = button("Add a change", "One more thing to change", self.add_step, icon="plus")

@@ -35,11 +35,11 @@ class Field(widgets.VBox, Generic[T]):
             description=name,
             placeholder=placeholder,
             continuous_update=False,
-            style={"description_width": "120px"},
+            style={"description_width": "140px"},
             layout={"width": "560px"},
         )
         self._problem = text("", "problem")
-        self._problem.layout.margin = "0 0 0 128px"
+        self._problem.layout.margin = "0 0 0 148px"
         super().__init__([self.box, self._problem])
         self.box.observe(self._look, "value")
         self._look()

@@ -63,10 +63,15 @@ class ResubmitForm(widgets.VBox):
         whom = ", where all of its subscriptions get them" if address.subscription else ""
         self.to = Field("To", _address, placeholder=f"{back}{whom}")
         self.delay = Field("Delay", _delay, placeholder="such as 5m or 2h: they become active that much later")
-        self.cap = Field("Times at most", whole_number, placeholder="such as 3: what came back more often is left out")
-        self.rate = Field("Rate", number, placeholder="messages a second at most, such as 20")
+        self.cap = Field(
+            "How often at most", whole_number, placeholder="such as 3: what came back more often is left out"
+        )
+        self.rate = Field("Rate, a second", number, placeholder="messages a second at most, such as 20")
         self.in_flight = Field(
-            "In flight", whole_number, placeholder="transfers at once", value=str(DEFAULT_MAX_IN_FLIGHT)
+            "In flight at once",
+            whole_number,
+            placeholder="transfers that wait for their answer",
+            value=str(DEFAULT_MAX_IN_FLIGHT),
         )
         super().__init__([self.to, self.delay, self.cap, self.rate, self.in_flight])
 

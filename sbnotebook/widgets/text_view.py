@@ -16,6 +16,7 @@ import ipywidgets
 import traitlets
 
 from sbnotebook.client import tables
+from sbnotebook.widgets.patience import Patience
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.static_files import module, style
 
@@ -26,6 +27,8 @@ _MOST: Final = 400
 _MOST_SAID: Final = 4_000
 """Characters of a sentence."""
 _EXACT: Final = 2**53
+_PLAIN_AFTER: Final = 15.0
+"""Seconds of an idle kernel."""
 _LINE: Final = 18
 """Pixels of a line of plain text."""
 
@@ -94,7 +97,10 @@ def cell(value: object, most: int = _MOST) -> str:
 
 
 class TextView(ipywidgets.VBox):
-    """Shows blocks of text; in a plain text box where the environment has ``SBNOTEBOOK_WIDGETS=plain``.
+    """Shows blocks of text.
+
+    It is a plain text box where the browser does not say that it has loaded the other, although the kernel could have
+    heard it, and where the environment has ``SBNOTEBOOK_WIDGETS=plain``.
 
     Example:
         >>> view = TextView()
@@ -109,11 +115,22 @@ class TextView(ipywidgets.VBox):
         self._rich = _Rich()
         self._plain = ipywidgets.Textarea(disabled=True, layout={"width": "100%"})
         super().__init__(layout={"min_width": "0"})
-        self.use_plain(os.environ.get("SBNOTEBOOK_WIDGETS") == "plain")
+        self._patience: Patience | None = None
+        self._is_always_plain = os.environ.get("SBNOTEBOOK_WIDGETS") == "plain"
+        self.use_plain(self._is_always_plain)
+        if not self._is_always_plain:
+            self._rich.on_msg(self._heard)
+            self._patience = Patience(_PLAIN_AFTER, lambda: self.use_plain(True))
 
     def use_plain(self, plain: bool) -> None:
-        """Show it in a plain text box, for where the other is not displayed, or not."""
-        self.children = (self._plain if plain else self._rich,)
+        """Show it in a plain text box, or not."""
+        self.children = (self._plain if plain or self._is_always_plain else self._rich,)
+
+    def _heard(self, _widget: object, _content: object, _buffers: object) -> None:
+        """The browser has loaded it."""
+        if self._patience is not None:
+            self._patience.stop()
+        self.use_plain(False)
 
     def show(self, *blocks: Block) -> None:
         """Show these blocks in place of those before."""
@@ -125,6 +142,8 @@ class TextView(ipywidgets.VBox):
 
     def close(self) -> None:
         """Take it from the screen."""
+        if self._patience is not None:
+            self._patience.stop()
         for part in (self._rich, self._plain):
             part.close()
         super().close()

@@ -42,3 +42,15 @@ def test_where_custom_widgets_do_not_load_it_is_a_box_of_text(monkeypatch: pytes
     assert len(view.children) == 1
     assert (box.value, box.disabled) == ("$x$ stays as it is.", True)
     view.close()
+
+
+def test_it_changes_to_the_plain_box_and_back() -> None:
+    view = TextView()
+    view.show(said("Something."))
+    rich: Any = view.children[0]
+    view.use_plain(True)
+    (plain,) = view.children
+    assert plain is not rich
+    # What the browser sends when it has loaded it, however late.
+    rich._handle_custom_msg({"kind": "ready"}, [])  # noqa: SLF001
+    assert view.children == (rich,)

@@ -65,4 +65,9 @@ function render({ model, el }) {
   return () => model.off("change:blocks", draw);
 }
 
-export default { render };
+/** Tells the kernel that this was loaded, so that it need not show the same in a plain box. */
+function initialize({ model }) {
+  model.send({ kind: "ready" });
+}
+
+export default { initialize, render };
