@@ -7,8 +7,28 @@ import { made } from "./header.js";
 
 const LOADING_DELAY = 150; // milliseconds; what comes sooner needs no word
 const MOST_COPIED = 5_000_000; // bytes that a clipboard takes without trouble
+const BLOCK = 2_000; // characters
 const TABS = "[role=tab]";
 let detailNumber = 0;
+
+/**
+ * A text as blocks that the browser lays out one by one, and only those in sight: as a whole, a long text that changes
+ * its direction with every word would stop the page for half a minute. Blocks end where lines end, if they can.
+ */
+function blocksOf(text) {
+  const blocks = [];
+  for (let start = 0; start < text.length; ) {
+    let end = Math.min(start + BLOCK, text.length);
+    if (end < text.length) {
+      const line = text.lastIndexOf("\n", end - 1) + 1;
+      if (line > start) end = line;
+      else if (/[\uD800-\uDBFF]/.test(text[end - 1])) end--; // both halves of a character stay together
+    }
+    blocks.push(made("div", { class: "sbn-block" }, text.slice(start, end)));
+    start = end;
+  }
+  return blocks;
+}
 
 /** A message in the detail pane. */
 class Detail {
@@ -89,7 +109,7 @@ class Detail {
     const choose = (view, button) => {
       for (const other of tabs.children) other.setAttribute("aria-selected", String(other === button));
       oneStop(tabs, TABS, button);
-      text.textContent = view.text || "(empty)";
+      text.replaceChildren(...blocksOf(view.text || "(empty)"));
       text.classList.toggle("sbn-hex", view.name === "Hex");
       text.scrollTop = 0;
       text.setAttribute("aria-label", `Body as ${view.name}`);
