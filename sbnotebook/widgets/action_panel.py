@@ -67,6 +67,7 @@ class ActionPanel(Panel):
         self._limits = Limits()
         self._work: CarryingOut | None = None
         self._report: Report | None = None
+        self._reported: tuple[Block, ...] = ()
         self._on_report = Callbacks(lambda why: self._add(said(why, "error")))
         self._text = TextView()
         if isinstance(table, MessageView):
@@ -87,7 +88,7 @@ class ActionPanel(Panel):
         self._cancel = button("Cancel", "Begin nothing more, and give the rest back", self._cancelled, icon="stop")
         self._undo = button("Undo", "Plan to send back what was removed", self._undone, icon="undo")
         self._resume = button("Resume", "Plan to finish what was cut off", self._resumed, icon="forward")
-        self._close = button("Done", "Put the report away", self._dismissed)
+        self._close = button("Done", "Put the report away", self._put_away)
         self._to = widgets.Text(
             description="Send back to",
             placeholder="a queue or topic",
@@ -151,7 +152,7 @@ class ActionPanel(Panel):
 
     @property
     def report(self) -> Report | None:
-        """The report of what was carried out last."""
+        """The report of what was carried out last; None when it was put away."""
         return self._report
 
     def close(self) -> None:
@@ -183,13 +184,25 @@ class ActionPanel(Panel):
     def _fail(self, turn: int, why: str, heading: str = "") -> None:
         with self._lock:
             if turn == self._turn:
-                self._enter(_Stage.IDLE, *_heading(heading), said(why, "error"))
+                # What was reported before can still be undone.
+                stage = _Stage.ENDED if self._report else _Stage.IDLE
+                self._enter(stage, *_heading(heading), said(why, "error"))
 
     def _dismissed(self) -> None:
+        """Forget the plan, and go back to the report before it."""
         with self._lock:
-            if self._stage is not _Stage.RUNNING:
+            if self._stage in (_Stage.MAKING, _Stage.PROPOSED):
                 self._turn += 1
                 self._plan = None
+                if self._report:
+                    self._enter(_Stage.ENDED, *self._reported)
+                else:
+                    self._enter(_Stage.IDLE, _IDLE)
+
+    def _put_away(self) -> None:
+        with self._lock:
+            if self._stage is _Stage.ENDED:
+                self._report = None
                 self._enter(_Stage.IDLE, _IDLE)
 
     # ------------------------------------------------------------ while it is carried out
@@ -244,14 +257,16 @@ class ActionPanel(Panel):
 
     def _ended(self, ended: Ended) -> None:
         with self._lock:
-            work, self._work = self._work, None
-            if work is None:  # it was closed
+            if self._stage is not _Stage.RUNNING:  # it was closed
                 return
+            work, self._work = self._work, None
             self._report = ended.report
             problems = [said(each, "error") for each in (ended.problem, ended.table_problem) if each]
-            shown = ended.report or not ended.problem
-            blocks = report_blocks(ended.report, work.plan, cut_off=self._cancel.disabled) if shown else []
-            self._enter(_Stage.ENDED, *blocks, *problems)
+            blocks: list[Block] = []
+            if work is not None and (ended.report or not ended.problem):
+                blocks = report_blocks(ended.report, work.plan, cut_off=self._cancel.disabled)
+            self._reported = (*blocks, *problems)
+            self._enter(_Stage.ENDED, *self._reported)
         self._on_report(ended.report)
 
     def _undone(self) -> None:

@@ -157,6 +157,8 @@ def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[
         cut_off: whether it was told to end before its time.
     """
     tone = "good" if report.ok else "warning"
+    if cut_off and not report:
+        return [title(f"{plan.verb.capitalize()} was cut off"), said("Nothing was done yet.")]
     ended = "was cut off" if cut_off and not report.ok else "is done"
     blocks = [
         title(f"{plan.verb.capitalize()} {ended}"),

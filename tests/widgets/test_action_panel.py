@@ -201,6 +201,32 @@ def test_two_panels_work_at_once(namespace: Namespace) -> None:
     assert all("150 of 150" in repr(panel) for panel in panels)
 
 
+def test_an_undo_that_needs_a_destination_asks_for_it(namespace: Namespace) -> None:
+    namespace.create_queue("sent-back")
+    namespace.entity("events").send([Message(message_id="m")] * 3)
+    panel = ActionPanel(namespace)
+    proposed(panel, purge(namespace.entity("events/subscriptions/audit")))
+    click(panel, "Carry out")
+    until(lambda: not panel.busy)
+    (to,) = [each for each in shown(panel) if isinstance(each, widgets.Text)]
+    click(panel, "Undo")
+    until(lambda: not panel.busy)
+    assert "Say where they are to go" in repr(panel)
+    to.value = "sent-back"
+    click(panel, "Undo")
+    until(lambda: not panel.busy)
+    assert "Send back 3 messages" in repr(panel)
+    click(panel, "Not now")
+    assert "Purge is done" in repr(panel), "the report is there again, and can still be undone"
+    click(panel, "Undo")
+    until(lambda: not panel.busy)
+    click(panel, "Carry out")
+    until(lambda: not panel.busy)
+    assert len(namespace.entity("sent-back").peek()) == 3
+    click(panel, "Done")
+    assert panel.report is None
+
+
 @pytest.mark.parametrize("plain", ["", "plain"])
 def test_it_works_without_custom_widgets(namespace: Namespace, plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBNOTEBOOK_WIDGETS", plain)
