@@ -260,8 +260,8 @@ class MessageTable(anywidget.AnyWidget):
         return self._on_note.add(callback)
 
     def _find_causes(self) -> None:
-        """Group the messages beside, because the rows need not wait for it."""
-        if self._with_causes and len(self._rows):
+        """Group the messages beside and when the rows were sent, which need not wait for it."""
+        if self._with_causes and self._pages and len(self._rows):
             rows = self._rows
             background.start(
                 lambda: causes_of(Messages(rows.table)),
@@ -356,6 +356,8 @@ class MessageTable(anywidget.AnyWidget):
         with self._lock:
             self._pages.add(page)
             self._send_rows(page)
+        if not self._causes:
+            self._find_causes()
         self._on_ready()
 
     def _take_selection(self, content: Mapping[str, Any], bits: memoryview) -> None:

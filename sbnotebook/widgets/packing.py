@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,6 +43,8 @@ _NULL: Final = "\0"
 _NULL_LONG: Final = -(2**63)
 _SPACES: Final = r"[\t\r\n]+"
 _UNPRINTABLE: Final = r"[\p{C}\p{Zl}\p{Zp}]"
+_IN_COLUMNS: Final = ("DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount")
+"""Application properties that are columns of their own."""
 NOT_SHOWN: Final = ("body", "application_property_types", "extras")
 _TITLES: Final = {
     "application_properties": "properties",
@@ -113,7 +116,7 @@ def columns_of(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[str] 
         extra: further columns, which are always shown.
         chosen: the columns that are shown; None for those that most want to see.
     """
-    everywhere = set(_telling(table))
+    everywhere = {*_telling(table), *extra}
     if chosen is None:
         entities: Any = pc.count_distinct(table.column("entity"))
         several = ["entity"] if entities.as_py() > 1 else []
@@ -121,7 +124,7 @@ def columns_of(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[str] 
         shown += [name for name in extra if name not in shown]
     else:
         shown = [name for name in chosen if name in table.column_names or name in extra]
-    hidden = [name for name in (*table.column_names, *extra) if name in everywhere | set(extra) and name not in shown]
+    hidden = [name for name in dict.fromkeys((*table.column_names, *extra)) if name in everywhere and name not in shown]
     kinds = {**dict(zip(table.column_names, table.schema.types, strict=True)), **{n: a.type for n, a in extra.items()}}
     return [
         *(Column(name, _kind(kinds[name])) for name in shown),
@@ -207,12 +210,18 @@ def _telling(table: pa.Table) -> Iterator[str]:
         if name in NOT_SHOWN or values.null_count == len(values):
             continue
         if name in ("state", "resubmit_count", "delivery_count", "body_type"):
-            said = pc.unique(values).to_pylist()
-            if not set(said) - {"active", 0, "data", None}:
-                continue
-        elif pa.types.is_map(values.type) and not any(len(chunk.keys) for chunk in values.chunks):
-            continue
-        yield name
+            says = bool(set(pc.unique(values).to_pylist()) - {"active", 0, "data", None})
+        elif pa.types.is_map(values.type):
+            says = any(_own(chunk.keys).any() for chunk in values.chunks)
+        else:
+            says = not pa.types.is_string(values.type) or _longest(values) > 0
+        if says:
+            yield name
+
+
+def _longest(texts: Any) -> int:
+    longest: Any = pc.max(pc.binary_length(texts))
+    return longest.as_py() or 0
 
 
 def _kind(kind: Any) -> str:
@@ -260,12 +269,19 @@ def _too_large(array: Any) -> bool:
 
 
 def _properties(array: Any) -> Any:
-    """Maps as texts: ``name=value, name=value``."""
+    """Maps as texts, without the properties that are columns of their own."""
     start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
     names, values = array.keys[start:end], array.items[start:end]
-    pairs: Any = pc.binary_join_element_wise(names, values, "=", null_handling="replace")
-    offsets: Any = pc.subtract(array.offsets, start)
+    own = _own(names)
+    before = np.concatenate([[0], np.cumsum(own)]).astype(np.int32)  # how many there are before each place
+    pairs: Any = pc.binary_join_element_wise(names, values, "=", null_handling="replace").filter(pa.array(own))
+    offsets: Any = pa.array(before[array.offsets.to_numpy() - start])
     return pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), ", ")
+
+
+def _own(names: Any) -> np.ndarray[Any, Any]:
+    known: Any = pc.is_in(names, pa.array(_IN_COLUMNS))
+    return ~known.to_numpy(zero_copy_only=False)
 
 
 def _coded_texts(texts: Any) -> tuple[str, bytes]:

@@ -8,6 +8,8 @@
 import { cellValue, decoded, shownText } from "./columns.js";
 import { sortedRows } from "./sorting.js";
 
+/** What is searched only where it is seen: it is the same for many, and would surprise in what is found. */
+const UNSEARCHED = new Set(["entity", "cause"]);
 const IDLE_ROWS = 2_000; // rows whose text is gathered at one go
 
 /**
@@ -26,6 +28,7 @@ export class Store extends EventTarget {
     /** Milliseconds by which the kernel's clock is ahead of this one. */
     this.clockOffset = null;
     this.filters = new Map();
+    this.layouts = new Map(); // columns by name, those that were there before, too
     this.sort = null;
     this.begin([], 0);
   }
@@ -101,7 +104,7 @@ export class Store extends EventTarget {
    */
   patch(column, rows, values) {
     if (!this.columns.some(({ name }) => name === column.name)) {
-      this.columns.push(column);
+      this.columns.push(...this.laidOut([column]));
       this.tell("columns");
     }
     const number = column.kind !== "text";
@@ -169,10 +172,12 @@ export class Store extends EventTarget {
 
   /** Columns as the kernel names them, with the widths and the choice that they had here. */
   laidOut(columns) {
-    const before = new Map(this.columns.map((column) => [column.name, column]));
     return columns.map((column) => {
-      const { width, hidden = column.hidden } = before.get(column.name) ?? {};
-      return { ...column, width, hidden };
+      const known = this.layouts.get(column.name);
+      const { width, hidden = column.hidden } = known ?? {};
+      const laidOut = Object.assign(known ?? {}, { ...column, width, hidden });
+      this.layouts.set(column.name, laidOut);
+      return laidOut;
     });
   }
 
@@ -267,7 +272,8 @@ export class Store extends EventTarget {
   searchText(row) {
     const text = this.texts[row];
     if (text !== undefined) return text;
-    const said = this.columns.map(({ name, kind }) => shownText(kind, cellValue(this.column(name)[row])));
+    const searched = this.columns.filter(({ name, hidden }) => !hidden || !UNSEARCHED.has(name));
+    const said = searched.map(({ name, kind }) => shownText(kind, cellValue(this.column(name)[row])));
     return (this.texts[row] = said.join("\n").toLowerCase());
   }
 

@@ -1,0 +1,253 @@
+"""The message table in JupyterLab: what a user does with mouse and keys, and what the kernel then knows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.conftest import RUN_TIMEOUT, Lab, Notebook, run_notebook
+
+HOSTILE = """<img src="data:," onerror="detected('message')">\u202e\x1b"""
+CONTROL = """<img src="data:," onerror="detected('control')">"""
+DETECTOR = "window.found = []; window.detected = (what) => window.found.push(what)"
+COUNT = 10_000
+
+MESSAGES = f"""
+from datetime import UTC, datetime, timedelta
+import ipywidgets
+from IPython.display import HTML
+from sbnotebook import PeekedMessage
+from sbnotebook.client import Messages
+from sbnotebook.widgets.message_table import MessageTable
+
+def message(number):
+    return PeekedMessage(
+        entity="orders/$dlq",
+        sequence_number=number,
+        enqueued_time=datetime(2026, 11, 1, tzinfo=UTC) + timedelta(minutes=number),
+        subject=("UA", "AA", "DL")[number % 3],
+        message_id=f"m{{number}}",
+        delivery_count=number % 7,
+        application_properties={{"DeadLetterReason": {HOSTILE!r} if number == 4 else "Invalid"}},
+        body=(f"flight {{number}} " + "x" * (number % 400) + (" needle" if number == 399 else "")).encode(),
+    )
+
+messages = Messages([message(number) for number in range({COUNT})])
+table = MessageTable(messages, facets=(), label="Dead letters")
+seen = []
+button = ipywidgets.Button(description="Look")
+button.on_click(lambda _: seen.append([table.selected_keys, table.hidden]))
+"""
+
+
+def answer(notebook: Notebook, expression: str) -> Any:
+    """The value of an expression in the kernel, as far as JSON can say it."""
+    return json.loads(notebook.kernel(f"import json; print(json.dumps({expression}))"))
+
+
+def counts(view: Locator, text: str) -> None:
+    expect(view.locator(".sbn-counts")).to_have_text(text, timeout=RUN_TIMEOUT)
+
+
+def shows(view: Locator, *numbers: int) -> None:
+    """The first rows have these sequence numbers."""
+    cells = view.locator(".sbn-row:not([hidden]) > :nth-child(2)")
+    for place, number in enumerate(numbers):
+        expect(cells.nth(place)).to_have_text(str(number), timeout=RUN_TIMEOUT)
+
+
+def tab_to(page: Page, target: Locator) -> None:
+    """Press Tab until something has the focus."""
+    for _ in range(40):
+        if target.evaluate("element => element === document.activeElement"):
+            return
+        page.keyboard.press("Tab")
+    pytest.fail(f"The Tab key does not reach {target}.")
+
+
+@pytest.mark.browser
+def test_ten_thousand_messages_with_mouse_and_keys(browser: Browser, lab: Lab) -> None:
+    cells = [MESSAGES, "table", "button", "table", f"HTML({CONTROL!r})"]
+    notebook = run_notebook(browser, lab, cells, DETECTOR)
+    first, second = (notebook.page.locator(".sbn-table").nth(place) for place in (0, 1))
+    counts(first, "10,000 shown")
+    counts(second, "10,000 shown")
+    assert notebook.largest < 1_000_000
+    grid = first.get_by_role("grid", name="Dead letters")
+    expect(grid).to_have_attribute("aria-rowcount", str(COUNT + 2))
+    assert grid.get_by_role("row").count() < 60, "only the rows in sight are elements"
+
+    filters_and_sorting(first, second)
+    selection(notebook, first)
+    changes_from_the_kernel(notebook, first)
+    keys_only(notebook, first)
+
+    notebook.page.wait_for_function("() => window.found.length > 0", timeout=RUN_TIMEOUT)
+    assert notebook.page.evaluate("() => window.found") == ["control"], "the control shows that the detector works"
+    assert (notebook.external, notebook.errors) == ([], [])
+    assert notebook.largest < 1_000_000
+
+
+def filters_and_sorting(view: Locator, other: Locator) -> None:
+    view.locator(".sbn-search").fill("ua m123")
+    counts(view, "5 of 10,000 shown")
+    counts(other, "5 of 10,000 shown")
+    expect(other.locator(".sbn-search")).to_have_value("ua m123")
+    view.locator(".sbn-search").fill("needle")  # stands behind what the browser has of the body
+    counts(view, "1 of 10,000 shown")
+    shows(view, 399)
+    view.get_by_role("button", name="Clear filters").click()
+    counts(view, "10,000 shown")
+    expect(view.locator(".sbn-search")).to_have_value("")
+
+    subject = view.locator("[data-column=subject]")
+    subject.click()
+    expect(subject).to_have_attribute("aria-sort", "ascending")
+    shows(view, 1, 4, 7)
+    expect(view.locator(".sbn-row").nth(1)).to_contain_text("onerror=\"detected('message')\">··")
+    subject.click()
+    expect(subject).to_have_attribute("aria-sort", "descending")
+    shows(view, 0, 3, 6)
+
+    view.get_by_role("button", name="Column filters").click()
+    view.get_by_label("Filter deliveries").fill(">=5")
+    view.get_by_label("Filter enqueued").fill("2026-11-02")
+    counts(view, "412 of 10,000 shown")
+    view.get_by_label("Filter deliveries").fill("many")
+    expect(view.get_by_label("Filter deliveries")).to_have_attribute("aria-invalid", "true")
+    counts(view, "1,440 of 10,000 shown")
+    view.get_by_role("button", name="Columns", exact=True).click()
+    view.get_by_role("checkbox", name="enqueued").uncheck()  # with its filter
+    counts(view, "10,000 shown")
+    expect(view.locator("[data-column=enqueued_time]")).to_have_count(0)
+    view.page.keyboard.press("Escape")
+    expect(view.get_by_role("group", name="Columns that are shown")).to_be_hidden()
+
+
+def selection(notebook: Notebook, view: Locator) -> None:
+    for place in (0, 2):
+        view.locator(".sbn-row").nth(place).locator(".sbn-check").click()
+    view.locator("[data-column=subject]").click()  # unsorted again
+    view.locator(".sbn-row").nth(1).click(modifiers=["Control"])
+    counts(view, "10,000 shown, 3 selected")
+    view.get_by_label("Filter subject").fill("=ua")
+    counts(view, "3,334 of 10,000 shown, 3 selected (1 hidden by the filter)")
+    notebook.page.get_by_role("button", name="Look").click()
+    notebook.page.wait_for_function("() => true")
+    keys = [["orders/$dlq", number] for number in (0, 1, 6)]
+    assert answer(notebook, "seen") == [[keys, 1]]
+    assert answer(notebook, "[m.message_id for m in table.selected]") == ["m0", "m1", "m6"]
+
+    view.get_by_role("button", name="Select 3,334 shown").click()
+    counts(view, "3,334 of 10,000 shown, 3,335 selected (1 hidden by the filter)")
+    assert answer(notebook, "[len(table.selected_keys), table.hidden]") == [3335, 1]
+    view.get_by_role("button", name="Clear selection").click()
+    view.locator(".sbn-row").nth(1).locator(".sbn-check").click()
+    view.locator(".sbn-row").nth(4).click(modifiers=["Shift"])
+    counts(view, "3,334 of 10,000 shown, 4 selected")
+    assert answer(notebook, "[n for _, n in table.selected_keys]") == [3, 6, 9, 12]
+
+
+def changes_from_the_kernel(notebook: Notebook, view: Locator) -> None:
+    notebook.kernel("table.remove([('orders/$dlq', 6), ('orders/$dlq', 7), ('orders/$dlq', 0)])")
+    counts(view, "3,332 of 9,997 shown, 3 selected")
+    notebook.kernel("table.patch({('orders/$dlq', n): {'outcome': 'settled'} for n in range(3, 100)})")
+    expect(view.locator("[data-column=outcome]")).to_be_visible()
+    expect(view.locator(".sbn-row").first).to_contain_text("settled")
+    notebook.kernel("table.append([message(9), message(20_001), message(20_002)])")
+    counts(view, "3,333 of 9,999 shown, 3 selected")
+    notebook.kernel("table.show([message(n) for n in (12, 3, 5, 4, 0)])")
+    counts(view, "3 of 5 shown, 2 selected")
+    shows(view, 12, 3, 0)
+    assert answer(notebook, "[n for _, n in table.selected_keys]") == [12, 3]
+    notebook.kernel("table.show([])")
+    expect(view.get_by_text("There are no messages.")).to_be_visible()
+    notebook.kernel("table.show(messages)")
+    view.get_by_role("button", name="Clear filters").click()
+    counts(view, "10,000 shown")
+    expect(view.locator("[data-column=enqueued_time]")).to_have_count(0)  # as the user left it
+
+
+def keys_only(notebook: Notebook, view: Locator) -> None:
+    page = notebook.page
+    search = view.locator(".sbn-search")
+    search.focus()
+    page.keyboard.type("DL")
+    counts(view, "3,334 of 10,000 shown")  # one of them has a needle
+    header = view.locator("[data-column=sequence_number]")
+    tab_to(page, header)
+    width = header.bounding_box()
+    page.keyboard.press("Shift+ArrowRight")
+    wider = header.bounding_box()
+    assert width is not None
+    assert wider is not None
+    assert wider["width"] == width["width"] + 16
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    expect(header).to_have_attribute("aria-sort", "descending")
+    grid = view.get_by_role("grid")
+    tab_to(page, grid)
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Shift+ArrowDown")
+    page.keyboard.press("Shift+ArrowDown")
+    page.keyboard.press("Shift+ArrowUp")
+    assert answer(notebook, "[n for _, n in table.selected_keys]") == [9992, 9995, 9998]
+    page.keyboard.press("End")
+    active = page.locator(f"#{grid.get_attribute('aria-activedescendant')}")
+    expect(active).to_be_in_viewport()
+    expect(active).to_contain_text("m2")
+    page.keyboard.press("PageUp")
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(view.locator(".sbn-row.sbn-open")).to_contain_text("9998")
+    page.keyboard.press("Escape")
+    expect(view.locator(".sbn-row.sbn-open")).to_have_count(0)
+    page.keyboard.press("Control+a")
+    counts(view, "3,334 of 10,000 shown, 3,334 selected")
+    expect(view.get_by_role("status").first).to_have_text("3,334 of 10,000 shown, 3,334 selected")
+    assert page.locator(".jp-Cell").count() == 5, "the keys did nothing to the notebook"
+
+
+LOCKED = """
+from datetime import UTC, datetime, timedelta
+from sbnotebook import PeekedMessage
+from sbnotebook.widgets.message_table import MessageTable
+
+now = datetime.now(UTC)
+messages = [PeekedMessage(entity="orders", sequence_number=2**60 + number) for number in range(4)]
+untils = [now + timedelta(minutes=5), now + timedelta(seconds=3600), now - timedelta(seconds=1), None]
+table = MessageTable(countdown=True)
+table.show(messages, {"locked_until": untils})
+display(table)
+table.on_selection(lambda: 1 / 0)
+import time
+time.sleep(2)
+"""
+
+
+@pytest.mark.browser
+def test_locks_run_down_in_the_browser(browser: Browser, lab: Lab) -> None:
+    notebook = run_notebook(browser, lab, [LOCKED])
+    view = notebook.page.locator(".sbn-table")
+    counts(view, "4 shown")
+    left = view.locator(".sbn-row .sbn-cell:nth-child(3)")
+    before = left.nth(0).inner_text()
+    assert before.startswith(("4:", "5:00"))
+    expect(left.nth(0)).not_to_have_text(before, timeout=RUN_TIMEOUT)
+    expect(left.nth(2)).to_have_text("ended")
+    expect(left.nth(2)).to_have_class("sbn-cell sbn-number sbn-soon")
+    expect(left.nth(3)).to_have_text("")
+    expect(left.nth(1)).to_contain_text("59:")
+    shows(view, 2**60, 2**60 + 1)
+    view.locator("[data-column=sequence_number]").click()
+    view.locator("[data-column=sequence_number]").click()
+    shows(view, *(2**60 + number for number in (3, 2, 1, 0)))
+    view.locator(".sbn-row .sbn-check").nth(1).click()
+    expect(view.get_by_role("alert")).to_have_text("ZeroDivisionError: division by zero")
+    assert notebook.errors == []
