@@ -194,9 +194,11 @@ class Monitor(Panel):
 
     def _run(self) -> None:
         while self._is_due:
+            is_first = not self._history  # it opens connections, which says nothing of the others
             begin = time.monotonic()
             self._take()
-            pause = pause_after(self.every.value, time.monotonic() - begin, self._failures)
+            took = 0.0 if is_first else time.monotonic() - begin
+            pause = pause_after(self.every.value, took, self._failures)
             with self._changed:
                 self._changed.wait_for(self._is_over(self.every.value), pause)
 

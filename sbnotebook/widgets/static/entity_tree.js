@@ -127,10 +127,12 @@ class TreeView {
     name.style.paddingInlineStart = `${(level - 1) * 14}px`;
     name.title = row.path;
     name.append(make("span", "sbn-tree-twist", parent ? (open ? "▾" : "▸") : ""), make("span", "", row.name));
-    if (level === 1 || row.kind === "subscription") name.append(make("span", "sbn-tree-kind", row.kind));
+    if (level === 1) name.append(make("span", "sbn-tree-kind", row.kind));
     item.append(name);
     const said = [row.name, row.kind];
-    for (const [key, title] of TREE_COLUMNS) {
+    // A sub-queue has one count, and its name the room of the others.
+    const columns = row.kind === "sub-queue" ? TREE_COLUMNS.slice(-1) : TREE_COLUMNS;
+    for (const [key, title] of columns) {
       const count = row[key];
       const cell = make("span", `sbn-tree-count sbn-${key}${count ? "" : " sbn-zero"}`, count == null ? "" : compact(count));
       if (count != null) cell.title = count.toLocaleString("en-US");

@@ -47,10 +47,10 @@ function age(seconds) {
   return `${Math.round(seconds)} s`;
 }
 
-/** The least of 1, 2, 5, 10, 20, … that is not below a number. */
+/** A round number that is not below a number, and not far above it. */
 function ceiling(number) {
   const power = 10 ** Math.floor(Math.log10(Math.max(number, 1)));
-  return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= number);
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((each) => each * power).find((each) => each >= number);
 }
 
 class Chart {
@@ -171,7 +171,7 @@ class Card {
     this.root.setAttribute("aria-label", entity);
     const name = html("div", "sbn-card-name", entity);
     name.title = entity;
-    this.numbers = html("dl", "sbn-card-numbers");
+    this.numbers = html("div", "sbn-card-numbers");
     this.charts = CHARTS.map((each) => new Chart(each));
     this.root.append(name, this.numbers, ...this.charts.map((chart) => chart.root));
   }
@@ -189,7 +189,7 @@ class Card {
   number(name, value, words, bad = false) {
     const cell = html("div", bad ? "sbn-bad" : "");
     cell.title = words;
-    cell.append(html("dt", "", name), html("dd", "", value));
+    cell.append(html("div", "sbn-card-label", name), html("div", "sbn-card-value", value));
     return cell;
   }
 }
