@@ -11,15 +11,17 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-import duckdb
 import pyarrow as pa
 
 from sbnotebook.client.frames import to_arrow
 from sbnotebook.client.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
+
+if TYPE_CHECKING:
+    import duckdb
 
 __all__ = ["filtered", "matching", "where"]
 
@@ -78,6 +80,8 @@ def filtered(table: pa.Table, expression: str) -> pa.Table:
 
 def matching(table: pa.Table, expression: str) -> list[int]:
     """The positions of the rows for which an expression is true, ascending: see :func:`where`."""
+    import duckdb
+
     expression = str(expression)  # DuckDB takes an instance of a subclass for the name of a column
     if len(expression) > _LONGEST:
         _refuse(expression, f"it is longer than {_LONGEST:,} characters")
@@ -107,6 +111,8 @@ def matching(table: pa.Table, expression: str) -> list[int]:
 
 def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
     """The tree that DuckDB's parser makes of one expression without a query in it."""
+    import duckdb
+
     try:
         [(text,)] = database.execute("SELECT json_serialize_sql($1::VARCHAR)", [_SELECT + expression]).fetchall()
         answer: Any = json.loads(text)

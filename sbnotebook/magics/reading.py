@@ -53,7 +53,8 @@ class Reading(Acting):
         )
         if limit is not None and len(found) > limit:
             more = self._how_many_more(entity, given, limit)
-            say(f"{more} follow: -n all looks at every one, --from {found[limit].sequence_number} goes on.")
+            go_on = f"--from {found[limit].sequence_number} goes on, and %sb_browse {entity.address} pages through them"
+            say(f"{more} follow: -n all looks at every one, {go_on}.")
         return found[:limit].where(given.where)
 
     def _limit(self, given: Given) -> int | None:
