@@ -35,8 +35,9 @@ class SystemClock:
     def now(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         # In this order: a pause between the two readings makes the offset smaller, which does no harm.
-        self._offset = max(self._offset, time.time_ns() - time.monotonic_ns())
-        return (self._offset + time.monotonic_ns()) // 1_000_000
+        wall, steady = time.time_ns(), time.monotonic_ns()
+        self._offset = max(self._offset, wall - steady)
+        return (self._offset + steady) // 1_000_000
 
     def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` in the running event loop at a moment (ms); the result cancels it."""

@@ -56,7 +56,7 @@ class _Shape(NamedTuple):
     """What follows the first four bytes of a composite: its descriptor, and a list with short or long sizes."""
 
     cls: type[Any]
-    fields: tuple[_Field, ...]
+    fields: tuple[tuple[str, Mapping[int, Any], Callable[[bytes, int], tuple[Any, int]]], ...]
     mandatory: frozenset[str]
     sizes: struct.Struct
 
@@ -86,8 +86,9 @@ def composite(code: int) -> Callable[[type[_T]], type[_T]]:
             _field(each, hints[each.name].__metadata__) for each in dataclasses.fields(cast("Any", cls))
         )
         mandatory = frozenset(each.name for each in fields if each.mandatory)
+        quick = tuple((each.name, each.constants, each.decode) for each in fields)
         for constructor, sizes in ((0xC0, _SHORT_SIZES), (0xD0, _LONG_SIZES)):
-            _SHAPES[bytes((0x00, 0x53, code, constructor))] = _Shape(cls, fields, mandatory, sizes)
+            _SHAPES[bytes((0x00, 0x53, code, constructor))] = _Shape(cls, quick, mandatory, sizes)
         if not fields:
             _WITHOUT_FIELDS[bytes((0x00, 0x53, code, 0x45))] = cls()
         return cls
@@ -245,23 +246,24 @@ def _decode_quickly(data: bytes, offset: int) -> tuple[Any, int] | None:
     shape = _SHAPES.get(data[offset : offset + 4])
     if shape is None:
         return None
+    cls, fields, mandatory, sizes = shape
     given: dict[str, Any] = {}
     try:
-        size, count = shape.sizes.unpack_from(data, offset + 4)
-        at = offset + 4 + shape.sizes.size
-        end = at + size - shape.sizes.size // 2
-        for field in shape.fields[:count]:
-            value = field.constants.get(data[at], _NO_CONSTANT)
+        size, count = sizes.unpack_from(data, offset + 4)
+        at = offset + 4 + sizes.size
+        end = at + size - sizes.size // 2
+        for name, constants, decode_field in fields[:count]:
+            value = constants.get(data[at], _NO_CONSTANT)
             if value is _NO_CONSTANT:
-                value, at = field.decode(data, at)
+                value, at = decode_field(data, at)
             else:
                 at += 1
             if value is not None:
-                given[field.name] = value
+                given[name] = value
     except (AmqpDecodeError, ProtocolViolationError, IndexError, TypeError, struct.error):
         return None
-    is_whole = at == end <= len(data) and count <= len(shape.fields)
-    return (shape.cls(**given), end) if is_whole and shape.mandatory <= given.keys() else None
+    is_whole = at == end <= len(data) and count <= len(fields)
+    return (cls(**given), end) if is_whole and mandatory <= given.keys() else None
 
 
 def _from_described(value: AmqpValue) -> Any:

@@ -164,14 +164,10 @@ class Link:
 class _Arriving:
     """A message whose frames are still coming in; beyond the limit nothing more is kept."""
 
-    __slots__ = ("delivery_id", "delivery_tag", "message_format", "pieces", "settled", "size")
+    __slots__ = ("first", "pieces", "settled", "size")
 
     def __init__(self, first: Transfer) -> None:
-        if first.delivery_id is None or first.delivery_tag is None:
-            raise ProtocolViolationError("The first frame of a message needs a delivery id and a tag.")
-        self.delivery_id = first.delivery_id
-        self.delivery_tag = first.delivery_tag
-        self.message_format = first.message_format or 0
+        self.first = first
         self.settled = False
         self.pieces: list[bytes] = []
         self.size = 0
@@ -182,7 +178,7 @@ class _Arriving:
         return self.size if self.pieces else 0
 
     def add(self, transfer: Transfer, payload: bytes, limit: int) -> None:
-        if transfer.delivery_id not in (None, self.delivery_id):
+        if transfer.delivery_id not in (None, self.first.delivery_id):
             raise ProtocolViolationError("A message began before the one before it had ended.")
         self.settled = self.settled or bool(transfer.settled)
         self.size += len(payload)
@@ -243,9 +239,13 @@ class ReceivingLink(Link):
             return None
         arriving = self._arriving
         if arriving is None:
-            arriving = self._arriving = _Arriving(transfer)
+            if transfer.delivery_id is None or transfer.delivery_tag is None:
+                raise ProtocolViolationError("The first frame of a message needs a delivery id and a tag.")
             self._delivery_count = (self._delivery_count + 1) % _SERIAL
             self._credit -= 1
+            if not (transfer.more or transfer.aborted):  # nearly every message
+                return self._arrived(transfer, payload, len(payload), settled=bool(transfer.settled))
+            arriving = self._arriving = _Arriving(transfer)
         held = arriving.kept
         arriving.add(transfer, payload, self._max_message_size)
         if transfer.more and not transfer.aborted:
@@ -253,22 +253,19 @@ class ReceivingLink(Link):
             return None
         self._session.held.arriving -= held
         self._arriving = None
-        return None if transfer.aborted else self._arrived(arriving)
+        if transfer.aborted:
+            return None
+        return self._arrived(arriving.first, b"".join(arriving.pieces), arriving.size, settled=arriving.settled)
 
-    def _arrived(self, message: _Arriving) -> TransferReceived | None:
-        limit = self._max_message_size
-        if limit and message.size > limit:
-            text = f"The message has {message.size} bytes, the limit is {limit}."
-            if not message.settled:
-                self.settle(message.delivery_id, Rejected(Error("amqp:link:message-size-exceeded", text)))
+    def _arrived(self, first: Transfer, payload: bytes, size: int, *, settled: bool) -> TransferReceived | None:
+        delivery_id, limit = first.delivery_id or 0, self._max_message_size
+        if limit and size > limit:
+            text = f"The message has {size} bytes, the limit is {limit}."
+            if not settled:
+                self.settle(delivery_id, Rejected(Error("amqp:link:message-size-exceeded", text)))
             return None
         return TransferReceived(
-            self,
-            message.delivery_id,
-            message.delivery_tag,
-            message.message_format,
-            b"".join(message.pieces),
-            message.settled,
+            self, delivery_id, first.delivery_tag or b"", first.message_format or 0, payload, settled
         )
 
 

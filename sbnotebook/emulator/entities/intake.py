@@ -87,7 +87,9 @@ class Intake:
         if not options.status.can_send:
             text = f"Messaging entity '{path}' is currently disabled for sending."
             raise RefusedError(Refusal.DISABLED, text)
-        size = sum(len(message.payload) for message in messages)
+        size = 0
+        for message in messages:
+            size += len(message.payload)
         if self._destination.total_size + size > options.max_size_mb * _MEGABYTE:
             text = f"The entity '{path}' has reached its maximum size of {options.max_size_mb} MB."
             raise RefusedError(Refusal.QUOTA_EXCEEDED, text)

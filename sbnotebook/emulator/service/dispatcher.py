@@ -85,7 +85,9 @@ class Dispatcher:
     @property
     def is_behind(self) -> bool:
         """Whether there is more to deliver than one turn allows."""
-        return any(waiting and outlet.has_available for outlet, waiting in self._waiting.items())
+        return bool(self._waiting) and any(
+            waiting and outlet.has_available for outlet, waiting in self._waiting.items()
+        )
 
     def dispatch(self, now: int) -> None:
         """Deliver what can be delivered; who can take no more waits no longer."""

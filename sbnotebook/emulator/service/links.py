@@ -110,23 +110,24 @@ class SenderLink(LinkHandler):
 
     def transfer_received(self, event: TransferReceived) -> None:
         """Keep a message, or all messages of a batch, and accept them once they are kept."""
+        faults, link = self._peer.broker.faults.at(self._destination.path), self._link
         # First, so that a delay that is none leaves nothing half done.
-        delay = self._faults.accept_delay_ms / 1000
-        outcome = self._take_in(event)
-        if self._link.credit < _CREDIT // 2:
-            self._link.grant_credit(_CREDIT)
-        if not event.settled:
-            _confirm(self._peer, partial(self._link.settle, event.delivery_id, outcome), delay)
-
-    @property
-    def _faults(self) -> EntityFaults:
-        return self._peer.broker.faults.at(self._destination.path)
+        delay = faults.accept_delay_ms / 1000
+        outcome = self._take_in(event, faults)
+        if link.credit < _CREDIT // 2:
+            link.grant_credit(_CREDIT)
+        if event.settled:
+            return
+        if delay:
+            _confirm_later(self._peer, partial(link.settle, event.delivery_id, outcome), delay)
+        else:
+            link.settle(event.delivery_id, outcome)
 
     def detached(self) -> None:
         """The link is gone."""
         self._peer.broker.was_used(self._destination)
 
-    def _take_in(self, event: TransferReceived) -> Outcome:
+    def _take_in(self, event: TransferReceived, faults: EntityFaults) -> Outcome:
         now = self._peer.broker.moment()
         try:
             self._check_batch(event)
@@ -136,7 +137,7 @@ class SenderLink(LinkHandler):
             return Rejected(Condition.DECODE_ERROR.error(str(error)))
         except RefusedError as error:
             return Rejected(condition_of(error).error(str(error)))
-        fault = self._fault(len(messages))
+        fault = _fault(faults, len(messages))
         if fault is not None:
             return Rejected(fault)
         for message in messages:
@@ -148,14 +149,6 @@ class SenderLink(LinkHandler):
         if event.message_format == _BATCH_FORMAT and len(event.payload) > limit:
             text = f"The batch has {len(event.payload)} bytes, the limit is {limit}."
             raise RefusedError(Refusal.TOO_LARGE, text)
-
-    def _fault(self, count: int) -> Error | None:
-        faults = self._faults
-        if faults.is_busy():
-            return Condition.SERVER_BUSY.error(SERVER_BUSY)
-        if faults.rejects(count):
-            return Error(faults.reject_condition, explain("The message was rejected on demand."))
-        return None
 
 
 class ReceiverLink(LinkHandler):
@@ -234,7 +227,10 @@ class ReceiverLink(LinkHandler):
         if not is_held:
             text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
             echo = Rejected(self.lock_lost.error(text))
-        _confirm(self._peer, partial(self._link.settle, event.delivery_tag, echo), delay)
+        if delay:
+            _confirm_later(self._peer, partial(self._link.settle, event.delivery_tag, echo), delay)
+        else:
+            self._link.settle(event.delivery_tag, echo)
 
     def detached(self) -> None:
         """The link is gone; its locks stay."""
@@ -292,11 +288,16 @@ class ReceiverLink(LinkHandler):
         return self.entity.dead_letter_message(token, now, why, info), Rejected()
 
 
-def _confirm(peer: AmqpPeer, settle: Callable[[], None], delay: float) -> None:
-    """Settle a delivery, after a delay in seconds if there is one."""
-    if not delay:
-        settle()
-        return
+def _fault(faults: EntityFaults, count: int) -> Error | None:
+    if faults.is_busy():
+        return Condition.SERVER_BUSY.error(SERVER_BUSY)
+    if faults.rejects(count):
+        return Error(faults.reject_condition, explain("The message was rejected on demand."))
+    return None
+
+
+def _confirm_later(peer: AmqpPeer, settle: Callable[[], None], delay: float) -> None:
+    """Settle a delivery after some seconds."""
 
     def confirm() -> None:
         settle()

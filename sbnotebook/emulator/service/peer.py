@@ -238,6 +238,8 @@ class AmqpPeer(asyncio.Protocol):
 
     def _handle(self, event: Event) -> None:
         match event:
+            case TransferReceived() | DispositionReceived() | CreditChanged():
+                self._tell(self.handlers.get(event.link, _NOBODY), event)
             case LinkAttaching(link=link):
                 self._attach(link)
             case LinkDetached(link=link):
@@ -245,8 +247,6 @@ class AmqpPeer(asyncio.Protocol):
             case ConnectionClosed(error=error):
                 if error is not None:
                     _LOGGER.info("A client's connection ended: %s", error.description)
-            case _:
-                self._tell(self.handlers.get(event.link, _NOBODY), event)
 
     def _tell(self, handler: LinkHandler, event: TransferReceived | DispositionReceived | CreditChanged) -> None:
         if self._is_cut:
