@@ -33,8 +33,6 @@ _COLUMNS: Final = (
     "dead_letter_reason",
     "dead_letter_error_description",
     "subject",
-    "message_id",
-    "delivery_count",
     "body_text",
 )
 _NO_LETTERS: Final = "Nothing is dead-lettered here: the queue is empty, and there is nothing to do."
@@ -71,6 +69,7 @@ class Triage(Panel):
         address = self._entity.address
         self.table = MessageView(columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}")
         self.actions = ActionPanel(namespace, table=self.table)
+        self.actions.layout.margin = "8px 0 0 0"
         self.actions.on_report(self._reported)
         self._header = TriageHeader(
             str(address),

@@ -58,7 +58,7 @@ def test_a_triage_by_mouse_and_another_by_keyboard(browser: Browser, lab: Lab) -
 
 
 def _what_is_hidden_is_told(panel: Locator) -> None:
-    panel.get_by_role("button", name="Select 12").click()
+    panel.get_by_role("button", name="Select 12", exact=True).click()
     expect(panel.get_by_text("12 messages are selected.")).to_be_visible()
     search = panel.get_by_placeholder("Search all columns")
     search.fill("orders-29")
