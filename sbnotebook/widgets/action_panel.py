@@ -61,6 +61,7 @@ class ActionPanel(Panel):
         self._namespace = namespace
         self._table = table
         self._lock = threading.RLock()
+        self._quiet = threading.Event()
         self._stage = _Stage.IDLE
         self._turn = 0
         self._plan: Plan | None = None
@@ -147,8 +148,11 @@ class ActionPanel(Panel):
     @property
     def busy(self) -> bool:
         """Whether a plan is being made or carried out."""
-        with self._lock:
-            return self._stage in (_Stage.MAKING, _Stage.RUNNING)
+        return not self._quiet.is_set()
+
+    def wait(self, seconds: float = 60.0) -> bool:
+        """Wait until nothing is being made or carried out, for scripts and terminals; tells whether that is so."""
+        return self._quiet.wait(seconds)
 
     @property
     def report(self) -> Report | None:
@@ -161,6 +165,7 @@ class ActionPanel(Panel):
             self._turn += 1
             work, self._work = self._work, None
             self._stage = _Stage.IDLE
+            self._quiet.set()
         if work is not None:
             work.running.cancel()
         self._text.close()
@@ -292,6 +297,10 @@ class ActionPanel(Panel):
         self._text.show(*blocks)
         set_shown(self._progress, shown=stage is _Stage.RUNNING)
         self._buttons.children = self._controls(stage)
+        if stage in (_Stage.MAKING, _Stage.RUNNING):
+            self._quiet.clear()
+        else:
+            self._quiet.set()
 
     def _controls(self, stage: _Stage) -> tuple[widgets.Widget, ...]:
         match stage:

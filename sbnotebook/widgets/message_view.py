@@ -138,8 +138,9 @@ class MessageView(widgets.VBox):
         set_shown(self._notice, shown=self.is_plain)
 
     def _hint(self) -> None:
-        self._say(_HINT, plain=False)
-        set_shown(self._notice, shown=True)
+        if not self.is_plain:
+            self._say(_HINT, plain=False)
+            set_shown(self._notice, shown=True)
 
     def _give_up(self) -> None:
         if not self._is_by_hand:

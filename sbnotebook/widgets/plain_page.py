@@ -26,15 +26,12 @@ class PlainPage(widgets.GridBox):
     message that it stood beside, or for none.
 
     Args:
-        label: what the rows are.
         tick: is told of each message that is selected, or is no longer; also where it is so already.
         look: is told of the message that somebody wants to see.
     """
 
-    def __init__(
-        self, label: str, tick: Callable[[MessageKey, bool], object], look: Callable[[MessageKey], object]
-    ) -> None:
-        super().__init__(tooltip=label)
+    def __init__(self, tick: Callable[[MessageKey, bool], object], look: Callable[[MessageKey], object]) -> None:
+        super().__init__()
         self._tick = tick
         self._look = look
         self._drawn: tuple[Any, ...] = ()

@@ -95,7 +95,7 @@ class PlainTable(widgets.VBox):
         self._problem = text("", "problem")
         self._previous = button("Previous", "Show the rows before these", partial(self._turn, -1), icon="chevron-left")
         self._next = button("Next", "Show the rows behind these", partial(self._turn, 1), icon="chevron-right")
-        self._page = PlainPage(label, self._tick, self._look)
+        self._page = PlainPage(self._tick, self._look)
         self._detail = widgets.Textarea(disabled=True, layout={"width": "100%", "height": "320px"})
         self._beside = widgets.VBox([button("Close", "Show no single message", self._close_detail), self._detail])
         set_shown(self._beside, shown=False)
@@ -104,6 +104,7 @@ class PlainTable(widgets.VBox):
         set_shown(self._note, shown=False)
         self.children = (
             panel_style(),
+            text(label, "quiet"),
             causes,
             row(self._search, self._sort, self._descending),
             row(

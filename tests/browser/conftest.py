@@ -14,7 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,20 @@ def closed_notebooks() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    home = tmp_path_factory.mktemp("lab")
+    with running_lab(tmp_path_factory.mktemp("lab")) as lab:
+        yield lab
+
+
+# Not for the session: while it is open, no other test of the process could run an event loop.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@contextmanager
+def running_lab(home: Path) -> Generator[Lab]:
+    """A JupyterLab that has its settings and notebooks in a folder."""
     folder = home / "notebooks"
     settings = home / "settings" / "@jupyterlab" / "apputils-extension"
     for each in (folder, settings):
@@ -131,18 +145,21 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
             stop(data / "sbnotebook" / "emulator")
 
 
-# Not for the session: while it is open, no other test of the process could run an event loop.
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@contextmanager
+def chromium(*arguments: str) -> Generator[Browser]:
+    """A browser without a window."""
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     assert executable, f"There is no browser to test with: install one of {', '.join(BROWSERS)}."
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        options = ["--no-sandbox", "--disable-gpu", *arguments]
+        browser = playwright.chromium.launch(executable_path=executable, args=options)
         yield browser
         browser.close()
 
 
-def run_notebook(browser: Browser, lab: Lab, cells: list[str], script: str = "") -> Notebook:
+def run_notebook(
+    browser: Browser, lab: Lab, cells: list[str], script: str = "", *, blocked: str | None = None
+) -> Notebook:
     """Write a notebook, open it in a new page that runs a script first, and run all of its cells to the end.
 
     Args:
@@ -150,6 +167,7 @@ def run_notebook(browser: Browser, lab: Lab, cells: list[str], script: str = "")
         lab: the server.
         cells: their code.
         script: runs in the page before all others.
+        blocked: what has this in its address is not loaded, as behind a firewall.
     """
     page = browser.new_page(viewport={"width": 1400, "height": 1600})
     notebook = Notebook(page)
@@ -157,7 +175,9 @@ def run_notebook(browser: Browser, lab: Lab, cells: list[str], script: str = "")
     notebook._watch()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
 
     def only_this_machine(route: Route) -> None:
-        if route.request.url.startswith(lab.url):
+        if blocked and blocked in route.request.url:
+            route.abort()
+        elif route.request.url.startswith(lab.url):
             route.continue_()
         else:
             notebook.external.append(route.request.url)

@@ -1,0 +1,83 @@
+"""The table that takes the place of our own in JupyterLab where that is not loaded, and only there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.conftest import RUN_TIMEOUT, Lab, Notebook, run_notebook
+
+MATHEMATICS = "costs $x^2$ and $\\alpha$"
+MARKUP = "<img src=x onerror=alert(1)>"
+SET_UP = f"""
+import ipywidgets
+from sbnotebook import PeekedMessage
+from sbnotebook.widgets import message_view
+from sbnotebook.widgets.message_view import MessageView
+
+message_view._PLAIN_AFTER = 2.0
+subjects = [{MATHEMATICS!r}, {MARKUP!r}] + [f"S{{n}}" for n in range(2, 45)]
+view = MessageView(
+    [PeekedMessage(entity="orders", sequence_number=n, subject=each, body=b"body") for n, each in enumerate(subjects)]
+)
+swaps = []
+view.on_swap(swaps.append)
+view.select([("orders", 3)])
+"""
+BUSY = "import time\ntime.sleep(6)"
+
+
+def swaps(notebook: Notebook) -> str:
+    return notebook.kernel("print(swaps, view.selected_keys)")
+
+
+@pytest.mark.browser
+def test_where_the_table_is_not_loaded_a_plain_one_takes_its_place(browser: Browser, lab: Lab) -> None:
+    # The control shows that a label without care is set as mathematics, so that the test can tell.
+    cells = [SET_UP, "view", f"ipywidgets.Label({MATHEMATICS!r})"]
+    notebook = run_notebook(browser, lab, cells, blocked="/extensions/anywidget/")
+    outputs = notebook.page.locator(".jp-OutputArea-output")
+    view, control = outputs.first, outputs.last
+    expect(view.get_by_text("1 to 20 of 45, 1 selected")).to_be_visible(timeout=RUN_TIMEOUT)
+    expect(view.get_by_text("This is the plain table")).to_be_visible()
+    expect(view.get_by_role("checkbox", name="#3", exact=True)).to_be_checked()
+
+    expect(control.locator("mjx-container").first).to_be_attached(timeout=RUN_TIMEOUT)
+    expect(view.get_by_text(MATHEMATICS, exact=True)).to_be_visible()
+    expect(view.get_by_text(MARKUP, exact=True)).to_be_visible()
+    expect(view.locator("mjx-container, img")).to_have_count(0)
+
+    view.get_by_role("checkbox", name="#5", exact=True).check()
+    expect(view.get_by_text("1 to 20 of 45, 2 selected")).to_be_visible(timeout=RUN_TIMEOUT)
+    view.get_by_role("button", name="Next").click()
+    expect(view.get_by_text("21 to 40 of 45, 2 selected")).to_be_visible(timeout=RUN_TIMEOUT)
+    view.get_by_role("textbox", name="Find").fill("S4")
+    view.get_by_role("textbox", name="Find").press("Enter")
+    expect(view.get_by_text("1 to 6 of 6 found (45 in all), 2 selected (2 not among")).to_be_visible(
+        timeout=RUN_TIMEOUT
+    )
+    view.get_by_role("checkbox", name="#44", exact=True).check()
+    expect(view.get_by_text("3 selected (2 not among")).to_be_visible(timeout=RUN_TIMEOUT)
+    notebook.kernel("view.patch({('orders', 44): {'outcome': 'settled'}})")
+    expect(view.get_by_text("settled", exact=True)).to_be_visible(timeout=RUN_TIMEOUT)
+    view.get_by_role("button", name="Look").last.click()
+    expect(view.get_by_role("textbox").last).to_have_value(re.compile("Message 44 of orders"), timeout=RUN_TIMEOUT)
+    assert swaps(notebook) == "[True] (('orders', 3), ('orders', 5), ('orders', 44))"
+    assert notebook.external == []
+
+
+@pytest.mark.browser
+def test_a_busy_kernel_is_no_reason_for_the_plain_table(browser: Browser, lab: Lab) -> None:
+    notebook = run_notebook(browser, lab, [SET_UP, "view", BUSY])
+    view = notebook.page.locator(".jp-OutputArea-output").first
+    expect(view.locator(".sbn-counts")).to_have_text("45 shown, 1 selected", timeout=RUN_TIMEOUT)
+    assert swaps(notebook) == "[] (('orders', 3),)"
+    expect(view.get_by_text("The table does not appear?")).to_be_hidden()
+    notebook.kernel("view.use_plain()")
+    view.get_by_role("checkbox", name="#5", exact=True).check()
+    view.get_by_role("button", name="Try the other one").click()
+    expect(view.locator(".sbn-counts")).to_have_text("45 shown, 2 selected", timeout=RUN_TIMEOUT)
+    assert swaps(notebook) == "[True, False] (('orders', 3), ('orders', 5))"
+    assert (notebook.external, notebook.errors) == ([], [])
