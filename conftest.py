@@ -1,6 +1,7 @@
-"""Keeps tests and notebooks away from what the person who runs them has set up.
+"""Keeps tests and notebooks away from what the person who runs them has set up, and deals them out to processes.
 
-It is set in the environment, so every kernel, Spark worker and other process of a test inherits it.
+What they are kept away from is set in the environment, so every kernel, Spark worker and other process of a test
+inherits it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,29 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
-    import pytest
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
 
 # A test must never reach a real namespace.
 _CONNECTIONS = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
 # The user's own emulator, journal, archive, notebook settings and history.
 _FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "IPYTHONDIR", "JUPYTER_CONFIG_DIR")
+
+# One JupyterLab and one Chromium, and one Spark.
+_SHARED = ("tests/browser/", "tests/spark/")
+_LONG = (
+    *_SHARED,
+    "tests/demo/test_job.py",
+    "tests/house/test_docs.py",
+    "tests/conformance/",
+    "notebooks/",
+    "tests/emulator/test_store_crash.py",
+    "tests/settlement/removing/test_undo_crash.py",
+    "tests/settlement/resubmitting/test_resubmit_crash.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,3 +47,21 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[name] = str(Path(folder.name, name.lower()))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no process is left with it while the others have nothing to do."""
+    items.sort(key=lambda item: next((n for n, start in enumerate(_LONG) if item.nodeid.startswith(start)), len(_LONG)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """Give the tests of a file to one process, and those of folders that share something large."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next(filter(nodeid.startswith, _SHARED), super()._split_scope(nodeid))
+
+    return Scheduling(config, log)
