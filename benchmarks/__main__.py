@@ -8,7 +8,17 @@ from typing import Final
 
 from benchmarks.results import Result, show, write_page
 
-_ALL: Final = ("first_table", "sending", "settling", "peeking", "archiving", "picking", "resubmitting", "processing")
+_ALL: Final = (
+    "first_table",
+    "sending",
+    "settling",
+    "peeking",
+    "archiving",
+    "picking",
+    "resubmitting",
+    "processing",
+    "message_table",
+)
 """Modules with a function ``measure`` that gives results."""
 
 

@@ -21,7 +21,8 @@ _HEAD: Final = """\
 
 Measured by `make bench`, which writes this page. Every figure is a ratio: to the plain SDK doing the same in the same
 run, or to the physical limit (so many round trips of so many milliseconds), because seconds alone say more of the
-machine than of the code. The emulator, the SDK and sbnotebook share the machine.
+machine than of the code; only what somebody waits for in a notebook is said in seconds. The emulator, the SDK, the
+browser and sbnotebook share the machine.
 
 """
 
