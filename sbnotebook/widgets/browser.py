@@ -11,6 +11,7 @@ from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.entity_list import EntityList
 from sbnotebook.widgets.entity_messages import EntityMessages
 from sbnotebook.widgets.entity_tree import EntityTree
 from sbnotebook.widgets.message_view import MessageView
@@ -57,9 +58,13 @@ class Browser(Panel):
             _OPEN, "Open a form for a message to send or schedule", self._switch_form, icon="envelope"
         )
         self.template = button("Copy the selected one", "Put the selected message into the form", self._fill_form)
+        self._left = widgets.VBox([self.tree], layout={"flex": "0 0 310px", "min_width": "0", "margin": "0 12px 0 0"})
         super().__init__([panel_style(), self._laid_out()])
         self.add_class("sbn-panel")
         self._ends = [self.tree.on_choose(self._opened), self.actions.on_report(lambda _: self.tree.refresh())]
+        # What the browser does not load of the table it does not load of the tree.
+        self._ends.append(self.table.on_swap(self._use_plain))
+        self._use_plain(self.table.is_plain)
         self._show_form(shown=False)
         set_shown(self.messages, shown=False)
         if self.tree.chosen:
@@ -69,7 +74,7 @@ class Browser(Panel):
         send_row = row(self.sending, self.template, self._problem)
         right = [self._title, self._note, self.messages, send_row, self.form, self.actions]
         return widgets.HBox([
-            widgets.VBox([self.tree], layout={"flex": "0 0 310px", "min_width": "0", "margin": "0 12px 0 0"}),
+            self._left,
             widgets.VBox(right, layout={"flex": "1 1 auto", "min_width": "0"}),
         ])  # fmt: skip
 
@@ -99,9 +104,17 @@ class Browser(Panel):
         """Take it from the screen; looking ends, and what is being carried out is cut off."""
         for end in self._ends:
             end()
+        self._use_plain(False)
         for part in (self.messages, self.form, self.actions, self.table, self.tree):
             part.close()
         super().close()
+
+    def _use_plain(self, plain: bool) -> None:
+        old = self._left.children
+        self._left.children = (EntityList(self.tree) if plain else self.tree,)
+        for each in old:
+            if each not in (self.tree, *self._left.children):
+                each.close()
 
     def _opened(self, path: str) -> None:
         address = EntityAddress.parse(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.panel_parts import button, panel_style, row, text
+from sbnotebook.widgets.patience import Patience
 from sbnotebook.widgets.static_files import module, style
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ _KEPT: Final = 500
 _SHARE: Final = 5
 """Samples are taken once in so many times as long as they take, so that a slow service is not kept busy."""
 _LONGEST_PAUSE: Final = 300.0
+_PLAIN_AFTER: Final = 15.0
+"""Seconds of an idle kernel after which lines that do not appear give way to words."""
 _HEADERS: Final = (
     "entity",
     "active",
@@ -76,12 +80,13 @@ class Monitor(Panel):
         self._namespace = namespace
         self._history: dict[EntityAddress, deque[Sample]] = {}
         self._views: set[str] = set()
-        self._wanted, self._unseen, self._closed = True, False, False
+        self._wanted, self._unseen, self._is_plain, self._closed = True, False, False, False
         self._sampling = threading.Lock()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._failures = 0
-        self.chart = MonitorChart()
+        self.chart, self._lines = MonitorChart(), text()
+        self._drawing = widgets.VBox([self.chart])
         self._sampler = Sampler(namespace, entities)
         if every <= 0:
             raise ConfigurationError("every is the seconds between two samples, above 0.")
@@ -92,7 +97,10 @@ class Monitor(Panel):
         self.every.observe(lambda _: self._wake(), "value")
         self.switch = button("Stop", "Take no more samples, or take them again", self._switch)
         self.status = text("Samples are taken while this can be seen.", "quiet")
-        super().__init__([panel_style(), row(self.switch, self.every, self.status), self.chart])
+        super().__init__([panel_style(), row(self.switch, self.every, self.status), self._drawing])
+        self._patience = Patience(_PLAIN_AFTER, self.use_plain)
+        if os.environ.get("SBNOTEBOOK_WIDGETS") == "plain":
+            self.use_plain()
         self.add_class("sbn-panel")
 
     def start(self) -> None:
@@ -116,7 +124,18 @@ class Monitor(Panel):
             for each in samples:
                 self._history.setdefault(each.entity, deque(maxlen=_KEPT)).append(each)
         self.chart.send({"kind": "samples", "points": [_point(each) for each in samples]})
+        self._lines.value = "\n".join(map(_line, samples))
         return samples
+
+    def use_plain(self, plain: bool = True) -> None:
+        """Say the latest numbers in words instead of drawing lines, for where these do not appear, or draw them again.
+
+        Nobody can tell whether words are seen, so samples are taken until it is stopped or closed.
+        """
+        self._patience.stop()
+        self._drawing.children = (self._lines if plain else self.chart,)
+        self._is_plain = plain
+        self._wake()
 
     @property
     def is_sampling(self) -> bool:
@@ -137,7 +156,8 @@ class Monitor(Panel):
         """Stop, and take the panel away."""
         self._closed = True
         self._wake()
-        self.chart.close()
+        for part in (self.chart, self._lines):
+            part.close()
         super().close()
 
     def to_text(self) -> str:
@@ -158,7 +178,7 @@ class Monitor(Panel):
 
     @property
     def _is_due(self) -> bool:
-        return self._wanted and (self._unseen or bool(self._views)) and not self._closed
+        return self._wanted and (self._unseen or self._is_plain or bool(self._views)) and not self._closed
 
     def _set_wanted(self, *, wanted: bool) -> None:
         self._wanted = wanted
@@ -179,6 +199,9 @@ class Monitor(Panel):
     def _told(self, _widget: object, content: Any, _buffers: object) -> None:
         if content.get("kind") == "here":
             self._views.add(content["view"])
+            self._patience.stop()
+            if self._is_plain:  # it came late
+                self.use_plain(plain=False)
             history = [_point(sample) for samples in list(self._history.values()) for sample in list(samples)]
             self.chart.send({"kind": "history", "points": sorted(history, key=lambda point: point["time"])})
         elif content.get("kind") == "gone":
@@ -250,6 +273,15 @@ def _point(sample: Sample) -> dict[str, Any]:
         "arrived": sample.arrived and round(sample.arrived, 3),
         "left": sample.left and round(sample.left, 3),
     }
+
+
+def _line(sample: Sample) -> str:
+    parts = [f"{sample.active:,} active", f"{sample.dead_letter:,} dead letters", f"{sample.scheduled:,} later"]
+    if sample.oldest_age is not None:
+        parts.append(f"the oldest {sample.oldest_age:,.0f} s")
+    if sample.arrived is not None and sample.left is not None:
+        parts.append(f"at least {sample.arrived:,.1f} in and {sample.left:,.1f} out each second")
+    return f"{sample.entity}: {', '.join(parts)}"
 
 
 def _shown(sample: Sample, name: str) -> object:

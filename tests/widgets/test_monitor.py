@@ -79,6 +79,18 @@ def test_in_a_terminal_it_is_a_table(namespace: Namespace) -> None:
     monitor.close()
 
 
+def test_where_lines_do_not_appear_it_says_the_numbers(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBNOTEBOOK_WIDGETS", "plain")
+    monitor = Monitor(namespace, ["events/subscriptions/audit"], every=0.1)
+    lines: Any = monitor.children[-1]
+    until(lambda: "events/subscriptions/audit: 0 active, 0 dead letters" in lines.children[0].value)
+    until(lambda: "out each second" in lines.children[0].value)
+    told(monitor, "here")
+    assert lines.children == (monitor.chart,), "the browser has it after all"
+    monitor.close()
+    until(lambda: not monitor.is_sampling)
+
+
 def test_what_goes_wrong_is_said_and_tried_again() -> None:
     with running(queues=["orders"]) as emulator:
         namespace = connect(emulator.connection_string)
