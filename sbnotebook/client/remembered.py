@@ -51,7 +51,8 @@ class Remembered:
         return tables.text_table(_HEADERS, rows, self._caption) if rows else self._caption
 
     def _repr_html_(self) -> str:
-        return tables.html_table(_HEADERS, self._rows(), self._caption)
+        rows = self._rows()
+        return tables.html_table(_HEADERS, rows, self._caption) if rows else f"<p>{self._caption}</p>"
 
     @property
     def _caption(self) -> str:

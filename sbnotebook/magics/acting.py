@@ -112,6 +112,8 @@ def _ask() -> None:
         answer = input("Carry the plan out? [y/N] ")
     except (EOFError, StdinNotImplementedError):
         raise DecisionError("Nobody can be asked here, so nothing was done: check the plan and add --yes.") from None
+    except KeyboardInterrupt:
+        answer = "no"
     if answer.strip().lower() not in ("y", "yes"):
         raise DecisionError("Nothing was done: the plan was not confirmed.")
 

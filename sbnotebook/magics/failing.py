@@ -44,7 +44,10 @@ def in_one_line(shell: Any) -> Generator[None]:
     except (SbNotebookError, UsageError) as error:
         raise UsageError(_with_report(shell, error, scrub(str(error)))) from None
     except KeyboardInterrupt as interrupt:
-        raise InterruptedMagic(_with_report(shell, interrupt, "nothing was sent or settled.")) from None
+        # Work that is cut off always has a report. Without one it had not begun, or had just ended.
+        is_known = hasattr(interrupt, "report")
+        said = "nothing was sent or settled." if is_known else "look how far it came before you do it once more."
+        raise InterruptedMagic(_with_report(shell, interrupt, said)) from None
     except Exception as error:
         said = _with_report(shell, error, f"{type(error).__name__}: {explained(error)}")
         if not _is_of_the_service(error):

@@ -97,7 +97,8 @@ class Mending(Acting):
             try:
                 done += self.apply(plan, given)
             except BaseException as error:
-                error.__dict__["report"] = done + getattr(error, "report", Report())
+                if done or hasattr(error, "report"):
+                    error.__dict__["report"] = done + getattr(error, "report", Report())
                 raise
         return done
 

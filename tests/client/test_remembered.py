@@ -13,7 +13,9 @@ ORDERS = EntityAddress.parse("orders/$dlq")
 
 
 def test_what_was_done_on_this_machine_is_remembered(namespace: Namespace) -> None:
-    assert repr(namespace.remembered()) == "Nothing is remembered on this machine (removed messages for 7 days)."
+    nothing = namespace.remembered()
+    assert repr(nothing) == "Nothing is remembered on this machine (removed messages for 7 days)."
+    assert nothing._repr_html_() == f"<p>{nothing!r}</p>"  # pyright: ignore[reportPrivateUsage]
     namespace.create_queue("kept")
     queue = namespace.entity("kept")
     queue.send(["a", "b", "c", "d"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from tests.magics.conftest import Executed, Kernel
+from tests.magics.conftest import Executed, Kernel, Shell
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_what_was_held_stays_held(ready: Kernel, emulator: RunningEmulator) -> N
     emulator.create_queue("waiting")
     ready.run("%sb_send waiting 'x'\n%sb_lock waiting --into batch")
     line = line_of(ready.run_until("%sb_abandon --delay 20m", lambda so_far: "Plan: abandon" in so_far.text))
-    assert line.startswith("Interrupted: ")
+    assert line == "Interrupted: nothing was sent or settled."
     assert ready.run("print(len(batch))").text.strip() == "1"
     ready.run("%sb_release")
 
@@ -66,3 +66,21 @@ def test_a_failing_function_of_the_users_has_its_traceback(ready: Kernel) -> Non
     (error,) = [output for output in ran.outputs if "ename" in output]
     assert (error["ename"], error["evalue"]) == ("ValueError", "mine")
     assert any("def fails" in line or "fails(message)" in line for line in error["traceback"])
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "line"),
+    [
+        ("KeyboardInterrupt()", "look how far it came before you do it once more."),
+        ("with_report()", "nothing was sent or settled."),
+    ],
+)
+def test_nothing_is_said_to_be_undone_that_may_be_done(shell: Shell, interrupt: str, line: str) -> None:
+    """An interrupt may come when the work has just ended."""
+    shell.run(
+        "from sbnotebook import Report\ndef with_report():\n    k = KeyboardInterrupt(); k.report = Report(); return k"
+    )
+    shell.run("namespace.create_queue('interrupted')\n%sb_send interrupted 'x'")
+    shell.run(f"def interrupts(message):\n    raise {interrupt}")
+    ran = shell.run("%sb_resubmit interrupted --edit interrupts")
+    assert f"Interrupted: {line}" in ran.out + ran.err
