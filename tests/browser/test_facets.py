@@ -176,7 +176,10 @@ def _causes(notebook: Notebook) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(causes.nth(1).locator(".sbn-cause-main")).to_have_attribute("aria-pressed", "true")
-    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".sbn-cause-main[aria-pressed=true]")).to_have_count(2)
+    page.get_by_role("button", name="Show all").click()
     shows(page, "300 shown")
 
 

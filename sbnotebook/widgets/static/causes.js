@@ -56,6 +56,12 @@ function tallied(store) {
   return tallies;
 }
 
+/** What a cause has of its own beside the others, in words. */
+function differing(store, cause, trait) {
+  if (!store.causes.some((other) => other[trait] !== cause[trait])) return "";
+  return cause[trait] ? `${trait} ${cause[trait]}` : cause[trait] === "" && `no ${trait}`;
+}
+
 /** One cause in the list. */
 class CauseItem {
   constructor(store, cause) {
@@ -63,8 +69,7 @@ class CauseItem {
     this.cause = cause;
     this.example = -1;
     const what = cause.fingerprint === OTHERS ? ["All other causes"] : [cause.reason || "(no reason)", cause.cause];
-    const source = store.causes.some((other) => other.source !== cause.source) ? cause.source : "";
-    const where = [cause.frame && `in ${cause.frame}`, cause.subject && `subject ${cause.subject}`, source && `from ${source}`];
+    const where = [cause.frame && `in ${cause.frame}`, differing(store, cause, "subject"), differing(store, cause, "source")];
     this.count = made("span", { class: "sbn-cause-count" });
     this.main = made(
       "button",
@@ -73,7 +78,12 @@ class CauseItem {
       made("span", { class: "sbn-cause-what" }, made("b", {}, what[0]), what[1] ? ` ${what[1]}` : ""),
       made("span", { class: "sbn-cause-where" }, where.filter(Boolean).join(" · ")),
     );
-    this.main.addEventListener("click", (event) => this.choose(event.ctrlKey || event.metaKey || event.shiftKey));
+    this.main.addEventListener("click", (event) => this.choose(event.ctrlKey || event.metaKey));
+    this.main.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return; // which is no click everywhere
+      event.preventDefault();
+      this.choose(true);
+    });
     this.seen = made("span", { class: "sbn-cause-seen" });
     this.trend = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     this.trend.setAttribute("viewBox", `0 0 ${TREND_POINTS} ${TREND_HEIGHT}`);

@@ -62,7 +62,7 @@ class Detail {
     this.element.hidden = row === null;
     this.said.textContent = "";
     if (row === null) return;
-    const waiting = setTimeout(() => this.row === row && this.empty("Loading the message…"), LOADING_DELAY);
+    const waiting = setTimeout(() => this.row === row && this.empty("Loading the message. A kernel that is busy with a cell hands it over when the cell has ended."), LOADING_DELAY);
     try {
       const { data } = await this.store.request("detail", { row });
       if (this.row === row) this.draw(data);

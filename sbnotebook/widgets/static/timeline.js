@@ -146,7 +146,8 @@ class Timeline {
     this.plot.replaceChildren(...this.bins.map(({ group }) => group));
     oneStop(this.plot, ".sbn-bin");
     const apart = Math.ceil(count / this.ticks);
-    const ticks = Array.from({ length: Math.ceil(count / apart) }, (_, index) => index * apart);
+    const most = count * (1 - 0.6 / this.ticks); // what begins behind it has no room
+    const ticks = Array.from({ length: Math.ceil(count / apart) }, (_, index) => index * apart).filter((tick) => tick < most);
     const texts = tickTexts(ticks.map((tick) => start + tick * step), step);
     this.axis.replaceChildren(
       ...ticks.map((tick, index) => {
