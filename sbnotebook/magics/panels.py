@@ -54,7 +54,7 @@ class Panels(Acting):
 
     @line_magic
     @command(
-        argument("entities", nargs="*", metavar="ENTITY", help="which ones; all without any"),
+        argument("entities", nargs="*", metavar="ENTITY", help="which ones; the 12 with the most messages without any"),
         argument("--every", metavar="DURATION", type=seconds, default=5.0, help="how often is asked (default 5s)"),
         INTO,
     )

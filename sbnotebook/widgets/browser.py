@@ -65,6 +65,7 @@ class Browser(Panel):
         # What the browser does not load of the table it does not load of the tree.
         self._ends.append(self.table.on_swap(self._use_plain))
         self._use_plain(self.table.is_plain)
+        self.tree.observe(self._counted, "as_of")
         self._show_form(shown=False)
         set_shown(self.messages, shown=False)
         if self.tree.chosen:
@@ -116,9 +117,17 @@ class Browser(Panel):
             if each not in (self.tree, *self._left.children):
                 each.close()
 
+    def _is_topic(self, address: EntityAddress) -> bool:
+        return any(each.kind == "topic" and each.address == address for each in self.tree.counts)
+
+    def _counted(self, _change: object) -> None:
+        # What was chosen before anything was known of it may be a topic.
+        if self.tree.chosen and not self._note.value and self._is_topic(EntityAddress.parse(self.tree.chosen)):
+            self._opened(self.tree.chosen)
+
     def _opened(self, path: str) -> None:
         address = EntityAddress.parse(path)
-        is_topic = any(each.kind == "topic" and each.address == address for each in self.tree.counts)
+        is_topic = self._is_topic(address)
         self._title.value, self._note.value = path, _TOPIC if is_topic else ""
         self.form.to.value = str(address.sends_to)
         set_shown(self.messages, shown=not is_topic)

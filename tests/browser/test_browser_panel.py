@@ -28,6 +28,7 @@ report = orders.schedule(["x", "y"], delay="2h")
 report = namespace.entity("flights").send([Message(subject="departed")] * 3)
 """,
     "panel = Browser(namespace)\npanel",
+    "orders.peek(3).plot(by='subject')",
     f"from IPython.display import HTML\nHTML({CONTROL!r})",
 ]
 CLOSE = "panel.close(); namespace.close(); server.__exit__(None, None, None)"
@@ -42,6 +43,7 @@ def test_entities_are_browsed_messages_cancelled_and_sent(browser: Browser, lab:
     look_into_orders(panel)
     cancel_what_is_scheduled(panel, notebook)
     send(panel, notebook)
+    expect(notebook.page.locator(".js-plotly-plot .legendtext").filter(has_text=HOSTILE)).to_have_text(HOSTILE)
 
     notebook.page.screenshot(path=tmp_path / "browser.png")  # pytest keeps it where a test fails
     notebook.page.wait_for_function("() => window.found.length > 0", timeout=RUN_TIMEOUT)

@@ -136,6 +136,9 @@ def test_topics_entities_that_are_not_there_and_no_entity(namespace: Namespace) 
     assert browser.wait()
     assert "No message stands here" in repr(browser)
     assert "Scheduled" not in browser.messages.bar.views.options
+    at_first = Browser(namespace, "events")
+    until(lambda: at_first.messages.layout.display == "none")
+    at_first.close()
     browser.choose("nowhere")
     assert browser.wait()
     assert "nowhere" in browser.messages.bar.problem.value
