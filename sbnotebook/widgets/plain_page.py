@@ -104,7 +104,7 @@ class PlainPage(widgets.GridBox):
 
 def title(column: Column) -> str:
     """A column's name as it stands above it."""
-    return column.name.replace("_", " ")
+    return str(column.message["title"])
 
 
 def _width(column: Column) -> str:

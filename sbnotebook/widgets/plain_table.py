@@ -45,7 +45,7 @@ class PlainTable(widgets.VBox):
         timeline: taken for the sake of the interface.
         causes: group the messages by what went wrong with them, to choose a group.
         countdown: taken for the sake of the interface: ``locked_until`` is shown as the time at which locks end.
-        label: what the table shows.
+        label: taken for the sake of the interface.
 
     Example:
         >>> table = PlainTable(columns=["subject"])
@@ -63,7 +63,7 @@ class PlainTable(widgets.VBox):
         timeline: bool = False,  # noqa: ARG002
         causes: bool = False,
         countdown: bool = False,  # noqa: ARG002
-        label: str = "Messages",
+        label: str = "Messages",  # noqa: ARG002
     ) -> None:
         self._lock = threading.RLock()
         self._chosen = columns
@@ -76,10 +76,10 @@ class PlainTable(widgets.VBox):
         self._notes: dict[str, str] = {}
         self._on_selection, self._on_note = Callbacks(self._fail), Callbacks(self._fail)
         super().__init__(layout={"width": "100%"})
-        self._make_controls(label)
+        self._make_controls()
         self.show(messages)
 
-    def _make_controls(self, label: str) -> None:
+    def _make_controls(self) -> None:
         wide, auto = {"width": "100%"}, {"width": "auto"}
         self._search = widgets.Text(
             description="Find", placeholder="in all columns, then Enter", continuous_update=False
@@ -97,14 +97,13 @@ class PlainTable(widgets.VBox):
         self._next = button("Next", "Show the rows behind these", partial(self._turn, 1), icon="chevron-right")
         self._page = PlainPage(self._tick, self._look)
         self._detail = widgets.Textarea(disabled=True, layout={"width": "100%", "height": "320px"})
-        self._beside = widgets.VBox([button("Close", "Show no single message", self._close_detail), self._detail])
+        self._beside = widgets.VBox([row(button("Close", "Show no single message", self._close_detail)), self._detail])
         set_shown(self._beside, shown=False)
         causes = widgets.VBox([self._cause, self._note])
         set_shown(causes, shown=self._with_causes)
         set_shown(self._note, shown=False)
         self.children = (
             panel_style(),
-            text(label, "quiet"),
             causes,
             row(self._search, self._sort, self._descending),
             row(

@@ -22,9 +22,10 @@ export class Grid {
     this.store = store;
     this.options = options;
     this.id = `sbn-grid-${gridNumber++}`;
+    store.countdown = options.countdown;
     this.cursor = 0; // place among the shown rows
     this.slots = [];
-    this.header = new Header(store, () => this.layOut(), options.countdown);
+    this.header = new Header(store, () => this.layOut(), options);
     this.body = made("div", { class: "sbn-body", role: "rowgroup" });
     this.empty = made("div", { class: "sbn-empty", hidden: true });
     this.element = made(
@@ -38,6 +39,9 @@ export class Grid {
     this.element.addEventListener("keydown", (event) => this.key(event));
     this.body.addEventListener("mousedown", (event) => event.shiftKey && event.preventDefault()); // selects no text
     this.body.addEventListener("click", (event) => this.click(event));
+    this.body.addEventListener("mouseover", ({ target }) => {
+      if (target.matches(".sbn-cell")) target.title = target.scrollWidth > target.clientWidth ? target.textContent : "";
+    });
     this.size = new ResizeObserver(() => this.drawSoon());
     this.size.observe(this.element);
     if (options.countdown) this.clock = setInterval(() => this.drawSoon(), 1000);

@@ -11,6 +11,7 @@ const CHARACTER = 7.2; // pixels, about
 const PADDING = 26;
 const SAMPLE = 100;
 const WIDEST = 340;
+const COUNTDOWN = "time left";
 
 /**
  * An element with properties and children; text is always text.
@@ -31,14 +32,22 @@ export function made(tag, properties = {}, ...children) {
 /** The columns that are shown, with the widths of those that have none yet. */
 export function shownColumns(store) {
   const columns = store.columns.filter((column) => !column.hidden);
-  for (const column of columns) column.width ??= fittingWidth(store, column);
+  for (const column of columns) {
+    if (column.width && !column.guessed) continue;
+    column.width = fittingWidth(store, column);
+    column.guessed = !store.shown.length; // until there are rows to fit
+  }
   return columns;
+}
+
+function isCountdown(store, name) {
+  return store.countdown && name === "locked_until";
 }
 
 function fittingWidth(store, { name, title, kind }) {
   let longest = title.length + 2;
   for (const row of store.shown.subarray(0, SAMPLE)) longest = Math.max(longest, store.text(row, name).length);
-  if (kind === "time") longest = 19;
+  if (kind === "time") longest = isCountdown(store, name) ? COUNTDOWN.length : 19;
   return Math.min(WIDEST, Math.max(WIDTHS[0], Math.round(longest * CHARACTER + PADDING)));
 }
 
@@ -47,11 +56,12 @@ export class Header {
   /**
    * @param {Store} store
    * @param {() => void} resized is called when a column's width has changed
+   * @param {{countdown: boolean}} options
    */
-  constructor(store, resized, countdown = false) {
+  constructor(store, resized, { countdown }) {
     this.store = store;
-    this.countdown = countdown;
     this.resized = resized;
+    this.countdown = countdown;
     this.names = made("div", { class: "sbn-names", role: "row", "aria-rowindex": "1" });
     this.filters = made("div", { class: "sbn-filters", role: "row", "aria-rowindex": "2", hidden: true });
     this.element = made("div", { class: "sbn-head", role: "rowgroup" }, this.names, this.filters);
@@ -78,7 +88,7 @@ export class Header {
   }
 
   name(column) {
-    const title = this.countdown && column.name === "locked_until" ? "time left" : column.title;
+    const title = isCountdown(this.store, column.name) ? COUNTDOWN : column.title;
     const handle = made("span", { class: "sbn-handle", "aria-hidden": "true" });
     handle.addEventListener("pointerdown", (event) => this.drag(event, column));
     handle.addEventListener("click", (event) => event.stopPropagation());
@@ -142,6 +152,7 @@ export class Header {
 
   resize(column, width) {
     column.width = Math.min(WIDTHS[1], Math.max(WIDTHS[0], Math.round(width)));
+    column.guessed = false;
     this.resized();
   }
 
