@@ -49,13 +49,13 @@ def test_who_is_asked(confirm: str, is_emulator: bool, asks: bool) -> None:
 
 
 def test_always_asks_in_the_emulator_too(kernel: Kernel, emulator: RunningEmulator) -> None:
-    emulator.create_queue("asked")
+    emulator.create_queue("questions")
     kernel.run(f"%sb_connect {emulator.connection_string}\n%config SbMagics.confirm = 'always'")
     try:
-        assert "Nobody can be asked here, so nothing was done" in kernel.run("%sb_send asked 'x'").text
-        assert emulator.counts("asked").active == 0
-        assert len(kernel.run("%sb_send asked 'x'", answer="yes").prompts) == 1
-        assert kernel.run("%sb_send asked 'x' --yes").prompts == []
-        assert emulator.counts("asked").active == 2
+        assert "Nobody can be asked here, so nothing was done" in kernel.run("%sb_send questions 'x'").text
+        assert emulator.counts("questions").active == 0
+        assert len(kernel.run("%sb_send questions 'x'", answer="yes").prompts) == 1
+        assert kernel.run("%sb_send questions 'x' --yes").prompts == []
+        assert emulator.counts("questions").active == 2
     finally:
         kernel.run("%config SbMagics.confirm = 'outside_emulator'")
