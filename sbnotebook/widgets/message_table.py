@@ -21,7 +21,7 @@ from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
 from sbnotebook.widgets.answers import answer
 from sbnotebook.widgets.callbacks import Callbacks
-from sbnotebook.widgets.causes import Causes, causes_of
+from sbnotebook.widgets.causes import CauseFinder, Causes
 from sbnotebook.widgets.packing import Column, columns_of, packets, patch_column
 from sbnotebook.widgets.rows import NOTHING, MessageKey, Rows
 from sbnotebook.widgets.static_files import module, style
@@ -84,8 +84,9 @@ class MessageTable(anywidget.AnyWidget):
         self._selection: tuple[int, ...] = ()
         self._hidden = 0
         self._causes: list[dict[str, str]] = []
+        self._finder = CauseFinder(self._show_causes, self._fail)
         self._notes: dict[str, str] = {}
-        self._pages: set[str] = set()
+        self._pages: dict[str, int] = {}  # the browsers that show it, and how many selections each was told
         self._on_selection, self._on_note, self._on_ready = (Callbacks(self._fail) for _ in range(3))
         super().__init__(
             options={
@@ -141,7 +142,7 @@ class MessageTable(anywidget.AnyWidget):
             self._send_columns()
             self._send_packets([*known.values()], first)
             self._send_packets(new, 0)
-            self._send_end()
+            self._emit("end", has_long=bool(self._rows.long_texts))
         self._find_causes()
 
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
@@ -193,7 +194,7 @@ class MessageTable(anywidget.AnyWidget):
         """
         with self._lock:
             self._selection = tuple(sorted(self._rows.present(keys)))
-            self._emit("select", buffers=[self._bits()])
+            self._send_selection()
         self._on_selection()
 
     @property
@@ -262,18 +263,14 @@ class MessageTable(anywidget.AnyWidget):
     def _find_causes(self) -> None:
         """Group the messages beside and when the rows were sent, which need not wait for it."""
         if self._with_causes and self._pages and len(self._rows):
-            rows = self._rows
-            background.start(
-                lambda: causes_of(Messages(rows.table)),
-                done=lambda causes: self._show_causes(rows, causes),
-                failed=self._fail,
-            )
+            self._finder.find(self._load, self._rows.table)
 
-    def _show_causes(self, rows: Rows, causes: Causes) -> None:
+    def _show_causes(self, load: int, causes: Causes) -> None:
         with self._lock:
-            if rows is not self._rows:
+            if load != self._load:
                 return  # others were shown meanwhile, and their causes come, too
-            column = rows.add(_CAUSE, causes.fingerprints)
+            later = len(self._rows) - len(causes.fingerprints)
+            column = self._rows.add(_CAUSE, [*causes.fingerprints, *[""] * later])
             self._causes = causes.told
             self._columns = [known for known in self._columns if known.name != _CAUSE] + [column]
             self._send_columns()
@@ -293,8 +290,8 @@ class MessageTable(anywidget.AnyWidget):
         self._send_packets(self._columns, 0, page)
         self._emit("remove", page, buffers=[_numbers(np.flatnonzero(self._rows.removed))])
         self._send_changes(self._rows.patched, page)
-        self._send_end(page)
-        self._emit("select", page, buffers=[self._bits()])
+        self._send_selection(page)
+        self._emit("end", page, has_long=bool(self._rows.long_texts))
         if self._causes:
             self._send_causes()
 
@@ -326,14 +323,13 @@ class MessageTable(anywidget.AnyWidget):
             now = datetime.now(UTC).timestamp() * 1000
             self.send({**content, "kind": kind, "page": page, "load": self._load, "now": now}, list(buffers))
 
-    def _send_end(self, page: str | None = None) -> None:
-        if self._pages:
-            self._emit("end", page, has_long=bool(self._rows.long_texts))
-
-    def _bits(self) -> bytes:
+    def _send_selection(self, page: str | None = None, but: str | None = None) -> None:
+        """Tell one page, or all but one. What a page tells before it has heard of this no longer counts."""
+        for each in self._pages:
+            self._pages[each] += each == page or (page is None and each != but)
         chosen = np.zeros(len(self._rows), dtype=bool)
         chosen[list(self._selection)] = True
-        return np.packbits(chosen, bitorder="little").tobytes()
+        self._emit("select", page, [np.packbits(chosen, bitorder="little").tobytes()], but=but)
 
     # ------------------------------------------------------------ from the browser
 
@@ -354,7 +350,7 @@ class MessageTable(anywidget.AnyWidget):
 
     def _welcome(self, page: str) -> None:
         with self._lock:
-            self._pages.add(page)
+            self._pages[page] = 0
             self._send_rows(page)
         if not self._causes:
             self._find_causes()
@@ -362,13 +358,14 @@ class MessageTable(anywidget.AnyWidget):
 
     def _take_selection(self, content: Mapping[str, Any], bits: memoryview) -> None:
         with self._lock:
-            if content["load"] != self._load:
-                return  # of rows that were replaced meanwhile; the browser was told what is selected of these
+            page = str(content["page"])
+            if content["turn"] != self._pages.get(page):
+                return  # the browser has not yet heard of other rows, or of another selection: that one counts
             flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little", count=len(self._rows))
             self._selection = tuple(np.flatnonzero(flags.astype(bool) & ~self._rows.removed).tolist())
             self._hidden = int(content["hidden"])
-            for other in self._pages - {content["page"]} if len(self._pages) > 1 else ():
-                self._emit("select", other, buffers=[self._bits()])
+            if len(self._pages) > 1:
+                self._send_selection(but=page)
         self._on_selection()
 
     def _answer(self, content: Mapping[str, Any]) -> None:

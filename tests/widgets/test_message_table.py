@@ -47,11 +47,12 @@ def tell(table: MessageTable, *buffers: bytes, **content: Any) -> None:
     table.comm.handle_msg({"content": {"data": data}, "buffers": [memoryview(buffer) for buffer in buffers]})
 
 
-def select(table: MessageTable, rows: Sequence[int], load: int = 1, hidden: int = 0, page: str = "p1") -> None:
+def select(table: MessageTable, rows: Sequence[int], turn: int = 1, hidden: int = 0, page: str = "p1") -> None:
+    """As a page that has heard of so many selections: it is told one with the rows."""
     bits = np.zeros(8, dtype=bool)
     bits[list(rows)] = True
     packed = np.packbits(bits, bitorder="little").tobytes()
-    tell(table, packed, kind="selection", load=load, hidden=hidden, page=page)
+    tell(table, packed, kind="selection", turn=turn, hidden=hidden, page=page)
 
 
 def kinds() -> list[str]:
@@ -72,9 +73,9 @@ def test_nothing_is_sent_before_a_browser_is_there_and_then_everything() -> None
     tell(table, kind="ready")
     assert (table.is_ready, asked) == (True, ["ready"])
     assert [(content["kind"], content["page"], content["load"]) for content, _ in SENT] == [
-        (kind, "p1", 1) for kind in ("begin", "rows", "remove", "patch", "end", "select")
+        (kind, "p1", 1) for kind in ("begin", "rows", "remove", "patch", "select", "end")
     ]
-    begin, removed, patch, selected = (SENT[index] for index in (0, 2, 3, 5))
+    begin, removed, patch, selected = (SENT[index] for index in (0, 2, 3, 4))
     assert begin[0]["total"] == 3
     assert removed[1] == [b"\0\0\0\0"]
     assert (patch[0]["column"]["name"], patch[0]["values"], patch[1]) == ("outcome", ["settled"], [b"\1\0\0\0"])
@@ -83,6 +84,7 @@ def test_nothing_is_sent_before_a_browser_is_there_and_then_everything() -> None
 
 def test_the_selection_that_was_told_last_counts_and_is_known_by_key() -> None:
     table = MessageTable(peeked([5, 6, 7]))
+    tell(table, kind="ready")
     changes: list[int] = []
     end = table.on_selection(lambda: changes.append(len(table.selected_keys)))
     select(table, [0, 2], hidden=1)
@@ -99,13 +101,18 @@ def test_a_selection_of_rows_that_were_replaced_meanwhile_is_passed_over() -> No
     tell(table, kind="ready")
     select(table, [0, 2])
     table.show(peeked([7, 8, 9]))
-    select(table, [1], load=1)  # it was on its way: row 1 was message 6 then, and is message 8 now
+    select(table, [1])  # it was on its way: row 1 was message 6 then, and is message 8 now
     assert table.selected_keys == (("orders", 7),)
-    assert (kinds()[-1], table.messages[0].sequence_number) == ("select", 7)
+    table.select([("orders", 9)])
+    select(table, [0, 1], turn=2)  # the browser has heard of the rows, but not of the other selection
+    assert table.selected_keys == (("orders", 9),)
+    select(table, [0, 2], turn=3)
+    assert table.selected_keys == (("orders", 7), ("orders", 9))
 
 
 def test_the_selection_stays_by_key_when_other_rows_are_shown_and_what_is_gone_leaves_it() -> None:
     table = MessageTable(peeked([1, 2, 3]))
+    tell(table, kind="ready")
     table.select([("orders", 3), ("orders", 1), ("orders", 99)])
     table.show([*peeked([2], "bills"), *peeked([3, 2])])
     assert table.selected_keys == (("orders", 3),)
@@ -115,7 +122,7 @@ def test_the_selection_stays_by_key_when_other_rows_are_shown_and_what_is_gone_l
     table.remove([("orders", 3), ("nowhere", 1)])
     assert table.selected_keys == (("orders", 4),)
     assert [message.sequence_number for message in table.messages] == [2, 2, 4]
-    select(table, [1, 3], load=2)  # as a browser would that has not yet heard of the removal
+    select(table, [1, 3], turn=4)  # as a browser would that has not yet heard of the removal
     assert table.selected_keys == (("orders", 4),)
 
 
@@ -145,10 +152,14 @@ def test_a_second_page_is_given_the_rows_and_follows_the_selection_of_the_first(
     kinds()
     tell(table, kind="ready", page="p2")
     assert {content["page"] for content, _ in SENT} == {"p2"}
-    assert SENT[-1][1] == [b"\2"]
+    assert SENT[-2][1] == [b"\2"]
     kinds()
     select(table, [0], page="p2")
-    assert [(content["kind"], content["page"], buffers) for content, buffers in SENT] == [("select", "p1", [b"\1"])]
+    assert [(content["kind"], content["but"], buffers) for content, buffers in SENT] == [("select", "p2", [b"\1"])]
+    select(table, [0, 1], page="p1")  # at the same time, before it has heard of the other's
+    assert table.selected_keys == (("orders", 1),)
+    select(table, [0, 1], page="p1", turn=2)
+    assert table.selected_keys == (("orders", 1), ("orders", 2))
 
 
 def test_causes_are_found_beside_and_belong_to_the_rows_that_are_shown() -> None:
@@ -180,7 +191,7 @@ def test_questions_are_answered_and_what_goes_wrong_is_said() -> None:
     table.on_selection(fail)
     select(table, [0])
     assert SENT[-1][0]["text"] == "LookupError: no such panel"
-    tell(table, kind="selection", load=1)
+    tell(table, kind="selection", turn=1)
     assert SENT[-1][0]["kind"] == "failed"
     tell(table, kind="something new")
 

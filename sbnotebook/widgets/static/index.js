@@ -17,6 +17,7 @@ const HANDLERS = {
   begin(store, { load, columns, total, now }) {
     store.load = load;
     store.state = total ? "loading" : "ready";
+    store.toldHidden = 0;
     store.tellTime(now);
     store.begin(store.laidOut(columns), total);
   },
@@ -40,7 +41,10 @@ const HANDLERS = {
     store.patch(column, numbersOf(rows), values);
   },
   remove: (store, _, [rows]) => store.remove(numbersOf(rows)),
-  select: (store, _, [bits]) => store.adopt(rowsOfBits(bits)),
+  select(store, _, [bits]) {
+    store.turn += 1;
+    store.adopt(rowsOfBits(bits));
+  },
   causes(store, { causes }) {
     store.causes = causes;
     store.tell("causes");
@@ -72,23 +76,23 @@ function bitsOf(rows, total) {
 /** Tell the kernel what is selected, before anything that is clicked after it. */
 function tellSelection(store, transport) {
   const hidden = store.hiddenSelected;
-  const content = { load: store.load, hidden, count: store.selection.size };
   store.toldHidden = hidden;
-  transport.send("selection", content, [bitsOf(store.selection, store.total).buffer]);
+  transport.send("selection", { turn: store.turn, hidden }, [bitsOf(store.selection, store.total).buffer]);
 }
 
 /** A store that the kernel fills, and that tells it the selection. */
 function connect(model) {
-  const transport = new Transport(model, async (content, buffers) => {
-    if (content.kind === "begin" || content.load === store.load || content.load === undefined) {
-      await HANDLERS[content.kind]?.(store, content, buffers);
-    }
-  });
   const store = new Store((name, data) => transport.request(name, data));
+  const handle = async (content, buffers) => {
+    if (content.but === transport.page || (content.kind !== "begin" && content.load !== store.load)) return;
+    await HANDLERS[content.kind]?.(store, content, buffers);
+  };
+  const transport = new Transport(model, handle, (error) => store.tell("failed", `What the kernel sent cannot be shown: ${error}`));
+  store.turn = 0; // how many selections the kernel has told
   store.addEventListener("selection", ({ detail }) => detail.own && tellSelection(store, transport));
-  for (const type of ["filter", "rows"]) {
+  for (const type of ["selection", "filter", "rows"]) {
     store.addEventListener(type, () => {
-      if ((store.toldHidden ?? 0) !== store.hiddenSelected) tellSelection(store, transport);
+      if (store.state === "ready" && store.toldHidden !== store.hiddenSelected) tellSelection(store, transport);
     });
   }
   transport.send("ready");

@@ -23,6 +23,7 @@ export class Store extends EventTarget {
     this.request = request;
     /** What the table waits for: "waiting" for the kernel, "loading" rows, "ready". */
     this.state = "waiting";
+    this.toldHidden = 0;
     this.causes = [];
     this.notes = {};
     /** Milliseconds by which the kernel's clock is ahead of this one. */
@@ -104,7 +105,8 @@ export class Store extends EventTarget {
    */
   patch(column, rows, values) {
     if (!this.columns.some(({ name }) => name === column.name)) {
-      this.columns.push(...this.laidOut([column]));
+      // Near the front: what appears while something goes on, such as an outcome, is to be seen without scrolling.
+      this.columns.splice(1, 0, ...this.laidOut([column]));
       this.tell("columns");
     }
     const number = column.kind !== "text";

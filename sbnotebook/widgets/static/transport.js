@@ -22,8 +22,9 @@ export class Transport {
   /**
    * @param {object} model anywidget's
    * @param {(content: object, buffers: DataView[]) => void | Promise<void>} handle is given each message
+   * @param {(error: Error) => void} fail is given what goes wrong in that
    */
-  constructor(model, handle) {
+  constructor(model, handle, fail) {
     this.page = Math.random().toString(36).slice(2);
     this.model = model;
     this.waiting = new Map();
@@ -31,7 +32,7 @@ export class Transport {
     this.turn = Promise.resolve();
     model.on("msg:custom", (content, buffers) => {
       if (content.page && content.page !== this.page) return; // another page asked for it
-      this.turn = this.turn.then(() => this.receive(content, buffers, handle)).catch((error) => console.error(error));
+      this.turn = this.turn.then(() => this.receive(content, buffers, handle)).catch(fail);
     });
   }
 
