@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from sbnotebook.client.groups import Group, group_by_cause
 from sbnotebook.client.messages import Messages
+from sbnotebook.widgets import background
 from sbnotebook.widgets.pretty import visible
 
-__all__ = ["MOST", "Causes", "causes_of"]
+__all__ = ["MOST", "CauseFinder", "Causes", "causes_of"]
 
 MOST: Final = 200
 """Causes that are told one by one; the messages of the others are counted together."""
@@ -43,16 +47,88 @@ def causes_of(messages: Messages) -> Causes:
         >>> len(causes.fingerprints), [cause["reason"] for cause in causes.told]
         (2, ['Bad'])
     """
-    table: Any = messages.to_arrow()
-    # By place: two entities may have messages with the same sequence number.
-    places: Any = pa.array(range(len(table)), pa.int64())
-    number = table.schema.get_field_index("sequence_number")
-    groups = group_by_cause(table.set_column(number, "sequence_number", places))
-    fingerprints = [""] * len(table)
-    for group in groups:
-        for place in group.sequence_numbers:
-            fingerprints[place] = group.fingerprint
-    return Causes(fingerprints, [_told(group) for group in groups[:MOST]])
+    tally = _Tally()
+    tally.add(messages.to_arrow())
+    return tally.causes()
+
+
+class CauseFinder:
+    """Finds the causes of messages that come part by part. Each message is looked at once, in a thread of its own.
+
+    Args:
+        found: is given a turn, and the causes of the first messages of it, as far as they were looked at.
+        failed: is given a sentence that says what went wrong.
+    """
+
+    def __init__(self, found: Callable[[int, Causes], object], failed: Callable[[str], object]) -> None:
+        self._found = found
+        self._failed = failed
+        self._lock = threading.Lock()
+        self._is_busy = False
+        self._wanted: tuple[int, pa.Table] | None = None
+        self._turn = -1
+        self._tally = _Tally()
+
+    def find(self, turn: int, table: pa.Table) -> None:
+        """Look at what is new. Returns at once.
+
+        Args:
+            turn: another number where the messages are others, and not those of before and more behind them.
+            table: all messages.
+        """
+        with self._lock:
+            self._wanted = (turn, table)
+            if self._is_busy:
+                return
+            self._is_busy = True
+        background.start(self._look, done=lambda _: None, failed=self._fail)
+
+    def _look(self) -> None:
+        while (wanted := self._next()) is not None:
+            turn, table = wanted
+            if turn != self._turn:
+                self._turn, self._tally = turn, _Tally()
+            self._tally.add(table.slice(len(self._tally.fingerprints)))
+            self._found(turn, self._tally.causes())
+
+    def _next(self) -> tuple[int, pa.Table] | None:
+        with self._lock:
+            wanted, self._wanted = self._wanted, None
+            self._is_busy = wanted is not None
+            return wanted
+
+    def _fail(self, problem: str) -> None:
+        with self._lock:
+            self._is_busy = False
+        self._failed(problem)
+
+
+class _Tally:
+    """The causes of messages that are added part by part."""
+
+    def __init__(self) -> None:
+        self.fingerprints: list[str] = []
+        self._counts: Counter[str] = Counter()
+        self._told: dict[str, dict[str, str]] = {}
+
+    def add(self, table: Any) -> None:
+        """Add messages behind those that are here."""
+        # By place: two entities may have messages with the same sequence number.
+        places: Any = pa.array(range(len(table)), pa.int64())
+        number = table.schema.get_field_index("sequence_number")
+        added = [""] * len(table)
+        for group in group_by_cause(table.set_column(number, "sequence_number", places)):
+            self._counts[group.fingerprint] += group.count
+            if group.fingerprint not in self._told:
+                self._told[group.fingerprint] = _told(group)
+            for place in group.sequence_numbers:
+                added[place] = group.fingerprint
+        self.fingerprints += added
+
+    def causes(self) -> Causes:
+        """All of them until now."""
+        told = [self._told[fingerprint] for fingerprint, _ in self._counts.most_common(MOST)]
+        return Causes(list(self.fingerprints), told)
 
 
 def _told(group: Group) -> dict[str, str]:

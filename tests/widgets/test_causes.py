@@ -6,7 +6,8 @@ import json
 
 from sbnotebook import EntityAddress, PeekedMessage
 from sbnotebook.client import Messages
-from sbnotebook.widgets.causes import MOST, causes_of
+from sbnotebook.widgets.causes import MOST, CauseFinder, Causes, causes_of
+from tests.widgets.conftest import until
 
 ORDERS, BILLS = EntityAddress.parse("orders/$dlq"), EntityAddress.parse("bills/$dlq")
 
@@ -43,3 +44,23 @@ def test_many_causes_of_long_hostile_texts_stay_small_and_visible() -> None:
     assert "⟨U+202E⟩" in sent
     assert sent.isprintable()
     assert len(sent.encode()) < 300_000
+
+
+def test_messages_that_come_later_are_looked_at_once_and_others_anew() -> None:
+    letters = [dead(ORDERS, number, ("Late", "Invalid", "Invalid")[number % 3]) for number in range(9)]
+    table = Messages(letters).to_arrow()
+    told: list[tuple[int, int, list[str]]] = []
+
+    def found(turn: int, causes: Causes) -> None:
+        told.append((turn, len(causes.fingerprints), [cause["reason"] for cause in causes.told]))
+
+    finder = CauseFinder(found, lambda problem: told.append((-1, 0, [problem])))
+    for count, turn in ((1, 0), (2, 0), (9, 0), (1, 1)):
+        finder.find(turn, table.slice(0, count))
+        until(lambda end=(turn, count): told and told[-1][:2] == end)
+    assert told == [(0, 1, ["Late"]), (0, 2, ["Late", "Invalid"]), (0, 9, ["Invalid", "Late"]), (1, 1, ["Late"])]
+
+    finder.find(2, table.drop_columns(["subject"]))
+    until(lambda: told[-1][0] == -1)
+    finder.find(3, table)
+    until(lambda: told[-1][:2] == (3, 9))
