@@ -65,6 +65,7 @@ def _look_often(handler: Any) -> None:
     async def look_often() -> bool:
         for _ in range(_LOOKS):
             if await look():  # which waits for a frame if it is not
+                vars(handler).pop("client_ready_async", None)  # from now on it is asked with every send
                 return True
         return False
 

@@ -25,7 +25,7 @@ from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from anyio.abc import TaskGroup
     from azure.servicebus.aio import ServiceBusSender
 
 __all__ = ["SendOptions", "SenderPool", "Way", "deliver_many", "send_many"]
@@ -214,19 +214,15 @@ class _Run:
         self._progress = progress
         self._order: dict[str, anyio.Lock] = {}
         self._unfinished: set[Pack] = set()
-        self._in_hand = self._bytes = 0
+        self._in_hand = self._bytes = self._workers = 0
+        self._to_workers, self._from_feed = anyio.create_memory_object_stream[Pack](0)
         self._freed = anyio.Event()
         self._grace = Grace(packer.stop)
 
     async def carry_out(self) -> None:
-        to_workers, from_packer = anyio.create_memory_object_stream[Pack](0)
-        async with self._grace.watching(), anyio.create_task_group() as workers:
+        async with self._grace.watching(), self._from_feed, anyio.create_task_group() as workers, self._to_workers:
             workers.start_soon(self._pull)
-            for _ in range(self._max_in_flight):
-                workers.start_soon(self._work, from_packer.clone())
-            from_packer.close()
-            async with to_workers:
-                await self._feed(to_workers)
+            await self._feed(workers)
 
     def close(self) -> None:
         """Give an outcome to everything that was pulled and has none, because the caller was cancelled."""
@@ -250,7 +246,7 @@ class _Run:
         # What waits for its time is not pulled ahead.
         self._packer.want(min(room, 1) if self._pace.at_once else room)
 
-    async def _feed(self, to_workers: MemoryObjectSendStream[Pack]) -> None:
+    async def _feed(self, workers: TaskGroup) -> None:
         """Take what was pulled, packed, and hand it over as there is room."""
         self._want()
         while not self._packer.is_done:
@@ -261,29 +257,36 @@ class _Run:
                 self._unfinished.add(haul.pack)
                 self._in_hand += 1
                 self._want()
-                await self._hand_over(haul.pack, to_workers)
+                await self._hand_over(haul.pack, workers)
             elif not haul.refused:
                 await self._arrived.wait(_LOOK_AGAIN)
 
-    async def _hand_over(self, pack: Pack, to_workers: MemoryObjectSendStream[Pack]) -> None:
+    async def _hand_over(self, pack: Pack, workers: TaskGroup) -> None:
         await self._pace.wait(len(pack.items))
         while self._bytes and self._bytes + pack.size > _MAX_BYTES_IN_FLIGHT:
             self._freed = anyio.Event()
             await self._freed.wait()
         self._bytes += pack.size
-        await to_workers.send(pack)
+        if self._workers < self._max_in_flight and not self._to_workers.statistics().tasks_waiting_receive:
+            self._workers += 1
+            workers.start_soon(self._work, pack)
+        else:
+            await self._to_workers.send(pack)
 
-    async def _work(self, packs: MemoryObjectReceiveStream[Pack]) -> None:
-        async with packs:
-            async for pack in packs:
-                # Messages of one session keep their order: one transfer of a key at a time, first come first.
-                async with self._turn(pack.key):
-                    await self._deliver(pack)
-                self._forget_turn(pack.key)
-                self._in_hand -= 1
-                self._bytes -= pack.size
-                self._want()
-                self._freed.set()
+    async def _work(self, first: Pack) -> None:
+        await self._work_on(first)
+        async for pack in self._from_feed:
+            await self._work_on(pack)
+
+    async def _work_on(self, pack: Pack) -> None:
+        # Messages of one session keep their order: one transfer of a key at a time, first come first.
+        async with self._turn(pack.key):
+            await self._deliver(pack)
+        self._forget_turn(pack.key)
+        self._in_hand -= 1
+        self._bytes -= pack.size
+        self._want()
+        self._freed.set()
 
     def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
         return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())
