@@ -236,6 +236,8 @@ class CauseList {
   forget() {
     this.known = this.store.causes;
     for (const [fingerprint, item] of this.items) if (!item.isEdited) this.items.delete(fingerprint);
+    const chosen = chosenCauses(this.store);
+    if (chosen.size) chooseCauses(this.store, chosen); // which rows have another cause is another question now
   }
 
   drawList(tallies, chosen) {

@@ -8,6 +8,7 @@ import { made } from "./header.js";
 const LOADING_DELAY = 150; // milliseconds; what comes sooner needs no word
 const MOST_COPIED = 5_000_000; // bytes that a clipboard takes without trouble
 const BLOCK = 2_000; // characters
+const SHORT_VALUE = 200;
 const TABS = "[role=tab]";
 let detailNumber = 0;
 
@@ -134,7 +135,7 @@ class Detail {
   section({ title, rows }) {
     const table = made("table", {}, made("caption", {}, title));
     for (const [name, value, type] of rows) {
-      const cells = made("td", {}, value);
+      const cells = made("td", {}, ...(value.length > SHORT_VALUE ? blocksOf(value) : [value]));
       if (type) cells.append(made("span", { class: "sbn-detail-type" }, type));
       table.append(made("tr", {}, made("th", { scope: "row" }, name), cells));
     }
@@ -157,11 +158,13 @@ class Detail {
   /** Fetch the body, or its text, part by part. */
   async body(asText) {
     const { row, detail } = this;
+    const { load } = this.store;
     const all = asText ? detail.text_size : detail.size;
     const parts = [];
     let size = 0;
     while (size < all) {
       const { buffers } = await this.store.request("body", { row, offset: size, as_text: asText });
+      if (this.store.load !== load) throw new Error("Other messages are shown now. Open this one again.");
       if (!buffers[0]?.byteLength) throw new Error("The body did not come as a whole. Try again.");
       parts.push(buffers[0]);
       size += buffers[0].byteLength;
