@@ -26,7 +26,7 @@ from sbnotebook.widgets.view_actions import deferred_actions, scheduled_actions
 
 __all__ = ["EntityMessages"]
 
-_ORPHANS: Final = "orphans (not in this journal: somebody else deferred them, or the journal was lost)"
+_ORPHANS: Final = "(not in this journal: deferred by somebody else, or before the journal was lost)"
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -236,7 +236,7 @@ def _deferred_words(found: DeferredMessages, shown: int) -> str:
         return "Nothing is deferred here."
     parts = [f"{shown:,} of {len(found):,} deferred {'message' if len(found) == 1 else 'messages'}"]
     if orphans:
-        parts.append(f"{orphans:,} of them are {_ORPHANS}")
+        parts.append(f"{orphans:,} of them {'is an orphan' if orphans == 1 else 'are orphans'} {_ORPHANS}")
     if gone:
         parts.append(f"{gone:,} more {'is' if gone == 1 else 'are'} in the journal only: settled elsewhere, or expired")
     return "; ".join(parts) + "."

@@ -13,7 +13,7 @@ import anywidget
 import traitlets
 
 from sbnotebook.client import Namespace, tables
-from sbnotebook.model import EntityAddress, SubQueue
+from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.widgets import background
 from sbnotebook.widgets.static_files import module, style
@@ -24,13 +24,9 @@ _EVERY: Final = 30.0
 """Seconds between two questions for the counts, which are management operations, while the tree is visible."""
 _SHARE: Final = 20
 """The counts are asked for once in so many times as long as the answer takes: a slow service is asked less often."""
-_MOST: Final = 3_000
-"""Entities in the tree: so many stay well under the size that a widget's message may have."""
+_MOST: Final = 2_500
+"""Entities in the tree: so many stay under a megabyte, also with the longest names."""
 _HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
-_SUB_QUEUES: Final = {
-    SubQueue.DEAD_LETTER: ("dead letters", "dead_letter"),
-    SubQueue.TRANSFER_DEAD_LETTER: ("transfer dead letters", "transfer_dead_letter"),
-}
 
 
 class EntityTree(anywidget.AnyWidget):
@@ -120,7 +116,7 @@ class EntityTree(anywidget.AnyWidget):
 
     def _show(self, counts: Sequence[EntityCounts]) -> None:
         self.counts = list(counts)
-        self.rows = [row for each in counts[:_MOST] for row in _rows_of(each)]
+        self.rows = [_row_of(each) for each in counts[:_MOST]]
         self.as_of = time.time() * 1000
 
     def _end(self, problem: str) -> None:
@@ -146,26 +142,14 @@ def _above(address: EntityAddress) -> list[str]:
     return [*topic, *([str(address.entity)] if address.sub_queue else [])]
 
 
-def _rows_of(counts: EntityCounts) -> list[dict[str, object]]:
-    """The node of an entity, and those of its sub-queues."""
-    address = counts.address
-    row: dict[str, object] = {
-        "path": str(address),
-        "parent": address.name if address.subscription else "",
-        "name": address.subscription or address.name,
+def _row_of(counts: EntityCounts) -> dict[str, object]:
+    """What the browser makes a node of, and those of its sub-queues; what an entity cannot have is None."""
+    is_topic = counts.kind == "topic"
+    return {
+        "path": str(counts.address),
         "kind": counts.kind,
-        "active": None if counts.kind == "topic" else counts.active,
+        "active": None if is_topic else counts.active,
         "scheduled": None if counts.kind == "subscription" else counts.scheduled,
-        "dead": None if counts.kind == "topic" else counts.dead_letter,
+        "dead": None if is_topic else counts.dead_letter,
+        "transfer": None if is_topic else counts.transfer_dead_letter,
     }
-    return [row, *([] if counts.kind == "topic" else _sub_queues(counts))]
-
-
-def _sub_queues(counts: EntityCounts) -> list[dict[str, object]]:
-    entity = counts.address
-    rows: list[dict[str, object]] = []
-    for sub_queue, (name, field) in _SUB_QUEUES.items():
-        address = EntityAddress(entity.name, entity.subscription, sub_queue)
-        same = {"path": str(address), "parent": str(entity), "name": name, "kind": "sub-queue"}
-        rows.append({**same, "active": None, "scheduled": None, "dead": getattr(counts, field)})
-    return rows

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import Message
+from sbnotebook.settlement import Connection, Journal
 from sbnotebook.widgets.browser import Browser
 from tests.widgets.conftest import until
 
@@ -97,6 +101,22 @@ def test_scheduled_messages_are_cancelled_and_deferred_ones_settled_by_a_plan(na
     confirm(browser, "Complete 1 message of browsed")
     assert see(browser, "Deferred") == []
     until(lambda: next(row for row in browser.tree.rows if row["path"] == "browsed")["active"] == 5, "new counts")
+    browser.close()
+    namespace.delete_queue(queue)
+
+
+def test_what_somebody_else_has_deferred_is_an_orphan(
+    namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path, queue: str
+) -> None:
+    target = Target(Connection(shared_emulator.connection_string), "a test")
+    with Namespace(target, journal=Journal(tmp_path / "other.sqlite")) as other, other.entity(queue).lock(1) as batch:
+        batch.defer().raise_for_failures()
+    browser = Browser(namespace, queue)
+    assert see(browser, "Deferred") == ["m1", "m2"]
+    assert "2 of 2 deferred messages; 1 of them is an orphan" in browser.messages.bar.status.value
+    browser.messages.bar.where.value = "message_id = 'm2'"
+    assert browser.wait()
+    assert ids(browser) == ["m2"]
     browser.close()
     namespace.delete_queue(queue)
 

@@ -21,15 +21,28 @@ function compact(number) {
   return `${(number / 1e6).toFixed(1)}M`;
 }
 
+/** What the tree knows of an entity: its row of the model, its name, and what it stands below. */
+function nodesOf(row) {
+  const [topic, subscription] = row.path.split(/\/subscriptions\/(?=[^/]*$)/);
+  const node = { ...row, name: subscription ?? topic, parent: subscription ? topic : "" };
+  if (row.kind === "topic") return [node];
+  const below = { parent: row.path, kind: "sub-queue", active: null, scheduled: null };
+  return [
+    node,
+    { ...below, path: `${row.path}/$dlq`, name: "dead letters", dead: row.dead },
+    { ...below, path: `${row.path}/$transfer`, name: "transfer dead letters", dead: row.transfer },
+  ];
+}
+
 /**
  * The nodes to show, in their order: each with its row of the model, level, and whether it is open.
- * @param rows of the model: {path, parent, name, kind, active, scheduled, dead}
+ * @param rows of the model: {path, kind, active, scheduled, dead, transfer}
  * @param open paths of the nodes that are open
  * @param sought what the filter box holds, in lower case
  */
 function visibleNodes(rows, open, sought) {
   const children = new Map();
-  for (const row of rows) {
+  for (const row of rows.flatMap(nodesOf)) {
     if (!children.has(row.parent)) children.set(row.parent, []);
     children.get(row.parent).push(row);
   }
