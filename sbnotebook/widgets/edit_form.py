@@ -34,9 +34,10 @@ class StepRow(widgets.HBox):
 
     Args:
         remove: is given the row when it is not wanted any more.
+        changed: is called when something else was written in it.
     """
 
-    def __init__(self, remove: Callable[[StepRow], object]) -> None:
+    def __init__(self, remove: Callable[[StepRow], object], changed: Callable[[], object]) -> None:
         self.kind = widgets.Dropdown(
             options=[(str(kind), kind) for kind in StepKind],
             description="Change",
@@ -48,6 +49,8 @@ class StepRow(widgets.HBox):
         away = button("Remove", "Leave this change out", lambda: remove(self))
         super().__init__([self.kind, self.name, self.value, away], layout={"flex_flow": "row wrap"})
         self.kind.observe(self._ask, "value")
+        for each in (self.kind, self.name, self.value):
+            each.observe(lambda _: changed(), "value")
         self._ask()
 
     @property
@@ -150,7 +153,7 @@ class EditForm(widgets.VBox):
 
     def add_step(self) -> StepRow:
         """One more change, to be filled in."""
-        made = StepRow(self._remove)
+        made = StepRow(self._remove, self._refresh)
         self._steps.children = (*self.steps, made)
         return made
 
@@ -202,6 +205,11 @@ class EditForm(widgets.VBox):
 
     # ------------------------------------------------------------ what is clicked
 
+    def _refresh(self) -> None:
+        # What is typed may come after the click that follows it; and what is shown is to be what is written.
+        if self._shown.blocks:
+            self.preview()
+
     def _flip(self, step: int) -> None:
         self._place += step
         self.preview()
@@ -209,6 +217,7 @@ class EditForm(widgets.VBox):
     def _remove(self, gone: StepRow) -> None:
         self._steps.children = tuple(each for each in self.steps if each is not gone)
         gone.close()
+        self._refresh()
 
     def _choose(self, _change: object = None) -> None:
         is_python = self.way.value == _PYTHON

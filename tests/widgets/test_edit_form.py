@@ -54,8 +54,11 @@ def test_changes_are_described_shown_on_each_message_and_given_as_an_edit() -> N
     edit = form.edit
     assert edit is not None
     assert edit(MESSAGES[0]).body == b'{"carrier": "UA"}'
+    second.value.value = "c"
+    until(lambda: "+ c" in repr(form))  # what is shown is what is written
     button(second, "Leave this change out").click()
     assert form.steps == (first,)
+    until(lambda: "+ c" not in repr(form))
     form.close()
 
 
