@@ -24,9 +24,8 @@ class Patience:
         over: is called after that.
 
     Example:
-        >>> async def wait() -> None:
-        ...     Patience(0.5, lambda: print("enough"))
-        ...     await asyncio.sleep(5)  # doctest: +SKIP
+        >>> waiting = Patience(15.0, lambda: print("nobody answered"))
+        >>> waiting.stop()  # as soon as an answer comes
     """
 
     def __init__(self, seconds: float, over: Callable[[], object]) -> None:
