@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
-from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit
+from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send
+from sbnotebook.model.amqp import AmqpValue, type_name
+from sbnotebook.model.property_text import to_text
 from sbnotebook.settlement.plan import Change, Preview
 from sbnotebook.widgets.pretty import json_layout
 from sbnotebook.widgets.text_view import Block, cell, said, table, title
@@ -27,6 +29,16 @@ _COLUMNS: Final = (
     "dead_letter_error_description",
     "body_text",
 )
+_SENT_COLUMNS: Final = (
+    "subject",
+    "message_id",
+    "session_id",
+    "correlation_id",
+    "content_type",
+    "application_properties",
+    "body_text",
+)
+"""Of new messages, which nobody has seen in a table."""
 _MAX_CELL: Final = 160
 _MAX_FAILURES: Final = 50
 _MAX_LINES: Final = 40
@@ -91,7 +103,8 @@ def plan_blocks(
     if preview.messages:
         shown, total = len(preview.messages), len(plan)
         caption = f"The first {shown:,} of {total:,} messages" if shown < total else _counted(total, "message")
-        blocks.append(_messages(preview.messages, caption, is_open=not preview.changes))
+        columns = _SENT_COLUMNS if plan.verb == Send.verb else _COLUMNS
+        blocks.append(_messages(preview.messages, columns, caption, is_open=not preview.changes))
     return blocks
 
 
@@ -105,14 +118,17 @@ def _of_return(verb: str, namespace: Namespace) -> list[Block]:
     return [said(f"Their originals are kept for {days:,} days, so that it can be undone.", "quiet")]
 
 
-def _messages(messages: Sequence[Message], caption: str, *, is_open: bool) -> Block:
-    values = [[getattr(message, name, None) for name in _COLUMNS] for message in messages]
-    used = [place for place in range(len(_COLUMNS)) if any(row[place] not in (None, "") for row in values)]
+def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str, *, is_open: bool) -> Block:
+    values = [[getattr(message, name, None) for name in columns] for message in messages]
+    used = [place for place in range(len(columns)) if any(row[place] not in (None, "", {}) for row in values)]
     rows = [[_short(row[place]) for place in used] for row in values]
-    return table([_COLUMNS[place].replace("_", " ") for place in used], rows, caption, is_open=is_open)
+    return table([columns[place].replace("_", " ") for place in used], rows, caption, is_open=is_open)
 
 
 def _short(value: object) -> object:
+    if isinstance(value, Mapping):  # application properties
+        properties: Mapping[str, AmqpValue] = value
+        value = ", ".join(f"{name} = {to_text(each)} ({type_name(each)})" for name, each in properties.items())
     return value if isinstance(value, int) else cell(value, _MAX_CELL)
 
 

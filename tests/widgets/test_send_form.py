@@ -25,6 +25,7 @@ def test_a_message_is_sent_after_its_plan_was_shown_and_confirmed(namespace: Nam
     form.add_property()  # left empty
     form.submit.click()
     until(lambda: "Send 1 message to sent-to." in repr(panel))
+    assert "attempt = 2 (long)" in repr(panel).replace("\n", " ")
     assert len(namespace.entity("sent-to").peek()) == 0
 
     carry_out: Any = panel._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
