@@ -18,6 +18,7 @@ _ALL: Final = (
     "resubmitting",
     "processing",
     "message_table",
+    "triage",
 )
 """Modules with a function ``measure`` that gives results."""
 
