@@ -201,6 +201,28 @@ def test_two_panels_work_at_once(namespace: Namespace) -> None:
     assert all("150 of 150" in repr(panel) for panel in panels)
 
 
+def test_what_nobody_knows_is_told_and_can_be_finished(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
+    namespace.create_queue("answered")
+    queue = queue_of(1, "asked", namespace)
+    table = MessageTable(queue.peek())
+    panel = ActionPanel(namespace, table=table)
+    proposed(panel, lambda: queue.resubmit(queue.peek(), to="answered"))
+    shared_emulator.faults.entity("answered").drop_after_nth = 1
+    click(panel, "Carry out")
+    until(lambda: not panel.busy)
+    assert "Of 1 message nobody knows whether the clone was sent. Resume looks" in repr(panel)
+    assert keys_of(table.messages) == [("asked", 1)]
+    assert buttons(panel) == ["Resume", "Done"]
+    click(panel, "Resume")
+    until(lambda: not panel.busy)
+    assert "complete the original, whose clone was sent" in repr(panel)
+    click(panel, "Carry out")
+    until(lambda: not panel.busy)
+    assert "Resubmit is done" in repr(panel)
+    assert [len(namespace.entity(name).peek()) for name in ("asked", "answered")] == [0, 1]
+    assert len(table.messages) == 0
+
+
 def test_an_undo_that_needs_a_destination_asks_for_it(namespace: Namespace) -> None:
     namespace.create_queue("sent-back")
     namespace.entity("events").send([Message(message_id="m")] * 3)
