@@ -10,8 +10,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from benchmarks.emulators import QUEUE, emulator
 from benchmarks.results import Result
-from benchmarks.settling import COUNT, DELAY, IN_FLIGHT, MOST, emulator, settled
+from benchmarks.settling import COUNT, DELAY, IN_FLIGHT, MOST, settled
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.settlement import Archive, Connection
@@ -25,15 +26,15 @@ def measure() -> list[Result]:
     """Ratio of the two, and that with the archive to the limit."""
     off: list[float] = []
     on: list[float] = []
-    with emulator() as connection_string, TemporaryDirectory() as folder:
-        target = Target(Connection(connection_string), "")
+    with emulator() as running, TemporaryDirectory() as folder:
+        target = Target(Connection(running.connection_string), "")
         with (
             Namespace(target, archive=False) as without,
             Namespace(target, archive=Archive(Path(folder, "archive.sqlite"))) as archived,
         ):
             for _ in range(ROUNDS):
-                off.append(settled(connection_string, without.entity("bench"), COUNT, IN_FLIGHT))
-                on.append(settled(connection_string, archived.entity("bench"), COUNT, IN_FLIGHT))
+                off.append(settled(running, without.entity(QUEUE), COUNT, IN_FLIGHT))
+                on.append(settled(running, archived.entity(QUEUE), COUNT, IN_FLIGHT))
     ratio = median(each / other for each, other in zip(on, off, strict=True))
     limit = COUNT / IN_FLIGHT * DELAY
     return [

@@ -7,16 +7,13 @@ phase, the median of the rounds; the ratio of the throughputs is of the same run
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
-import multiprocessing
 import socket
 import struct
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -26,13 +23,11 @@ from urllib.parse import quote_plus
 from rich.console import Console
 from rich.table import Table
 
-from sbnotebook.emulator import loop
+from benchmarks.emulators import QUEUE, Emulator, emulator
 from sbnotebook.emulator.amqp import Accepted, Source, Target
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import FrameWriter
 from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Disposition, Flow, Open, Transfer
-from sbnotebook.emulator.command import prepare_process
-from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.model.amqp import AmqpValue, Int, Long, encode
 
 COUNT = 20_000
@@ -42,7 +37,6 @@ MESSAGE = b"\x00\x53\x73" + encode(["id", None, "bench"]) + b"\x00\x53\x75" + en
 BATCH = (b"\x00\x53\x75" + encode(MESSAGE)) * 100
 BATCH_FORMAT = 0x80013700
 FLOW, TRANSFER, DISPOSITION = 0x13, 0x14, 0x15
-QUEUE = "bench"
 WINDOW = 2**31 - 1
 
 
@@ -53,53 +47,13 @@ class Cost(NamedTuple):
     elapsed: float
 
 
-class Emulator(NamedTuple):
-    """A running emulator: how to reach it, and the pipe that answers with its CPU time in seconds."""
-
-    connection_string: str
-    pipe: Any
-
-    def cpu_time(self) -> float:
-        """Seconds of CPU time that its process has used."""
-        self.pipe.send(None)
-        return self.pipe.recv()
-
-
 def main() -> None:
     """Measure and print."""
-    with emulator(None) as running:
+    with emulator() as running:
         in_memory = measure(running)
     with TemporaryDirectory() as directory, emulator(Path(directory)) as running:
         durable = measure(running)
     show(in_memory, durable)
-
-
-@contextmanager
-def emulator(data_dir: Path | None) -> Generator[Emulator]:
-    """An emulator in its own process."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, data_dir), daemon=True)
-    process.start()
-    try:
-        yield Emulator(ours.recv(), ours)
-    finally:
-        process.terminate()
-        process.join()
-
-
-def serve(pipe: Any, data_dir: Path | None) -> None:
-    """What the emulator's process does: the same as the command's."""
-    prepare_process()
-
-    async def run() -> None:
-        async with EmulatorServer(queues=[QUEUE], data_dir=data_dir) as server:
-            pipe.send(server.connection_string)
-            while True:
-                await asyncio.to_thread(pipe.recv)
-                pipe.send(time.process_time())
-
-    loop.run(run())
 
 
 class Client:

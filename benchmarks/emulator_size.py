@@ -21,6 +21,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.emulators import QUEUE, emulator
+
 COUNT: Final = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
 BODY: Final = b"x" * 1000
 BATCH: Final = 500
@@ -41,7 +43,7 @@ def main() -> None:
         with started(Path(directory)) as (process, client, seconds):
             table.add_row("start, until it says that it is ready", f"{seconds:.2f} s")
             table.add_row("resident memory after the start", f"{resident(process):.0f} MB")
-            with client.get_queue_receiver("bench") as receiver:
+            with client.get_queue_receiver(QUEUE) as receiver:
                 receiver.peek_messages(1)
                 for name, start in (("beginning", 1), ("middle", COUNT // 2), ("end", COUNT - PAGE + 1)):
                     table.add_row(f"a page of {PAGE} at the {name}", f"{page_time(receiver, start) * 1000:.0f} ms")
@@ -49,24 +51,19 @@ def main() -> None:
 
 
 @contextmanager
-def started(directory: Path) -> Generator[tuple[subprocess.Popen[str], ServiceBusClient, float]]:
-    """The emulator, a client of it, and the seconds until it was ready; it is killed at the end."""
-    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--queue", "bench"]
+def started(directory: Path) -> Generator[tuple[int, ServiceBusClient, float]]:
+    """The emulator's process, a client of it, and the seconds until it was ready."""
     begun = time.perf_counter()
-    with subprocess.Popen([*command, "--data-dir", str(directory)], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            connection_string = process.stdout.readline().strip() if process.stdout else ""
-            seconds = time.perf_counter() - begun
-            with ServiceBusClient.from_connection_string(connection_string) as client:
-                yield process, client, seconds
-        finally:
-            process.kill()
+    with emulator(directory) as running:
+        seconds = time.perf_counter() - begun
+        with ServiceBusClient.from_connection_string(running.connection_string) as client:
+            yield running.pid, client, seconds
 
 
 def send(client: ServiceBusClient) -> float:
     """Seconds to send all messages."""
     begun = time.perf_counter()
-    with client.get_queue_sender("bench") as sender:
+    with client.get_queue_sender(QUEUE) as sender:
         batch = [ServiceBusMessage(BODY) for _ in range(BATCH)]
         for sent in range(0, COUNT, BATCH):
             sender.send_messages(batch[: COUNT - sent])
@@ -77,7 +74,7 @@ def browse(client: ServiceBusClient) -> float:
     """Seconds to peek at all messages, page by page."""
     begun = time.perf_counter()
     seen = 0
-    with client.get_queue_receiver("bench") as receiver:
+    with client.get_queue_receiver(QUEUE) as receiver:
         while page := receiver.peek_messages(PAGE, sequence_number=seen + 1):
             seen = page[-1].sequence_number or 0
     if seen != COUNT:
@@ -95,12 +92,10 @@ def page_time(receiver: ServiceBusReceiver, start: int) -> float:
     return median(seconds)
 
 
-def resident(process: subprocess.Popen[str]) -> float:
+def resident(process: int) -> float:
     """Megabytes that a process has in memory."""
-    return (
-        int(subprocess.check_output([shutil.which("ps") or "ps", "-o", "rss=", "-p", str(process.pid)], text=True))
-        / 1024
-    )
+    said = subprocess.check_output([shutil.which("ps") or "ps", "-o", "rss=", "-p", str(process)], text=True)
+    return int(said) / 1024
 
 
 if __name__ == "__main__":

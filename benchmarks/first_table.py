@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from jupyter_client.manager import start_new_kernel
 
+from benchmarks.emulators import emulator
 from benchmarks.results import Result
-from benchmarks.settling import emulator
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.model import Message
@@ -36,7 +36,7 @@ def measure() -> list[Result]:
     """Measure in a new kernel each time, and once more in the same one."""
     first: list[float] = []
     again: list[float] = []
-    with emulator() as connection_string:
+    with emulator() as (connection_string, _):
         with Namespace(Target(Connection(connection_string), ""), archive=False) as namespace:
             messages = (Message(body=b'{"carrier": "UA"}', subject="UA") for _ in range(COUNT))
             namespace.entity("bench").send(messages, show_progress=False).raise_for_failures()

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from statistics import median
-from typing import Any
 
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 
+from benchmarks.emulators import QUEUE, emulator
 from benchmarks.results import Result
 from sbnotebook.client import Entity, Messages, Namespace
 from sbnotebook.client.targets import Target
-from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection
 
@@ -30,21 +27,20 @@ COUNT = 100_000
 PAGE = 250
 ROUNDS = 5
 MUST = 0.6
-QUEUE = "peeking"
 WHERE = "dead_letter_reason = 'Invalid' and body_json->>'$.carrier' = 'UA' and (body_json->>'$.flight')::int > 9000"
 
 
 def measure() -> list[Result]:
     """Measure both."""
-    with _emulator() as connection_string, Namespace(Target(Connection(connection_string), "")) as namespace:
+    with emulator() as running, Namespace(Target(Connection(running.connection_string), "")) as namespace:
         queue = namespace.entity(QUEUE)
         queue.send(_messages(), show_progress=False).raise_for_failures()
         _peek(queue)  # imports and connects
         bare: dict[str, list[float]] = {"synchronous": [], "asynchronous": []}
         ours: list[float] = []
         for _ in range(ROUNDS):
-            bare["synchronous"].append(_bare_loop(connection_string))
-            bare["asynchronous"].append(asyncio.run(_bare_async_loop(connection_string)))
+            bare["synchronous"].append(_bare_loop(running.connection_string))
+            bare["asynchronous"].append(asyncio.run(_bare_async_loop(running.connection_string)))
             ours.append(_timed(lambda: _peek(queue)))
         messages = _peek(queue)
         filtering = median(_timed(lambda: messages.where(WHERE)) for _ in range(ROUNDS))
@@ -129,25 +125,3 @@ def _checked(found: int, started: float) -> float:
     if found != COUNT:
         raise RuntimeError(f"{found} messages came in place of {COUNT}.")
     return elapsed
-
-
-@contextmanager
-def _emulator() -> Generator[str]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _serve(pipe: Any) -> None:
-    async def run() -> None:
-        async with EmulatorServer(queues=[QUEUE]) as server:
-            pipe.send(server.connection_string)
-            await asyncio.Event().wait()
-
-    asyncio.run(run())

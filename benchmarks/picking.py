@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from azure.servicebus.aio import ServiceBusClient
 
-from benchmarks.emulator_cpu import emulator
+from benchmarks.emulators import emulator
 from benchmarks.results import Result
 from sbnotebook.model import Complete, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
@@ -42,7 +42,7 @@ class _Round(NamedTuple):
 
 def measure() -> list[Result]:
     """Ratio, times and counts."""
-    with emulator(None) as running, TemporaryDirectory() as directory:
+    with emulator() as running, TemporaryDirectory() as directory:
         rounds = asyncio.run(_rounds(running.connection_string, Path(directory)))
     ratio = median(each.pick / each.bare for each in rounds)
     bare, pick, look = (median(times) for times in zip(*(each[:3] for each in rounds), strict=True))

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Final
 
+from benchmarks.emulators import QUEUE, emulator
 from benchmarks.results import Result
-from benchmarks.sending import emulator
 from sbnotebook.client import Entity, Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.model import Complete, LockedMessage, Message
@@ -32,10 +34,11 @@ MOST: Final = 1.25
 def measure() -> list[Result]:
     """Measure consuming with a function that does nothing, and with one that takes 50 ms."""
     with (
-        emulator() as connection_string,
-        Namespace(Target(Connection(connection_string), ""), archive=False) as names,
+        TemporaryDirectory() as directory,
+        emulator(Path(directory)) as running,
+        Namespace(Target(Connection(running.connection_string), ""), archive=False) as names,
     ):
-        queue = names.entity("bench")
+        queue = names.entity(QUEUE)
         bare = median(seconds(queue, COUNT, lambda: complete_all(queue)) for _ in range(ROUNDS))
         quick = median(seconds(queue, COUNT, lambda: process(queue, COUNT, 1)) for _ in range(ROUNDS))
         many = median(seconds(queue, COUNT, lambda: process(queue, COUNT, AT_ONCE)) for _ in range(ROUNDS))

@@ -6,12 +6,9 @@ another.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -20,6 +17,7 @@ from typing import Final
 
 import anyio
 
+from benchmarks.emulators import emulator
 from benchmarks.results import Result, show
 from sbnotebook.model import EntityAddress, Message, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
@@ -52,17 +50,6 @@ class NoJournal(Journal):
         return {}
 
 
-@contextmanager
-def emulator() -> Generator[str]:
-    """An emulator in a process of its own; its connection string."""
-    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--in-memory"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process.stdout.readline().strip() if process.stdout else ""
-        finally:
-            process.terminate()
-
-
 async def resubmit_all(connection_string: str, journal: Journal, name: str) -> float:
     """Seconds for a resubmit of all messages from one queue to another."""
     async with AsyncNamespace(Connection(connection_string), journal=journal, archive=None) as namespace:
@@ -85,7 +72,7 @@ def measure() -> list[Result]:
     with_journal: list[float] = []
     without: list[float] = []
     names = (f"bench-{number}" for number in count())
-    with tempfile.TemporaryDirectory() as directory, emulator() as connection_string:
+    with tempfile.TemporaryDirectory() as directory, emulator() as (connection_string, _):
         for number in range(ROUNDS):
             folder = Path(directory) / str(number)
             without.append(anyio.run(resubmit_all, connection_string, NoJournal(folder / "none"), next(names)))

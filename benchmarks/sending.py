@@ -12,14 +12,15 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 from typing import Final
-from urllib.request import Request, urlopen
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from azure.servicebus.aio import ServiceBusSender as AsyncSender
 
+from benchmarks.emulators import QUEUE, emulator
 from benchmarks.results import Result
 from sbnotebook.client import Entity, Namespace
 from sbnotebook.client.targets import Target
@@ -42,42 +43,23 @@ MOST_GROWTH: Final = 50
 
 def measure() -> list[Result]:
     """Measure everything about sends."""
-    with emulator("--in-memory") as connection_string:  # whose disk would be a part of each round trip
-        delayed = [in_flight(connection_string, count) for count in (1, 10, 20, 50)]
-    with tempfile.TemporaryDirectory() as directory, emulator("--data-dir", directory) as connection_string:
-        return [*delayed, *throughput(connection_string), million(connection_string)]
-
-
-@contextmanager
-def emulator(*options: str) -> Generator[str]:
-    """An emulator in a process of its own; its connection string."""
-    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--queue", "bench", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process.stdout.readline().strip() if process.stdout else ""
-        finally:
-            process.kill()
-
-
-def delay(connection_string: str, milliseconds: int) -> None:
-    """Let each confirmation of a sent message take a while."""
-    host = connection_string.split("//")[1].partition(";")[0].strip("/")
-    body = f'{{"accept_delay_ms": {milliseconds}}}'.encode()
-    request = Request(f"http://{host}/faults", body, {"Content-Type": "application/json"})
-    urlopen(request).close()  # noqa: S310 (this machine)
+    with emulator() as running:  # in memory: a disk would be a part of each round trip
+        running.set_faults(accept_delay_ms=round(DELAY * 1000))
+        delayed = [in_flight(running.connection_string, count) for count in (1, 10, 20, 50)]
+    with tempfile.TemporaryDirectory() as directory, emulator(Path(directory)) as running:
+        return [*delayed, *throughput(running.connection_string), million(running.connection_string)]
 
 
 @contextmanager
 def queue(connection_string: str) -> Generator[Entity]:
     """The queue, on connections of its own."""
     with Namespace(Target(Connection(connection_string), "")) as namespace:
-        yield namespace.entity("bench")
+        yield namespace.entity(QUEUE)
 
 
 def in_flight(connection_string: str, count: int) -> Result:
     """100 sends of a message each, with so many in flight: warm, and with nothing open before."""
     limit = COUNT / count * DELAY
-    delay(connection_string, round(DELAY * 1000))
     rounds = 1 if count == 1 else ROUNDS
     with queue(connection_string) as cold:
         first = timed(lambda: send(cold, numbered(COUNT), count, 1))
@@ -98,7 +80,7 @@ def in_flight(connection_string: str, count: int) -> Result:
 async def sdk_in_parallel(connection_string: str, count: int, rounds: int) -> float:
     """Seconds for the same with the SDK: as many senders that are open, and each sends its share one by one."""
     async with AsyncClient.from_connection_string(connection_string) as client:
-        senders = [client.get_queue_sender("bench") for _ in range(count)]
+        senders = [client.get_queue_sender(QUEUE) for _ in range(count)]
         await asyncio.gather(*(sender.create_message_batch() for sender in senders))
 
         async def share(sender: AsyncSender) -> None:
@@ -121,7 +103,7 @@ def throughput(connection_string: str) -> list[Result]:
     ours_single: list[float] = []
     with (
         ServiceBusClient.from_connection_string(connection_string) as client,
-        client.get_queue_sender("bench") as sender,
+        client.get_queue_sender(QUEUE) as sender,
         queue(connection_string) as entity,
     ):
         sender.send_messages(ServiceBusMessage(BODY))

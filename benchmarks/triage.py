@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from benchmarks.emulators import emulator
 from benchmarks.results import Result, show
-from benchmarks.settling import emulator
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.model import Message
@@ -49,7 +49,7 @@ def measure() -> list[Result]:
     results: list[Result] = []
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home,
-        emulator() as connection_string,
+        emulator() as (connection_string, _),
         running_lab(Path(home)) as lab,
     ):
         for count in SIZES:
