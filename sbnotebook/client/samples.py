@@ -152,9 +152,10 @@ def newest_number(number_at_or_after: Callable[[int], int | None], known: int, s
         >>> newest_number(lambda least: next((n for n in there if n >= least), None), 0, 4)
         1000
     """
-    least, step = known, max(1, step)
+    least, step, following = known, max(1, step), 1
     while (number := number_at_or_after(least + step)) is not None:
-        least, step = number, 2 * step
+        # Where the guess is right, nothing follows at once.
+        least, step, following = number, following, 2 * following
     above = least + step  # nothing is there, or after it
     while above - least > 1:
         middle = (least + above) // 2
