@@ -4,7 +4,7 @@ from sbnotebook.client.batch import LockedBatch
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.messages import Messages, read_messages
 from sbnotebook.client.namespace import Namespace, connect
-from sbnotebook.client.plan import Plan
+from sbnotebook.client.plan import Plan, Running
 from sbnotebook.client.processing import Processing
 from sbnotebook.client.sending import SendPlan
 from sbnotebook.client.sessions import LockedSession
@@ -17,6 +17,7 @@ __all__ = [
     "Namespace",
     "Plan",
     "Processing",
+    "Running",
     "SendPlan",
     "connect",
     "read_messages",

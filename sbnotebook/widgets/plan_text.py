@@ -12,7 +12,7 @@ from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, 
 from sbnotebook.model.amqp import AmqpValue, type_name
 from sbnotebook.model.property_text import to_text
 from sbnotebook.settlement.plan import Change, Preview
-from sbnotebook.widgets.pretty import json_layout
+from sbnotebook.widgets.pretty import json_layout, weight
 from sbnotebook.widgets.text_view import Block, cell, said, table, title
 
 __all__ = ["REMOVING", "can_resume", "can_undo", "changes_table", "plan_blocks", "report_blocks"]
@@ -43,6 +43,8 @@ _MAX_CELL: Final = 160
 _MAX_FAILURES: Final = 50
 _MAX_LINES: Final = 40
 """Lines of one change."""
+_MAX_CHANGES: Final = 200_000
+"""Bytes of all changes, of the megabyte that a message to the browser may have."""
 _MAX_LAYOUT: Final = 20_000
 _CONTEXT: Final = 2
 _MEANING: Final = {
@@ -139,7 +141,15 @@ def changes_table(changes: Sequence[Change], caption: str = "") -> Block:
         changes: fields of messages before and after.
         caption: stands above.
     """
-    rows = [[change.sequence_number, change.field, _lines(change.before, change.after)] for change in changes]
+    rows: list[list[object]] = []
+    room = _MAX_CHANGES
+    for change in changes:
+        lines = _lines(change.before, change.after)
+        room -= weight(change.field) + sum(weight(text) for _, text in lines)
+        if room < 0:
+            rows.append(["", "…", [(" ", f"{len(changes) - len(rows):,} more changes")]])
+            break
+        rows.append([change.sequence_number, change.field, lines])
     return table(["message", "field", "change"], rows, caption)
 
 

@@ -85,8 +85,8 @@ def cell(value: object, most: int = _MOST) -> str:
     r"""A value as a text of visible characters, cut at a length.
 
     Example:
-        >>> cell("red\x1b[31m"), cell(None), cell("long" * 200)[-18:]
-        ('red␛[31m', '', '… (800 characters)')
+        >>> cell("red\u202eder"), cell(None), cell("long" * 200)[-18:]
+        ('red⟨U+202E⟩der', '', '… (800 characters)')
     """
     if value is None:
         return ""

