@@ -61,12 +61,12 @@ _FIRST_COLUMNS: Final = (
     "locked_until",
     "state",
     "subject",
-    "message_id",
-    "session_id",
     "delivery_count",
     "dead_letter_reason",
     "dead_letter_error_description",
     "body_text",
+    "message_id",
+    "session_id",
 )
 
 

@@ -25,7 +25,7 @@ export class Grid {
     store.countdown = options.countdown;
     this.cursor = 0; // place among the shown rows
     this.slots = [];
-    this.header = new Header(store, () => this.layOut(), options);
+    this.header = new Header(store, () => this.layOut());
     this.body = made("div", { class: "sbn-body", role: "rowgroup" });
     this.empty = made("div", { class: "sbn-empty", hidden: true });
     this.element = made(
@@ -66,7 +66,7 @@ export class Grid {
   draw() {
     const { store } = this;
     const { shown } = store;
-    this.columns = shownColumns(store);
+    this.columns = shownColumns(store, this.element);
     this.header.draw(this.columns);
     this.layOut();
     this.cursor = Math.max(0, Math.min(this.cursor, shown.length - 1));

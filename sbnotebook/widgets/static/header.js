@@ -7,10 +7,11 @@ import { filterHelp, filterTest } from "./columns.js";
 const FILTER_DELAY = 150; // milliseconds from the last key to the filter
 const WIDTHS = [48, 900]; // pixels
 const WIDTH_STEP = 16;
-const CHARACTER = 7.2; // pixels, about
-const PADDING = 26;
+const PADDING = 22;
+const MARK = " ▲"; // of a column that is sorted by
 const SAMPLE = 100;
-const WIDEST = 340;
+const MOST_FIT = 0.8; // of the cells; the others are shown in full where the pointer rests
+const WIDEST = 300;
 const COUNTDOWN = "time left";
 
 /**
@@ -29,13 +30,13 @@ export function made(tag, properties = {}, ...children) {
   return element;
 }
 
-/** The columns that are shown, with the widths of those that have none yet. */
-export function shownColumns(store) {
+/** The columns that are shown, with the widths of those that have none yet; `element` has the font. */
+export function shownColumns(store, element) {
   const columns = store.columns.filter((column) => !column.hidden);
   for (const column of columns) {
     if (column.width && !column.guessed) continue;
-    column.width = fittingWidth(store, column);
-    column.guessed = !store.shown.length; // until there are rows to fit
+    column.width = fittingWidth(store, column, element);
+    column.guessed = !store.shown.length || !element.isConnected; // until there are rows to fit
   }
   return columns;
 }
@@ -44,11 +45,16 @@ function isCountdown(store, name) {
   return store.countdown && name === "locked_until";
 }
 
-function fittingWidth(store, { name, title, kind }) {
-  let longest = title.length + 2;
-  for (const row of store.shown.subarray(0, SAMPLE)) longest = Math.max(longest, store.text(row, name).length);
-  if (kind === "time") longest = isCountdown(store, name) ? COUNTDOWN.length : 19;
-  return Math.min(WIDEST, Math.max(WIDTHS[0], Math.round(longest * CHARACTER + PADDING)));
+function fittingWidth(store, { name, title, kind }, element) {
+  const ruler = document.createElement("canvas").getContext("2d");
+  const { fontSize, fontFamily } = getComputedStyle(element);
+  ruler.font = `600 ${fontSize || "13px"} ${fontFamily || "sans-serif"}`;
+  const head = ruler.measureText((isCountdown(store, name) ? COUNTDOWN : title) + MARK).width;
+  const rows = isCountdown(store, name) ? [] : store.shown.subarray(0, kind === "time" ? 1 : SAMPLE);
+  ruler.font = ruler.font.replace("600 ", "");
+  const cells = Float64Array.from(rows, (row) => ruler.measureText(store.text(row, name)).width).sort();
+  const widest = Math.max(head, cells[Math.floor(MOST_FIT * cells.length)] ?? 0);
+  return Math.min(WIDEST, Math.max(WIDTHS[0], Math.round(widest + PADDING)));
 }
 
 /** The rows of headers and of filters; `draw` makes them anew where the columns have changed. */
@@ -56,12 +62,10 @@ export class Header {
   /**
    * @param {Store} store
    * @param {() => void} resized is called when a column's width has changed
-   * @param {{countdown: boolean}} options
    */
-  constructor(store, resized, { countdown }) {
+  constructor(store, resized) {
     this.store = store;
     this.resized = resized;
-    this.countdown = countdown;
     this.names = made("div", { class: "sbn-names", role: "row", "aria-rowindex": "1" });
     this.filters = made("div", { class: "sbn-filters", role: "row", "aria-rowindex": "2", hidden: true });
     this.element = made("div", { class: "sbn-head", role: "rowgroup" }, this.names, this.filters);
@@ -92,7 +96,7 @@ export class Header {
     const handle = made("span", { class: "sbn-handle", "aria-hidden": "true" });
     handle.addEventListener("pointerdown", (event) => this.drag(event, column));
     handle.addEventListener("click", (event) => event.stopPropagation());
-    handle.addEventListener("dblclick", () => this.resize(column, fittingWidth(this.store, column)));
+    handle.addEventListener("dblclick", () => this.resize(column, fittingWidth(this.store, column, this.element)));
     const cell = made(
       "div",
       {
