@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,18 +28,17 @@ class PlainRows:
         chosen: columns that are shown, in this order; None for those that most want to see.
     """
 
-    def __init__(self, rows: Rows, chosen: Collection[str] | None = None) -> None:
+    def __init__(self, rows: Rows, chosen: Sequence[str] | None = None) -> None:
         self.rows = rows
-        self._chosen = None if chosen is None else tuple(chosen)
         self._cells = rows.with_extra()
         self._texts: dict[str, Any] = {}
+        self._known = columns_of(self._cells, rows.extra, chosen)
 
     def columns(self) -> list[Column]:
         """The columns that are shown beside the sequence number; changed cells may bring new ones to the end."""
-        known = columns_of(self._cells, self.rows.extra, self._chosen)
-        names = {column.name for column in known} | {"cause"}
-        new = [Column(name, "text") for name in self.rows.patched if name not in names]
-        shown = [column for column in known if column.name != _ALWAYS and not column.hidden]
+        names = {column.name for column in self._known} | {"cause"}
+        new = [Column(name, "text") for name in tuple(self.rows.patched) if name not in names]
+        shown = [column for column in self._known if column.name != _ALWAYS and not column.hidden]
         return [*shown[: _MOST_COLUMNS - len(new)], *new]
 
     def text(self, row: int, name: str) -> str:
@@ -72,7 +71,7 @@ class PlainRows:
     def _holding(self, text: str) -> Any:
         """For each row whether one of its cells holds a text."""
         found: Any = pa.array([False] * len(self.rows))
-        for name in {*self._cells.column_names, *self.rows.patched}:
+        for name in {*self._cells.column_names, *tuple(self.rows.patched)}:
             values = self._texts_of(name)
             if values is not None:
                 found = pc.or_kleene(found, pc.match_substring(values, text, ignore_case=True))
@@ -95,12 +94,13 @@ class PlainRows:
     def _column(self, name: str) -> Any:
         """A column with the cells that were changed."""
         known: Any = self._cells.column(name) if name in self._cells.column_names else pa.nulls(len(self.rows))
+        # Cells may change meanwhile, so they are looked at in a copy.
         values: Any = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
         patched = self.rows.patched.get(name)
         if not patched:
             return values
         changed = values.to_pylist()
-        for row, value in patched.items():
+        for row, value in dict(patched).items():
             changed[row] = value
         try:
             return pa.array(changed)

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import ipywidgets as widgets
 
@@ -18,7 +18,7 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
 from sbnotebook.widgets.callbacks import Callbacks
-from sbnotebook.widgets.causes import Causes, causes_of
+from sbnotebook.widgets.causes import CauseFinder, Causes
 from sbnotebook.widgets.message_detail import detail_of
 from sbnotebook.widgets.panel_parts import button, panel_style, row, set_shown, text
 from sbnotebook.widgets.plain_page import PlainPage, title
@@ -71,8 +71,11 @@ class PlainTable(widgets.VBox):
         self._view = PlainRows(Rows(Messages().to_arrow()), columns)
         self._found: list[int] = []
         self._first = 0
+        self._searches = 0
         self._selection: set[int] = set()
         self._causes = Causes([], [])
+        self._finder = CauseFinder(self._show_causes, self._fail)
+        self._load = 0
         self._notes: dict[str, str] = {}
         self._on_selection, self._on_note = Callbacks(self._fail), Callbacks(self._fail)
         super().__init__(layout={"width": "100%"})
@@ -128,6 +131,7 @@ class PlainTable(widgets.VBox):
         """
         with self._lock:
             self._selection = set()
+            self._load += 1
             self._show(rows)
 
     def show(
@@ -143,6 +147,7 @@ class PlainTable(widgets.VBox):
         with self._lock:
             keys = self.selected_keys
             self._selection = set(rows.present(keys))
+            self._load += 1
             self._show(rows)
         if len(self._selection) != len(keys):
             self._on_selection()
@@ -166,13 +171,9 @@ class PlainTable(widgets.VBox):
         if options != list(self._sort.options):
             self._sort.options = options
             self._sort.value = chosen if chosen in {name for _, name in options} else ""
-        self._search_again()
+        self._find_now()
         if self._with_causes:
-            background.start(
-                lambda: causes_of(Messages(rows.table)),
-                done=lambda causes: self._show_causes(rows, causes),
-                failed=self._fail,
-            )
+            self._finder.find(self._load, rows.table)
 
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
         """Change cells; a column that is new appears.
@@ -196,7 +197,7 @@ class PlainTable(widgets.VBox):
             before = len(self._selection)
             # Also what another table with the same rows has removed.
             self._selection = {number for number in self._selection if not removed[number]}
-            self._search_again()
+            self._find_now()
         if len(self._selection) != before:
             self._on_selection()
 
@@ -234,7 +235,7 @@ class PlainTable(widgets.VBox):
     def hidden(self) -> int:
         """How many of the selected messages the search hides now."""
         with self._lock:
-            return len(self._selection - set(self._found))
+            return len(self._selection.difference(self._found))
 
     def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call a function whenever the selection changes, until the returned function is called."""
@@ -251,9 +252,9 @@ class PlainTable(widgets.VBox):
         """Call a function with fingerprint and text of each note that is written, until the returned one is called."""
         return self._on_note.add(callback)
 
-    def _show_causes(self, rows: Rows, causes: Causes) -> None:
+    def _show_causes(self, load: int, causes: Causes) -> None:
         with self._lock:
-            if rows is not self._view.rows:
+            if load != self._load:
                 return  # others were shown meanwhile, and their causes come, too
             chosen, self._causes = self._cause.value, causes
             counts = Counter(causes.fingerprints)
@@ -274,20 +275,38 @@ class PlainTable(widgets.VBox):
 
     # ------------------------------------------------------------ what the user does
 
-    def _search_again(self, change: Mapping[str, Any] | None = None) -> None:
+    def _search_again(self, _change: object) -> None:
+        """Search beside: a callback must not keep the kernel, and many rows take their time."""
         with self._lock:
-            self._found = self._view.find(
-                self._search.value,
-                only=self._rows_of_cause(),
-                sort=self._sort.value or None,
-                descending=self._descending.value,
-            )
-            if change is not None:
-                self._first = 0
+            self._first = 0
             self._show_note()
+            self._searches += 1
+            this, search = self._searches, self._search_of()
+        background.start(search, done=lambda found: self._show_found(this, found), failed=self._fail)
+
+    def _show_found(self, search: int, found: list[int]) -> None:
+        with self._lock:
+            if search != self._searches:
+                return  # a later one, or other rows
+            self._found = found
             self._draw()
         if self._selection:
             self._on_selection()  # another number of them is hidden
+
+    def _find_now(self) -> None:
+        self._searches += 1
+        self._found = self._search_of()()
+        self._draw()
+
+    def _search_of(self) -> Callable[[], list[int]]:
+        """Finds the rows that are to be shown by now."""
+        return partial(
+            self._view.find,
+            self._search.value,
+            only=self._rows_of_cause(),
+            sort=self._sort.value or None,
+            descending=self._descending.value,
+        )
 
     def _rows_of_cause(self) -> list[int] | None:
         chosen = self._cause.value
@@ -345,8 +364,9 @@ class PlainTable(widgets.VBox):
         place = f"{self._first + 1:,} to {self._first + len(shown):,} of {len(found):,}" if shown else "No message"
         of = "" if len(found) == total else f" found ({total:,} in all)"
         chosen = len(self._selection)
-        hidden = f" ({self.hidden:,} not among those found)" if chosen and self.hidden else ""
-        self._count.value = f"{place}{of}, {chosen:,} selected{hidden}"
+        hidden = self.hidden if chosen else 0
+        not_found = f" ({hidden:,} not among those found)" if hidden else ""
+        self._count.value = f"{place}{of}, {chosen:,} selected{not_found}"
 
     def _fail(self, sentence: str) -> None:
         self._problem.value = sentence

@@ -173,7 +173,7 @@ def test_a_session_has_one_lock_for_all(
     select(board, 1)
     act(board, "Complete…")
     until(lambda: "2 messages are held. Session 'a'." in shown(board), shown(board))
-    shared_emulator.lose_locks("in-session")
+    shared_emulator.close_links("in-session")
     until(lambda: "The session is lost: lock it again to go on." in shown(board), shown(board))
     assert "2 locks are lost: #2, #3" in shown(board)
 

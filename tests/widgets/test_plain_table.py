@@ -64,11 +64,12 @@ def test_what_is_ticked_stays_selected_whatever_is_shown(table: PlainTable) -> N
     assert [each.subject for each in table.selected] == ["S3", "S25"]
     assert calls == [1, 2]
     named(table, "Find").value = "S2"
+    until(lambda: "of 11 found (50 in all), 2 selected (1 not among those found)" in texts(table))
     assert table.hidden == 1
-    assert "of 11 found (50 in all), 2 selected (1 not among those found)" in texts(table)
     named(table, "Select all of these").click()
     assert len(table.selected_keys) == 12
     named(table, "Find").value = ""
+    until(lambda: "of 50, 12 selected" in texts(table))
     named(table, "#3").value = False
     assert key(3) not in table.selected_keys
     end()
@@ -107,10 +108,9 @@ def test_rows_are_replaced_added_changed_and_removed(table: PlainTable) -> None:
 
 def test_rows_are_sorted(table: PlainTable) -> None:
     named(table, "Sort by").value = "subject"
-    assert texts(table).index("S10\n") < texts(table).index("S2\n")
+    until(lambda: "S10\n" in texts(table) and texts(table).index("S10\n") < texts(table).index("S2\n"))
     named(table, "descending").value = True
-    assert "S9" in texts(table)
-    assert "S10\n" not in texts(table)
+    until(lambda: "S9" in texts(table) and "S10\n" not in texts(table))
 
 
 def test_causes_are_chosen_and_have_notes() -> None:
@@ -122,14 +122,14 @@ def test_causes_are_chosen_and_have_notes() -> None:
     chosen = next(fingerprint for name, fingerprint in causes.options if name.startswith("1 with Worse"))
     table.set_notes({chosen: "known"})
     causes.value = chosen
-    assert "1 to 1 of 1 found (9 in all)" in texts(table)
+    until(lambda: "1 to 1 of 1 found (9 in all)" in texts(table))
     note = named(table, "Note")
     assert note.value == "known"
     assert notes == []
     note.value = "mended"
     assert notes == [(chosen, "mended")]
     causes.value = ""
-    assert "of 9, " in texts(table)
+    until(lambda: "of 9, " in texts(table))
     assert notes == [(chosen, "mended")]
 
 
