@@ -6,6 +6,9 @@ BIN := .venv/bin
 # Spark starts its workers with this one, whatever python3 is on the PATH.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
+# Tests start hundreds of processes: what they import is compiled once, also where the environment says otherwise.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check conformance soak format bench docs lab lock
 
