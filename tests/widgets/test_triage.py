@@ -166,6 +166,23 @@ def test_messages_of_sessions_cannot_be_resubmitted_from_where_they_are_live(nam
     triage.close()
 
 
+def test_it_works_with_plain_widgets_too(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBNOTEBOOK_WIDGETS", "plain")
+    letters = letters_of(6, "plain", namespace)
+    triage = opened(namespace, "plain/$dlq")
+    (causes,) = [each for each in shown(triage) if getattr(each, "description", None) == "Cause"]
+    until(lambda: len(causes.options) == 3)  # all, and the two
+    causes.value = causes.options[2][1]
+    until(lambda: "1 to 2 of 2 found (6 in all)" in said(triage))
+    click(triage, "Select all of these")
+    assert "2 messages are selected." in said(triage)
+    click(triage, "Complete…")
+    click(triage, SHOW)
+    carry_out(triage)
+    assert ids(letters) == ["m1", "m2", "m4", "m5"]
+    triage.close()
+
+
 def test_nothing_is_planned_for_no_messages(namespace: Namespace) -> None:
     letters_of(1, "unchosen", namespace)
     triage = opened(namespace, "unchosen/$dlq")
