@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +32,7 @@ from sbnotebook.settlement.deferring.deferral_ledger import DeferralEntry, Defer
 from sbnotebook.settlement.locking.settle import Progress, check_decision, outcome_for, outcome_until_now
 from sbnotebook.settlement.picking.standing import is_same
 from sbnotebook.settlement.plan import Limits, Plan
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.watch import Tell, reporting, untold
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -197,53 +197,62 @@ def plan_of_deferred(
         )
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        return await _settle_deferred(plan, batch_for, limits, progress)
+        return await _Settling(plan, batch_for, limits, progress).run()
 
     return Plan(entity, decision, messages, carry_out)
 
 
-async def _settle_deferred(
-    plan: Plan, batch_for: Callable[..., LockedBatch], limits: Limits, progress: Progress | None
-) -> Report:
-    ends: dict[int, Outcome] = {}
-    begun: set[int] = set()
-    stopped = _NOT_BEGUN
+@dataclass(slots=True)
+class _Settling:
+    """A plan for deferred messages that is carried out."""
 
-    def report() -> Report:
-        return Report(
-            ends.get(message.sequence_number)
-            or outcome_until_now(message, plan.decision, stopped, begun=message.sequence_number in begun)
-            for message in plan.messages
-        )
+    plan: Plan
+    batch_for: Callable[..., LockedBatch]
+    limits: Limits
+    progress: Progress | None
+    ends: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
+    begun: set[int] = field(default_factory=set[int])
+    stopped: str = _NOT_BEGUN
+    tell: Tell = untold
 
-    def note(outcomes: Iterable[Outcome]) -> None:
-        known = {outcome.sequence_number or 0: outcome for outcome in outcomes}
-        ends.update(known)
-        tell(known.values())
+    async def run(self) -> Report:
+        """Settle the messages, group by group; an outcome for each."""
+        pace = self.limits.pace()
+        size = min(_GROUP, pace.at_once or _GROUP)
+        messages = self.plan.messages
+        with reporting(self._report) as self.tell:
+            try:
+                async with self.batch_for(verb=self.plan.decision.verb) as batch:
+                    for start in range(0, len(messages), size):
+                        some = messages[start : start + size]
+                        await pace.wait(len(some))
+                        await self._settle(batch, {message.sequence_number: message for message in some})
+            except (SbNotebookError, ServiceBusError, OSError) as error:
+                if not self.ends:
+                    raise
+                # Some are settled already, and their outcomes must not be lost. What raised did nothing.
+                self.begun.clear()
+                self.stopped = f"Not attempted: {explained(error)}"
+        return self._report()
 
-    async def settle_some(batch: LockedBatch, some: Mapping[int, ReceivedMessage]) -> None:
+    async def _settle(self, batch: LockedBatch, some: Mapping[int, ReceivedMessage]) -> None:
         locked = [m for m in await batch.receive_deferred(some) if is_same(m, some[m.sequence_number])]
+        decision, at_once = self.plan.decision, self.limits.max_in_flight
         # An interrupt takes effect between two groups: what was under way has its outcome.
         with anyio.CancelScope(shield=True):
-            begun.update(message.sequence_number for message in locked)
-            done = await batch.settle(plan.decision, locked, max_in_flight=limits.max_in_flight, progress=progress)
-            note(done)
-        absent = [some[number] for number in some.keys() - ends.keys()]
-        note(outcome_for(message, plan.decision, OutcomeStatus.NOT_FOUND, _NOT_HAD) for message in absent)
+            self.begun |= {message.sequence_number for message in locked}
+            self._note(await batch.settle(decision, locked, max_in_flight=at_once, progress=self.progress))
+        absent = [some[number] for number in some.keys() - self.ends.keys()]
+        self._note(outcome_for(message, decision, OutcomeStatus.NOT_FOUND, _NOT_HAD) for message in absent)
 
-    pace = limits.pace()
-    size = min(_GROUP, pace.at_once or _GROUP)
-    with reporting(report) as tell:
-        try:
-            async with batch_for(verb=plan.decision.verb) as batch:
-                for start in range(0, len(plan.messages), size):
-                    some = plan.messages[start : start + size]
-                    await pace.wait(len(some))
-                    await settle_some(batch, {message.sequence_number: message for message in some})
-        except (SbNotebookError, ServiceBusError, OSError) as error:
-            if not ends:
-                raise
-            # Some are settled already, and their outcomes must not be lost. What raised did nothing.
-            begun.clear()
-            stopped = f"Not attempted: {explained(error)}"
-    return report()
+    def _note(self, outcomes: Iterable[Outcome]) -> None:
+        known = {outcome.sequence_number or 0: outcome for outcome in outcomes}
+        self.ends |= known
+        self.tell(known.values())
+
+    def _report(self) -> Report:
+        return Report(
+            self.ends.get(message.sequence_number)
+            or outcome_until_now(message, self.plan.decision, self.stopped, begun=message.sequence_number in self.begun)
+            for message in self.plan.messages
+        )
