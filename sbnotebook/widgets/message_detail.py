@@ -40,6 +40,9 @@ _DELIVERY: Final = (
 )  # fmt: skip
 _SHOWN_ABOVE: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount"})
 _NESTED: Final = frozenset({"list", "map", "array", "described"})
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
+_SAMPLE, _MOST_CONTROLS = 1_000, 10
+"""A text of which every tenth character is a control character is more likely something else."""
 _EXTENSIONS: Final = {"JSON": "json", "XML": "xml", "Text": "txt", "Hex": "bin"}
 
 
@@ -51,9 +54,9 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
 
     Returns:
         ``title``; ``file_name``, for a download; ``about``, the size and type of the body; ``size`` and ``text_size``,
-        in bytes, the second None where the body is no text; ``notes``, sentences; ``views`` of the body, each with a ``name``, a ``text`` and a
-        ``note`` that says what is missing; ``sections`` of properties, each with a ``title`` and ``rows`` of name,
-        value and AMQP type.
+        in bytes, the second None where the body is no text; ``notes``, sentences; ``views`` of the body, each with a
+        ``name``, a ``text`` and a ``note`` that says what is missing; ``sections`` of properties, each with a ``title``
+        and ``rows`` of name, value and AMQP type.
 
     Example:
         >>> from sbnotebook import PeekedMessage
@@ -119,6 +122,8 @@ def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, s
         views.insert(0, _view(kind, layout.text, is_cut=layout.is_cut))
     elif layout.fault:
         notes.append(f"The body is no valid {kind}: {layout.fault}.")
+    elif _CONTROLS.subn("", text[:_SAMPLE])[1] * _MOST_CONTROLS > len(text[:_SAMPLE]):
+        views.reverse()
     return views, notes
 
 

@@ -21,8 +21,10 @@ _MAX_LINES: Final = 20_000
 _MAX_PARSED: Final = 2_000_000
 """Characters of a text that is looked at as a whole; of a longer one, only the beginning is laid out."""
 _HEX_ROW: Final = 16
-_CONTROLS: Final = 0x20
-_PICTURES: Final = 0x2400
+_CONTROLS: Final = (
+    "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "HT", "LF", "VT", "FF", "CR", "SO", "SI",
+    "DLE", "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US",
+)  # fmt: skip
 _DELETE: Final = 0x7F
 
 # Every character belongs to some part, a string that does not end included, so that none is looked at twice.
@@ -50,18 +52,18 @@ class Layout(NamedTuple):
 
 
 def visible(text: str) -> str:
-    r"""A text in which every character can be seen: control characters as pictures, others by their numbers.
+    r"""A text in which every character can be seen: control characters by their names, others by their numbers.
 
     Line ends and tabs stay; a carriage return before a line end is left out.
 
     Example:
         >>> visible("a\x1b[31m\u202eb\r\n")
-        'a␛[31m⟨U+202E⟩b\n'
+        'a⟨ESC⟩[31m⟨U+202E⟩b\n'
     """
     text = text.replace("\r\n", "\n")
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return "".join(one if one.isprintable() or one in "\n\t" else _picture(one) for one in text)
+    return "".join(one if one.isprintable() or one in "\n\t" else _named(one) for one in text)
 
 
 def weight(text: str) -> int:
@@ -220,12 +222,12 @@ def _laid_out(pieces_of: Callable[[str], Iterable[str]], text: str, most: int) -
 
 def _hex_line(offset: int, row: bytes) -> str:
     halves = (row[:8].hex(" "), row[8:].hex(" "))
-    characters = "".join(chr(byte) if _CONTROLS <= byte < _DELETE else "." for byte in row)
+    characters = "".join(chr(byte) if len(_CONTROLS) <= byte < _DELETE else "." for byte in row)
     return f"{offset:08x}  {halves[0]:<23}  {halves[1]:<23}  |{characters}|"
 
 
-def _picture(character: str) -> str:
+def _named(character: str) -> str:
     number = ord(character)
-    if number < _CONTROLS:
-        return chr(_PICTURES + number)
-    return "␡" if number == _DELETE else f"⟨U+{number:04X}⟩"
+    if number < len(_CONTROLS):
+        return f"⟨{_CONTROLS[number]}⟩"
+    return "⟨DEL⟩" if number == _DELETE else f"⟨U+{number:04X}⟩"

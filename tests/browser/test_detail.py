@@ -120,7 +120,7 @@ def _hostile_bodies(page: Page) -> None:
         (5, "[\n  [\n    [", "This is its beginning only"),
         (6, "\u05d0 a" * 1_000, ""),
         (7, "\U0001f600x" * 30_000, ""),
-        (8, "⟨U+202E⟩␛[31m evil", ""),
+        (8, "⟨U+202E⟩⟨ESC⟩[31m evil", ""),
         (9, "(empty)", ""),
     ):
         rows.filter(has=page.get_by_role("gridcell", name=str(number), exact=True)).click()

@@ -83,6 +83,7 @@ def test_properties_have_their_names_values_and_types() -> None:
         (peeked(b""), ["Text", "Hex"]),
         (peeked(b"\xff\xfe\x00"), ["Hex", "Text"]),
         (peeked(b"{not json"), ["Text", "Hex"]),
+        (peeked(b"\x0a\x02UA\x10\x16\x00"), ["Hex", "Text"]),
         (peeked(Message.of_value([1, "a"]).body, body_type=Message.of_value(1).body_type), ["JSON", "Text", "Hex"]),
     ],
 )

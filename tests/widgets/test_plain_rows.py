@@ -65,7 +65,7 @@ def test_columns_are_few_and_changes_bring_new_ones() -> None:
 def test_cells_are_visible_texts() -> None:
     held = rows()
     view = PlainRows(held)
-    assert view.text(0, "body_text") == "body ␛ 0"
+    assert view.text(0, "body_text") == "body ⟨ESC⟩ 0"
     assert view.text(1, "enqueued_time") == "2026-01-01 00:01:00Z"
     assert view.text(0, "subject") == view.text(0, "not there") == ""
     held.patch({("orders", 1): {"outcome": "<b>" + "x" * 500}})

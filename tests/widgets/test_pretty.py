@@ -89,7 +89,9 @@ def test_every_character_is_visible() -> None:
     hidden = "a\x00\x1b[31m\x7f\u202eevil\u2066\u200b\ufeff\u2028\xa0\ud800\U000e0041\r\nb\tc\r"
     shown = visible(hidden)
     assert shown.replace("\n", "").replace("\t", "").isprintable()
-    assert shown == ("a␀␛[31m␡⟨U+202E⟩evil⟨U+2066⟩⟨U+200B⟩⟨U+FEFF⟩⟨U+2028⟩⟨U+00A0⟩⟨U+D800⟩⟨U+E0041⟩\nb\tc␍")
+    assert shown == (
+        "a⟨NUL⟩⟨ESC⟩[31m⟨DEL⟩⟨U+202E⟩evil⟨U+2066⟩⟨U+200B⟩⟨U+FEFF⟩⟨U+2028⟩⟨U+00A0⟩⟨U+D800⟩⟨U+E0041⟩\nb\tc⟨CR⟩"
+    )
     assert visible("Grüße, 数 🎉") == "Grüße, 数 🎉"
 
 

@@ -31,6 +31,12 @@ function blocksOf(text) {
   return blocks;
 }
 
+/** A name that may go on in the next line after an underscore. */
+function wrappable(name) {
+  if (name.length > SHORT_VALUE) return [name];
+  return name.split(/(?<=_)/).flatMap((part) => [part, made("wbr")]);
+}
+
 /** A message in the detail pane. */
 class Detail {
   constructor(store) {
@@ -137,7 +143,7 @@ class Detail {
     for (const [name, value, type] of rows) {
       const cells = made("td", {}, ...(value.length > SHORT_VALUE ? blocksOf(value) : [value]));
       if (type) cells.append(made("span", { class: "sbn-detail-type" }, type));
-      table.append(made("tr", {}, made("th", { scope: "row" }, name), cells));
+      table.append(made("tr", {}, made("th", { scope: "row" }, ...wrappable(name)), cells));
     }
     return table;
   }
