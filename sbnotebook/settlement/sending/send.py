@@ -359,8 +359,6 @@ class _Run:
     def _patience(self, pack: Pack) -> float:
         return self._pool.answer_within + pack.size / _SLOWEST
 
-    # ------------------------------------------------------------------ outcomes
-
     def _finish_pack(self, pack: Pack, outcome: Outcome, numbers: Sequence[int | None] | None = None) -> None:
         self._unfinished.discard(pack)
         for item, number in zip(pack.items, numbers or [None] * len(pack.items), strict=True):
