@@ -13,13 +13,13 @@ const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 /** Widths of bars, each with its name. */
 const STEPS = [
-  [SECOND, "second"],
+  [SECOND, "one second"],
   ...[2, 5, 10, 15, 30].map((number) => [number * SECOND, `${number} seconds`]),
-  [MINUTE, "minute"],
+  [MINUTE, "one minute"],
   ...[2, 5, 10, 15, 30].map((number) => [number * MINUTE, `${number} minutes`]),
-  [HOUR, "hour"],
+  [HOUR, "one hour"],
   ...[2, 3, 6, 12].map((number) => [number * HOUR, `${number} hours`]),
-  [DAY, "day"],
+  [DAY, "one day"],
   ...[2, 7, 14, 30, 90, 365].map((number) => [number * DAY, `${number} days`]),
 ];
 const MOST_BARS = 60;
@@ -187,7 +187,7 @@ class Timeline {
       group.classList.toggle("sbn-out", Boolean(range) && !isIn);
     });
     this.plot.classList.toggle("sbn-one-cause", this.store.filters.has("cause"));
-    this.most.textContent = `each bar ${name === "second" || name === "minute" || name === "hour" || name === "day" ? `one ${name}` : name}, the highest ${counted(most, "message")}`;
+    this.most.textContent = `each bar ${name}, the highest ${counted(most, "message")}`;
     this.said.textContent = range ? `Shown: ${this.span(range)}` : "";
     this.clear.hidden = !range;
   }
