@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
@@ -10,7 +10,7 @@ from IPython.display import display
 
 from sbnotebook.client import Plan, tables
 from sbnotebook.client.remembered import Remembered
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.acting import Acting, Applicable
 from sbnotebook.magics.arguments import (
     DRY_RUN,
@@ -26,11 +26,20 @@ from sbnotebook.magics.arguments import (
 )
 from sbnotebook.magics.display import say
 from sbnotebook.magics.failing import LAST_REPORT
-from sbnotebook.model import Report
+from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 
 __all__ = ["Mending", "Plans"]
 
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
+
+
+_STILL_THERE: Final = {
+    DeadLetter.verb: "Dead letters are not removed: %sb_resubmit {0.dead_letter} sends them back.",
+    Defer.verb: "Deferred messages are not removed: %sb_deferred {0} shows and settles them.",
+    Send.verb: "What was sent cannot be called back: %sb_pick {0} or %sb_purge {0} removes it.",
+    Abandon.verb: "Abandoned messages are not removed: they stand in {0}.",
+    Release.verb: "Released messages are not removed: they stand in {0}.",
+}
 
 
 class Plans(list[Plan]):
@@ -125,18 +134,28 @@ class Mending(Acting):
             %sb_undo orders --since 2h
         """
         report, entity = _of(given)
-        plan = self.namespace.undo(
-            report,
-            entity=entity,
-            since=given.since,
-            to=given.to,
-            include_unknown=given.include_unknown,
-            new_ids=given.new_ids,
-        )
+        try:
+            plan = self.namespace.undo(
+                report,
+                entity=entity,
+                since=given.since,
+                to=given.to,
+                include_unknown=given.include_unknown,
+                new_ids=given.new_ids,
+            )
+        except DecisionError as error:
+            raise DecisionError(f"{error} {_another_way(report)}".rstrip()) from None
         return self.carry_out(plan, given)
 
 
-def _of(given: Given) -> tuple[Any, str | None]:
+def _another_way(report: Report | None) -> str:
+    """How else something is taken back, where nothing was removed."""
+    verbs = {outcome.verb for outcome in report or ()}
+    said = _STILL_THERE.get(verbs.pop()) if len(verbs) == 1 else None
+    return said.format(report[0].entity) if report and said else ""
+
+
+def _of(given: Given) -> tuple[Report | None, str | None]:
     """The report, or the entity, that is meant."""
     if given.what is None:
         if given.since is not None:

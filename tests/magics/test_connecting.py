@@ -100,6 +100,16 @@ def test_prompt_asks_without_echo(kernel: Kernel) -> None:
     assert SECRET not in ran.text
 
 
+def test_what_was_prompted_is_asked_once_and_is_in_no_variable(kernel: Kernel) -> None:
+    kernel.run("%sb_connect --prompt", answer=CONNECTION_STRING)
+    ran = kernel.run("%sb_connect --write", answer="not this")
+    assert ran.prompts == []
+    assert "my.servicebus.windows.net (Azure)" in ran.text
+    planted = "'c2Vjcm' + 'V0a2V5'"
+    assert kernel.run(f"print({planted} in repr(globals()), len(In))").text.startswith("False ")
+    assert kernel.run(f"import json\nprint({planted} in json.dumps(In))").text.strip() == "False"
+
+
 def test_prompt_where_nobody_can_be_asked_says_what_else(kernel: Kernel) -> None:
     assert "use env:VARIABLE or secret:SCOPE/KEY" in kernel.run("%sb_connect --prompt").text
 

@@ -70,3 +70,21 @@ def test_undo_takes_a_report_an_entity_or_the_last_report(shell: Shell) -> None:
 def test_undo_without_anything_to_undo_says_what_to_give(unconnected: Shell, emulator: RunningEmulator) -> None:
     unconnected.run(f"%sb_connect {emulator.connection_string}")
     assert unconnected.error("%sb_undo") == ("Say what to undo: the variable of a report, or an entity, or --since 2h.")
+
+
+@pytest.mark.parametrize(
+    ("settle", "sentence"),
+    [
+        ("%sb_deadletter", "Dead letters are not removed: %sb_resubmit still/$dlq sends them back."),
+        ("%sb_defer", "Deferred messages are not removed: %sb_deferred still shows and settles them."),
+        ("%sb_abandon", "Abandoned messages are not removed: they stand in still."),
+        ("%sb_release", "Released messages are not removed: they stand in still."),
+        ("", "What was sent cannot be called back: %sb_pick still or %sb_purge still removes it."),
+    ],
+)
+def test_what_was_not_removed_has_another_way_back(shell: Shell, settle: str, sentence: str) -> None:
+    shell.run("if 'still' not in [str(each.address) for each in namespace.entities()]: namespace.create_queue('still')")
+    shell.run("%sb_send still 'x'")
+    if settle:
+        shell.run(f"%sb_lock still -n 1\n{settle}")
+    assert shell.error("%sb_undo") == f"There is nothing to send back. {sentence}"
