@@ -188,7 +188,7 @@ def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[
     ended = "was cut off" if cut_off and not report.ok else "is done"
     blocks = [
         title(f"{plan.verb.capitalize()} {ended}"),
-        said(f"{report.settled:,} of {_counted(len(report), 'message')} of {plan.entity} settled.", tone),
+        said(f"{report.settled:,} of {_counted(len(report), 'message')} {_done(plan)}.", tone),
     ]
     if report.ok:
         return blocks
@@ -199,6 +199,11 @@ def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[
     failures = sorted(report.failures, key=lambda each: each.status is OutcomeStatus.SKIPPED)
     blocks.append(_failures(failures))
     return blocks
+
+
+def _done(plan: Plan) -> str:
+    # What is sent stands nowhere yet.
+    return f"of {plan.entity} settled" if plan.messages else f"sent to {plan.entity}, and confirmed"
 
 
 def _advice(report: Report, verb: str) -> Iterable[str]:

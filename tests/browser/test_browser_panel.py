@@ -40,6 +40,7 @@ def test_entities_are_browsed_messages_cancelled_and_sent(browser: Browser, lab:
     expect.set_options(timeout=RUN_TIMEOUT)
     panel = notebook.page.locator(".jp-OutputArea-output .sbn-panel").first
     choose_by_keyboard(panel)
+    see_a_new_queue(panel, notebook)
     look_into_orders(panel)
     cancel_what_is_scheduled(panel, notebook)
     send(panel, notebook)
@@ -66,6 +67,12 @@ def choose_by_keyboard(panel: Locator) -> None:
     expect(panel.get_by_role("row", name="departed")).to_have_count(3)
     panel.get_by_label("Filter entities by name").fill("ord")
     expect(tree.get_by_role("treeitem")).to_have_count(1)
+
+
+def see_a_new_queue(panel: Locator, notebook: Notebook) -> None:
+    """Nobody clicks: the counts are asked for again after a while."""
+    notebook.kernel("namespace.create_queue('ordered'); panel.tree.every = 0.2")
+    expect(panel.get_by_role("treeitem", name="ordered, queue")).to_be_visible()
 
 
 def look_into_orders(panel: Locator) -> None:
@@ -115,6 +122,6 @@ def send(panel: Locator, notebook: Notebook) -> None:
     panel.get_by_role("button", name="Show what will be sent").click()
     expect(panel.get_by_text("Send 1 message to orders.")).to_be_visible()
     panel.get_by_role("button", name="Carry out").click()
-    expect(panel.get_by_text("1 of 1 message of orders settled.")).to_be_visible()
+    expect(panel.get_by_text("1 of 1 message sent to orders, and confirmed.")).to_be_visible()
     sent = "(m,) = orders.peek(where=\"subject = 'new'\"); print(m.body, dict(m.application_properties))"
     assert notebook.kernel(sent) == "b'{\"flight\": 1545}' {'attempt': 2}"

@@ -89,6 +89,8 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     failures = blocks[-1].get("rows", [])
     assert [row[0] for row in failures] == [3, 1], "what nobody knows stands before what was not attempted"
     assert words(report_blocks(Report(), plan, cut_off=True)) == "Purge was cut off\nNothing was done yet."
+    sent = queue.plan_send(["a"])
+    assert f"1 of 1 message sent to {queue.address}, and confirmed." in words(report_blocks(sent.apply(), sent))
     resubmitted = words(report_blocks(report_of("resubmit", OutcomeStatus.UNCONFIRMED), plan))
     assert "nobody knows whether the clone was sent. Resume looks" in resubmitted
     many = report_blocks(report_of("purge", *[OutcomeStatus.FAILED] * 200), plan)
