@@ -171,7 +171,7 @@ class Triage(Panel):
     def _failed(self, problem: str) -> None:
         self._is_end = False
         self._header.end(self._count_messages())
-        self._header.say_problem(problem)
+        self._header.say_problem(f"Peeking did not come to its end: {problem}")
 
     def _expected(self) -> int:
         """About how many messages there are, by the service's counts, which not everybody may ask for."""
@@ -186,6 +186,7 @@ class Triage(Panel):
         self._empty.value = _NO_LETTERS if is_letters else _NO_MESSAGES
         for widget in (self.table, self.bar):
             set_shown(widget, shown=count > 0)
+        set_shown(self.actions, shown=count > 0 or self.actions.report is not None)
         set_shown(self._empty, shown=count == 0 and self._is_end)
         more = "" if self._is_end else " (there may be more)"
         return f"{count:,} {'message' if count == 1 else 'messages'}{more}"
@@ -214,6 +215,7 @@ class Triage(Panel):
         return [Action(name, tooltip, form, icon=icon) for name, tooltip, form, icon in choices]
 
     def _resume(self, make: Callable[[], Plan]) -> None:
+        set_shown(self.actions, shown=True)
         self.actions.propose(make, title="Finish what was cut off")
 
     def _reported(self, _: Report) -> None:
