@@ -231,13 +231,16 @@ function refreshWhileVisible(model, element) {
   observer.observe(element);
   let timer = 0;
   const wait = () => {
+    clearTimeout(timer);
     timer = setTimeout(() => {
       if (visible && !document.hidden && !model.get("busy")) model.send({ kind: "refresh" });
       wait();
     }, model.get("every") * 1000);
   };
   wait();
+  model.on("change:every", wait);
   return () => {
+    model.off("change:every", wait);
     clearTimeout(timer);
     observer.disconnect();
   };
