@@ -14,6 +14,7 @@ from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.resubmitting.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.watch import Watch
+from sbnotebook.testing.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 
@@ -116,3 +117,26 @@ async def test_a_pause_holds_it_up_and_then_it_goes_on(
         clones = await namespace.entity(f"{name}-again").peek()
         originals = sorted(str(clone.application_properties[ORIGINAL_MESSAGE_ID]) for clone in clones)
         assert originals == sorted(map(str, range(COUNT)))
+
+
+async def test_what_is_locked_stays_locked_however_long_it_is_held_up(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    await namespace_by_hand.create_queue("held-up", lock_duration=timedelta(seconds=10))
+    queue = namespace_by_hand.entity("held-up")
+    await queue.send([Message(message_id=str(n)) for n in range(5)])
+    plan, pause = await queue.pick([2, 4], Complete()), Pause()
+    pause.begin()
+    reports: list[Report] = []
+
+    async def apply() -> None:
+        reports.append(await plan.apply(Limits(pause=pause)))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(apply)
+        while not pause.holds:
+            await queue.peek(1)
+        await clock.turn(30)
+        pause.end()
+    assert reports[0].ok, reports[0]
+    assert {message.sequence_number: message.delivery_count for message in await queue.peek()} == {1: 0, 3: 0, 5: 0}
