@@ -58,7 +58,7 @@ class Browser(Panel):
             _OPEN, "Open a form for a message to send or schedule", self._switch_form, icon="envelope"
         )
         self.template = button("Copy the selected one", "Put the selected message into the form", self._fill_form)
-        self._left = widgets.VBox([self.tree], layout={"flex": "0 0 310px", "min_width": "0", "margin": "0 12px 0 0"})
+        self._left = widgets.VBox([self.tree], layout={"flex": "0 1 310px", "min_width": "0", "margin": "0 12px 0 0"})
         super().__init__([panel_style(), self._laid_out()])
         self.add_class("sbn-panel")
         self._ends = [self.tree.on_choose(self._opened), self.actions.on_report(lambda _: self.tree.refresh())]
@@ -73,11 +73,10 @@ class Browser(Panel):
 
     def _laid_out(self) -> widgets.Widget:
         send_row = row(self.sending, self.template, self._problem)
-        right = [self._title, self._note, self.messages, send_row, self.form, self.actions]
-        return widgets.HBox([
-            self._left,
-            widgets.VBox(right, layout={"flex": "1 1 auto", "min_width": "0"}),
-        ])  # fmt: skip
+        parts = [self._title, self._note, self.messages, send_row, self.form, self.actions]
+        right = widgets.VBox(parts, layout={"flex": "1 1 560px", "min_width": "0"})
+        # Below each other where there is no room for both.
+        return widgets.HBox([self._left, right], layout={"flex_flow": "row wrap"})
 
     def choose(self, entity: str | EntityAddress) -> None:
         """Choose an entity, and peek at its first messages in the background.
