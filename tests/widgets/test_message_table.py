@@ -13,6 +13,7 @@ from comm.base_comm import BaseComm
 
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.message_table import MessageTable
+from sbnotebook.widgets.rows import Table
 from tests.widgets.conftest import until
 
 SENT: list[tuple[dict[str, Any], list[bytes]]] = []
@@ -194,6 +195,11 @@ def test_questions_are_answered_and_what_goes_wrong_is_said() -> None:
     tell(table, kind="selection", turn=1)
     assert SENT[-1][0]["kind"] == "failed"
     tell(table, kind="something new")
+
+
+def test_it_is_a_table_as_panels_need_one() -> None:
+    table: Table = MessageTable(peeked([1]))
+    assert table.hidden == 0
 
 
 def test_rows_are_in_no_trait_and_text_of_messages_only_in_the_plain_form() -> None:
