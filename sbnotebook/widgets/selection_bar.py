@@ -19,9 +19,7 @@ from sbnotebook.widgets.triage_forms import PlanForm, TaskForm
 
 __all__ = ["Action", "SelectionBar"]
 
-_NONE: Final = (
-    "No message is selected. Tick rows, or select a whole cause or all rows that are shown; then say what with."
-)
+_NONE: Final = "No message is selected. Tick rows, or select a whole cause or all rows that are shown."
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,7 @@ class Triage(Panel):
             set_shown(widget, shown=count > 0)
         set_shown(self.actions, shown=count > 0 or self.actions.report is not None)
         set_shown(self._empty, shown=count == 0 and self._is_end)
-        more = "" if self._is_end else " (there may be more)"
+        more = "" if self._is_end or not count else " (there may be more)"
         return f"{count:,} {'message' if count == 1 else 'messages'}{more}"
 
     # ------------------------------------------------------------ acting
