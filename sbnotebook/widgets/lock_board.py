@@ -43,6 +43,7 @@ _PAUSE: Final = 0.1
 _MAX_MORE: Final = 10_000
 _MAX_WAIT: Final = 2.0
 _NOTHING: Final = "No message is held. Lock some."
+_LOST: Final = "The session is lost: lock it again to go on."
 _CLOSED: Final = "The batch is closed: what was held was given back. Lock messages again to go on."
 
 
@@ -67,6 +68,7 @@ class LockBoard(Panel):
         """The messages that are held."""
         self._locks = Locks(batch)
         self._lock = threading.RLock()
+        self._is_locking = False
         self._news = threading.Event()
         self._closed = threading.Event()
         self.table = MessageView(columns=_COLUMNS, facets=(), countdown=True, label=f"Messages held in {batch.address}")
@@ -97,16 +99,18 @@ class LockBoard(Panel):
         threading.Thread(target=self._follow, name="sbnotebook lock board", daemon=True).start()
 
     def _make_controls(self) -> None:
-        narrow = widgets.Layout(width="90px")
+        fitting = {"description_width": "initial"}
         self._count = widgets.BoundedIntText(
-            10, min=1, max=_MAX_MORE, layout=narrow, tooltip="How many more messages to lock", description=""
+            10, min=1, max=_MAX_MORE, description="More messages", style=fitting, layout={"width": "190px"}
         )
-        self._for = widgets.Text("30m", layout=narrow, tooltip="For how long from now, such as 30m or 2h")
+        self._for = widgets.Text(
+            "30m", description="Renew for", style=fitting, layout={"width": "150px", "margin": "2px 2px 2px 16px"}
+        )
         self._more = button("Lock more", "Lock so many more messages, and hold them, too", self._lock_more, icon="lock")
-        self._extend = button("Renew for", "Renew the locks for so long from now", self._renew_longer, icon="refresh")
+        self._extend = button("Renew", "Renew the locks for so long from now", self._renew_longer, icon="refresh")
         self._release = button("Release all", "Give back all that is held", self._release_all, icon="unlock")
         self._put_away = button("Put away what is not held", "Take these rows out of the table", self._put_ended_away)
-        self._controls = row(self._more, self._count, self._extend, self._for, self._release, self._put_away)
+        self._controls = row(self._count, self._more, self._for, self._extend, self._release, self._put_away)
 
     # ------------------------------------------------------------ following the batch
 
@@ -138,18 +142,26 @@ class LockBoard(Panel):
             self._show_state()
 
     def _show_state(self) -> None:
-        is_open = self.batch.is_open
-        self._state.value = self._words() if is_open else _CLOSED
+        is_usable = self.batch.is_open and not self._is_lost
+        self._state.value = self._words()
         self._trouble.value = visible(self._trouble_words())
-        for control in (self._more, self._extend, self._release, self._count, self._for):
-            control.disabled = not is_open
+        for control in (self._extend, self._count, self._for):
+            control.disabled = not is_usable
+        self._more.disabled = self._is_locking or not is_usable
         self._release.disabled = not self.batch.messages
         set_shown(self._trouble, shown=bool(self._trouble.value))
         set_shown(self._put_away, shown=bool(self._locks.numbers(LOST, ENDED)))
         for part in (self.table, self.bar):
             set_shown(part, shown=bool(self._locks.rows()))
 
+    @property
+    def _is_lost(self) -> bool:
+        """Whether it is a session, and lost as a whole."""
+        return isinstance(self.batch, LockedSession) and self.batch.is_lost
+
     def _words(self) -> str:
+        if not self.batch.is_open or self._is_lost:
+            return _LOST if self.batch.is_open else _CLOSED
         count, until = len(self.batch.messages), self.batch.renew_until
         held = _NOTHING if not count else f"{_counted(count)} held."
         session = f" Session {self.batch.session_id!r}." if isinstance(self.batch, LockedSession) else ""
@@ -163,8 +175,8 @@ class LockBoard(Panel):
         if lost:
             are = "1 lock is" if len(lost) == 1 else f"{len(lost):,} locks are"
             parts.append(f"{are} lost: {numbered(lost)}. Leave these messages: they are delivered again.")
-        if isinstance(self.batch, LockedSession) and self.batch.is_lost:
-            parts.append(f"The session is lost: lock it again to go on. {status.description}")
+        if self._is_lost:
+            parts.append(status.description)
         elif status.is_trouble and status.kind is not LockEventKind.LOST:
             parts.append(f"Since {status.since:%H:%M:%S} UTC: {status.description}")
         return " ".join(parts)
@@ -186,18 +198,17 @@ class LockBoard(Panel):
     def _lock_more(self) -> None:
         count = self._count.value
 
-        def done(taken: int) -> None:
+        def ended(words: str) -> None:
+            self._is_locking = False
             self._news.set()
-            self._more.disabled = False
-            self._say(f"{_counted(taken)} locked." if taken else "There is no more to lock now.")
+            self._say(words)
 
-        def failed(sentence: str) -> None:
-            self._more.disabled = False
-            self._say(sentence)
+        def done(taken: int) -> None:
+            ended(f"{_counted(taken)} locked." if taken else "There is no more to lock now.")
 
-        self._more.disabled = True
+        self._is_locking = self._more.disabled = True
         self._say("Locking…")
-        background.start(lambda: len(self.batch.receive(count, max_wait=_MAX_WAIT)), done=done, failed=failed)
+        background.start(lambda: len(self.batch.receive(count, max_wait=_MAX_WAIT)), done=done, failed=ended)
 
     def _renew_longer(self) -> None:
         def done(until: datetime) -> None:

@@ -81,7 +81,7 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
     named(board, "Lock more").click()
     until(lambda: "There is no more to lock now." in shown(board))
     before = board.batch.renew_until
-    named(board, "Renew for").click()
+    named(board, "Renew").click()
     until(lambda: board.batch.renew_until > before)
     until(lambda: "29 min from now" in shown(board) or "30 min from now" in shown(board), shown(board))
 
@@ -176,6 +176,7 @@ def test_a_session_has_one_lock_for_all(
     shared_emulator.close_links("in-session")
     until(lambda: "The session is lost: lock it again to go on." in shown(board), shown(board))
     assert "2 locks are lost: #2, #3" in shown(board)
+    assert named(board, "Lock more").disabled
 
 
 def test_a_dead_letter_queue_has_nothing_to_dead_letter_to(namespace: Namespace, boards: list[LockBoard]) -> None:
