@@ -9,7 +9,6 @@ from typing import Final
 
 import ipywidgets as widgets
 
-from sbnotebook.errors import SbNotebookError
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.panel_parts import button, row, set_shown, text
@@ -87,6 +86,7 @@ class SelectionBar(widgets.VBox):
         """Take it away; the selection is not watched any more."""
         for end in self._ends:
             end()
+        self._close_form()
         super().close()
 
     def _open(self, action: Action) -> None:
@@ -99,14 +99,15 @@ class SelectionBar(widgets.VBox):
         away = button("Close", "Close this form; nothing is done", self._close_form)
         box = widgets.VBox([text(form.title, "strong"), text(form.words), *form.fields, row(submit, away), problem])
         box.add_class("sbn-form")
-        old, self._place.children = self._place.children, (box,)
-        for each in old:
-            each.close()
+        self._place_form(box)
 
     def _close_form(self) -> None:
-        old, self._place.children = self._place.children, ()
+        self._place_form()
+
+    def _place_form(self, *form: widgets.VBox) -> None:
+        old, self._place.children = self._place.children, form
         for each in old:
-            each.close()
+            _close_all(each)
 
     def _submit(self, form: PlanForm | TaskForm, problem: widgets.Label) -> None:
         problem.value = ""
@@ -131,7 +132,7 @@ class SelectionBar(widgets.VBox):
                     problem.value = visible(sentence)
 
                 background.start(partial(form.read(), messages), done=self._done, failed=show)
-        except (SbNotebookError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
             problem.value = visible(background.sentence(error))
 
     def _done(self, said: object) -> None:
@@ -141,3 +142,10 @@ class SelectionBar(widgets.VBox):
     def _say(self, words: str) -> None:
         self._said.value = visible(words)
         set_shown(self._said, shown=bool(words))
+
+
+def _close_all(widget: widgets.Widget) -> None:
+    """Close a widget and all in it: the kernel keeps each one that is not closed."""
+    for child in getattr(widget, "children", ()):
+        _close_all(child)
+    widget.close()

@@ -196,6 +196,21 @@ def test_nothing_is_planned_for_no_messages(namespace: Namespace) -> None:
     triage.close()
 
 
+def test_the_kernel_keeps_no_forms_that_were_closed(namespace: Namespace) -> None:
+    def open_and_close(triage: Triage, *names: str) -> list[widgets.Widget]:
+        click(triage, names[0])
+        opened = [each for each in shown(triage.bar) if isinstance(each, widgets.Widget)]
+        click(triage, names[1])
+        return [each for each in opened if each.comm is None]
+
+    letters_of(1, "tidy", namespace)
+    triage = opened(namespace, "tidy/$dlq")
+    assert len(open_and_close(triage, "Edit and resubmit…", "Resubmit…")) > 20
+    assert len(open_and_close(triage, "Complete…", "Close")) > 5
+    assert all(each.comm is not None for each in triage.bar.buttons.values())
+    triage.close()
+
+
 def test_live_messages_are_dead_lettered_and_deferred(namespace: Namespace) -> None:
     namespace.create_queue("live")
     queue = namespace.entity("live")
