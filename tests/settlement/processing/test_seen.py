@@ -126,6 +126,7 @@ async def test_under_many_faults_the_work_of_each_message_is_done_once(
         with contextlib.suppress(ServiceBusError):  # the run may end early, but nothing is lost by that
             await queue.process(work, seen=True, max_wait=1)
         faults.drop_before_nth = faults.drop_after_nth = 0
+        shared_emulator.lose_locks("many-faults")  # those of a run that ended early would last for a minute
         if not await queue.peek():
             break
     assert worker.done == {f"m{n}": 1 for n in range(120)}
