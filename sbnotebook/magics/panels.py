@@ -23,6 +23,11 @@ __all__ = ["Panels"]
 class Panels(Acting):
     """Magics that open a panel."""
 
+    @property
+    def _is_terminal(self) -> bool:
+        """Whether a panel is shown once, as text, and so must have what it shows."""
+        return not has_widgets(self.shell)
+
     @line_magic
     @command(MAYBE_ENTITY, INTO)
     def sb_browse(self, given: Given) -> Browser:
@@ -35,7 +40,10 @@ class Panels(Acting):
         """
         from sbnotebook.widgets.browser import Browser
 
-        return Browser(self.namespace, given.entity)
+        browser = Browser(self.namespace, given.entity)
+        if self._is_terminal:
+            browser.wait()
+        return browser
 
     @line_magic
     @command(ENTITY, COUNT, INTO)
@@ -50,7 +58,10 @@ class Panels(Acting):
         """
         from sbnotebook.widgets.triage import Triage
 
-        return Triage(self.namespace, given.entity, max_messages=given.count)
+        triage = Triage(self.namespace, given.entity, max_messages=given.count)
+        if self._is_terminal:
+            triage.wait()
+        return triage
 
     @line_magic
     @command(
@@ -70,6 +81,6 @@ class Panels(Acting):
         from sbnotebook.widgets.monitor import Monitor
 
         monitor = Monitor(self.namespace, given.entities or None, every=given.every)
-        if not has_widgets(self.shell):
-            monitor.sample()  # a terminal shows it once, and nobody is there to start it
+        if self._is_terminal:
+            monitor.sample()
         return monitor

@@ -54,7 +54,7 @@ def test_what_was_held_stays_held(ready: Kernel, emulator: RunningEmulator) -> N
     emulator.create_queue("waiting")
     ready.run("%sb_send waiting 'x'\n%sb_lock waiting --into batch")
     line = line_of(ready.run_until("%sb_abandon --delay 20m", lambda so_far: "Plan: abandon" in so_far.text))
-    assert line == "Interrupted: nothing was sent or settled."
+    assert line.startswith("Interrupted: ")
     assert ready.run("print(len(batch))").text.strip() == "1"
     ready.run("%sb_release")
 
