@@ -164,6 +164,8 @@ class LockBoard(Panel):
             return _LOST if self.batch.is_open else _CLOSED
         count, until = len(self.batch.messages), self.batch.renew_until
         held = _NOTHING if not count else f"{_counted(count)} held."
+        if not count and not isinstance(self.batch, LockedSession):
+            return held
         session = f" Session {self.batch.session_id!r}." if isinstance(self.batch, LockedSession) else ""
         left = max(timedelta(), until - datetime.now(UTC))
         return visible(f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {_minutes(left)} from now.")

@@ -26,7 +26,7 @@ swaps = []
 view.on_swap(swaps.append)
 view.select([("orders", 3)])
 """
-BUSY = "import time\ntime.sleep(6)"
+BUSY = "import time\ntime.sleep(4)"
 
 
 def swaps(notebook: Notebook) -> str:

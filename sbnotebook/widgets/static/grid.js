@@ -138,9 +138,9 @@ export class Grid {
 
   drawCell(cell, row, { name, kind }) {
     const counts = this.options.countdown && name === "locked_until";
-    const value = counts ? this.store.value(row, name) : null;
-    const left = value === null ? Infinity : value - Date.now() - (this.store.clockOffset ?? 0);
-    const text = value === null ? this.store.text(row, name) : leftText(left);
+    // What has no end any more has ended: it is lost, or settled.
+    const left = counts ? (this.store.value(row, name) ?? 0) - Date.now() - (this.store.clockOffset ?? 0) : Infinity;
+    const text = counts ? leftText(left) : this.store.text(row, name);
     const style = `sbn-cell sbn-${counts ? "number" : kind}${left < SOON ? " sbn-soon" : ""}`;
     if (cell.textContent !== text) cell.textContent = text;
     if (cell.className !== style) cell.className = style;
