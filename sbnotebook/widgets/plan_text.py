@@ -73,7 +73,13 @@ def can_resume(report: Report) -> bool:
 
 
 def plan_blocks(
-    plan: Plan, preview: Preview, namespace: Namespace, *, hidden: int = 0, heading: str = ""
+    plan: Plan,
+    preview: Preview,
+    namespace: Namespace,
+    *,
+    hidden: int = 0,
+    heading: str = "",
+    rate: float | None = None,
 ) -> list[Block]:
     """The plan in words and numbers, with its first messages and what an edit changes in them.
 
@@ -83,9 +89,12 @@ def plan_blocks(
         namespace: where it is carried out.
         hidden: how many of its messages are not seen in the table, because a filter hides them.
         heading: stands above, None for the plan's own verb.
+        rate: messages a second at most, None for no limit.
     """
     blocks = [title(heading)] if heading else []
     blocks.append(said(f"{preview.sentence[:1].upper()}{preview.sentence[1:]}"))
+    if rate is not None:
+        blocks.append(said(f"At most {rate:,g} messages a second, so it takes {len(plan) / rate:,.0f} s or longer."))
     if hidden:
         are = "is" if hidden == 1 else "are"
         blocks.append(said(f"{hidden:,} of them {are} hidden by the filter, and not seen in the table.", "warning"))
