@@ -57,13 +57,13 @@ const HANDLERS = {
 };
 
 function numbersOf(data) {
-  return new Uint32Array(data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength));
+  return new Uint32Array(data.slice().buffer);
 }
 
 /** Row numbers of the bits that are set. */
-function* rowsOfBits(data) {
-  for (let index = 0; index < 8 * data.byteLength; index++) {
-    if (data.getUint8(index >> 3) & (1 << (index & 7))) yield index;
+function* rowsOfBits(bits) {
+  for (let index = 0; index < 8 * bits.length; index++) {
+    if (bits[index >> 3] & (1 << (index & 7))) yield index;
   }
 }
 

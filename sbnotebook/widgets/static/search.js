@@ -72,10 +72,12 @@ function rowsOfSearch({ load, total }) {
 }
 
 /** Whether a row has all words, in its own text or in that which the kernel has searched. */
-function testOf(store, words, found) {
-  const rows = rowsOfSearch(store);
-  const bits = found.map((data) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
-  const isFound = (index, row) => rows === rowsOfSearch(store) && bits.length > 0 && (bits[index]?.[row >> 3] & (1 << (row & 7))) !== 0;
+function testOf(store, words, bits) {
+  const { load, total } = store;
+  const isFound = (index, row) => {
+    const isSame = bits.length > index && store.load === load && store.total === total; // other rows were not searched
+    return isSame && (bits[index][row >> 3] & (1 << (row & 7))) !== 0;
+  };
   return (row) => {
     const text = store.searchText(row);
     return words.every((word, index) => text.includes(word) || isFound(index, row));

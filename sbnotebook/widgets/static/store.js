@@ -17,7 +17,7 @@ const IDLE_ROWS = 2_000; // rows whose text is gathered at one go
  * "sort", "selection", "columns", "focus" (detail: row number, null when nothing is), "causes", "state".
  */
 export class Store extends EventTarget {
-  /** @param {(name: string, data: object) => Promise<{data: object, buffers: DataView[]}>} request asks the kernel */
+  /** @param {(name: string, data: object) => Promise<{data: object, buffers: Uint8Array[]}>} request asks the kernel */
   constructor(request) {
     super();
     this.request = request;

@@ -9,7 +9,7 @@ const ANSWER_TIMEOUT = 15_000; // milliseconds
 
 /**
  * Bytes that zlib compressed, as they were.
- * @param {DataView} data
+ * @param {Uint8Array} data
  * @returns {Promise<Uint8Array>}
  */
 export async function inflated(data) {
@@ -17,11 +17,16 @@ export async function inflated(data) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
+/** Bytes, whatever the front end hands them over as. */
+function bytesOf(data) {
+  return data instanceof ArrayBuffer ? new Uint8Array(data) : new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
 /** The connection of one page to the table in the kernel. */
 export class Transport {
   /**
    * @param {object} model anywidget's
-   * @param {(content: object, buffers: DataView[]) => void | Promise<void>} handle is given each message
+   * @param {(content: object, buffers: Uint8Array[]) => void | Promise<void>} handle is given each message
    * @param {(error: Error) => void} fail is given what goes wrong in that
    */
   constructor(model, handle, fail) {
@@ -32,7 +37,8 @@ export class Transport {
     this.turn = Promise.resolve();
     model.on("msg:custom", (content, buffers) => {
       if (content.page && content.page !== this.page) return; // another page asked for it
-      this.turn = this.turn.then(() => this.receive(content, buffers, handle)).catch(fail);
+      const bytes = Array.from(buffers ?? [], bytesOf);
+      this.turn = this.turn.then(() => this.receive(content, bytes, handle)).catch(fail);
     });
   }
 
@@ -45,7 +51,7 @@ export class Transport {
    * Ask the kernel something.
    * @param {string} name what is asked for
    * @param {object} data the question's details
-   * @returns {Promise<{data: object, buffers: DataView[]}>}
+   * @returns {Promise<{data: object, buffers: Uint8Array[]}>}
    */
   request(name, data = {}) {
     const id = ++this.requests;
