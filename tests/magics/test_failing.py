@@ -26,7 +26,8 @@ def line_of(executed: Executed) -> str:
 
 def test_a_long_send_is_stopped_and_its_report_can_be_had(ready: Kernel, emulator: RunningEmulator) -> None:
     emulator.create_queue("stopped")
-    line = line_of(ready.run_until("%sb_send stopped rows --rate 200", lambda _: emulator.counts("stopped").active > 100))
+    begun = ready.run_until("%sb_send stopped rows --rate 200", lambda _: emulator.counts("stopped").active > 100)
+    line = line_of(begun)
     assert line.startswith("Interrupted: send: ")
     assert "settled" in line
     assert line.endswith("what is skipped did not; sb_report has all outcomes.")
