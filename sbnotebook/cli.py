@@ -1,4 +1,4 @@
-"""The command line: ``sbnotebook demo | emulator | lab | doctor``.
+"""The command line: ``sbnotebook demo | emulator | lab | triage | doctor``.
 
 What a command needs is imported when that command runs.
 """
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from sbnotebook.errors import MissingExtraError, SbNotebookError
+from sbnotebook.errors import ConfigurationError, MissingExtraError, SbNotebookError
 
 __all__ = ["app", "main"]
 
@@ -65,6 +65,43 @@ def lab(
     _copy_tutorials(folder)
     command = [sys.executable, "-m", "jupyterlab", *(options or [])]
     raise typer.Exit(subprocess.run(command, cwd=folder, check=False).returncode)
+
+
+@app.command()
+def triage(
+    entity: Annotated[str, typer.Argument(help="Such as orders/$dlq, which a shell wants in single quotes.")],
+    target: Annotated[
+        str | None,
+        typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
+    ] = None,
+    *,
+    write: Annotated[
+        bool | None,
+        typer.Option(
+            "--write/--read-only", help="Also send and settle, or only look (the default outside the emulator)."
+        ),
+    ] = None,
+    max_messages: Annotated[
+        int | None, typer.Option("-n", min=1, help="How many are looked at; all if not said.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where it listens on this machine; 0 picks a free one.")
+    ] = 0,
+    browser: Annotated[bool, typer.Option(help="Open it in a browser.")] = True,
+) -> None:
+    """Find out why messages are dead letters and send them back, in a page of its own, until it is interrupted."""
+    if find_spec("voila") is None or find_spec("ipykernel") is None:
+        raise MissingExtraError("sbnotebook triage", "app")
+    if target is not None and "endpoint=" in target.lower():
+        raise ConfigurationError(
+            "A connection string on the command line is seen by everybody on this machine, and kept in the shell's "
+            "history: put it into an environment variable and give env:VARIABLE."
+        )
+    from sbnotebook.widgets.app_page import Wanted
+    from sbnotebook.widgets.app_server import serve
+
+    read_only = None if write is None else not write
+    serve(Wanted(entity, target, read_only, max_messages, str(Path.cwd())), port=port, is_opened=browser)
 
 
 @app.command()

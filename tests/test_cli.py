@@ -29,7 +29,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_the_commands() -> None:
     result = run("--help")
     assert result.returncode == 0
-    for command in ("demo", "emulator", "lab", "doctor"):
+    for command in ("demo", "emulator", "lab", "triage", "doctor"):
         assert command in result.stdout
 
 
@@ -89,6 +89,14 @@ def test_an_error_of_our_own_is_one_line() -> None:
     )
     result = subprocess.run([sys.executable, "-c", script, "fail"], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (2, "", "sbnotebook: Do this instead.\n")
+
+
+def test_a_triage_refuses_a_secret_that_everybody_would_see() -> None:
+    secret = "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=all;SharedAccessKey=aGlkZGVu"
+    refused = run("triage", "orders/$dlq", secret)
+    assert refused.returncode == 2
+    assert "env:VARIABLE" in refused.stderr
+    assert "aGlkZGVu" not in refused.stderr + refused.stdout
 
 
 @pytest.fixture

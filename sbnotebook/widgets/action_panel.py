@@ -86,7 +86,7 @@ class ActionPanel(Panel):
         self._carry_out = button("Carry out", "Do what the plan says", self._confirmed)
         self._not_now = button("Not now", "Forget the plan: nothing is done", self._dismissed)
         self._pause = button("Pause", "Begin nothing more, and hold what is locked", self._paused, icon="pause")
-        self._cancel = button("Cancel", "Begin nothing more, and give the rest back", self._cancelled, icon="stop")
+        self._cancel = button("Cancel", "Begin nothing more, and give the rest back", self.cancel, icon="stop")
         self._undo = button("Undo", "Plan to send back what was removed", self._undone, icon="undo")
         self._resume = button("Resume", "Plan to finish what was cut off", self._resumed, icon="forward")
         self._close = button("Done", "Put the report away", self._put_away)
@@ -153,6 +153,14 @@ class ActionPanel(Panel):
     def wait(self, seconds: float = 60.0) -> bool:
         """Wait until nothing is being made or carried out, for scripts and terminals; tells whether that is so."""
         return self._quiet.wait(seconds)
+
+    def cancel(self) -> None:
+        """Cut off what is being carried out, if anything is; :meth:`wait` until it has given back what it holds."""
+        work = self._work
+        if work is not None:
+            self._cancel.description = "Cancelling …"
+            self._cancel.disabled = self._pause.disabled = True
+            work.running.cancel()
 
     @property
     def report(self) -> Report | None:
@@ -250,13 +258,6 @@ class ActionPanel(Panel):
             work.running.pause()
             self._pause.description, self._pause.icon = "Go on", "play"
         self._status.value = _status(work)
-
-    def _cancelled(self) -> None:
-        work = self._work
-        if work is not None:
-            self._cancel.description = "Cancelling …"
-            self._cancel.disabled = self._pause.disabled = True
-            work.running.cancel()
 
     # ------------------------------------------------------------ afterwards
 

@@ -1,0 +1,139 @@
+"""``sbnotebook triage``: the panel as an app, with the network cut off, and what others of the machine see of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from sbnotebook import Message, Namespace, connect
+from sbnotebook.client.messages import Messages
+from sbnotebook.emulator import running
+
+VARIABLE = "ORDERS_CONNECTION"
+EVIL = "<img src=x onerror='window.__hit=1'><script>window.__hit=1</script> $\\href{javascript:window.__hit=1}{x}$"
+
+
+@dataclass
+class App:
+    """A running app.
+
+    Args:
+        process: its own.
+        address: what it printed.
+        namespace: the one that it shows.
+    """
+
+    process: subprocess.Popen[str]
+    address: str
+    namespace: Namespace
+
+    def peek(self, address: str) -> Messages:
+        return self.namespace.entity(address).peek(show_progress=False)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    with running(queues=["orders"]) as emulator, connect(emulator.connection_string) as namespace:
+        orders = namespace.entity("orders")
+        orders.send(Message(message_id=f"order-{n}", body=b'{"order": %d}' % n, subject=EVIL) for n in range(30))
+        with orders.lock(30) as batch:
+            batch.dead_letter(list(batch.messages)[:12], reason="PriceMissing", description=EVIL)
+            batch.dead_letter(reason="CarrierUnknown", description="the carrier is unknown")
+        environment = {
+            **os.environ,
+            VARIABLE: emulator.connection_string,
+            "TMPDIR": str(tmp_path),
+            "XDG_DATA_HOME": str(tmp_path / "data"),
+            "IPYTHONDIR": str(tmp_path / "ipython"),
+            "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"),
+        }
+        command = [str(Path(sys.executable).with_name("sbnotebook")), "triage", "orders/$dlq", f"env:{VARIABLE}"]
+        process = subprocess.Popen(
+            [*command, "--no-browser"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout
+        try:
+            said = process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", said)
+            assert found, said
+            yield App(process, found[0], namespace)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+
+
+@pytest.mark.browser
+def test_a_group_is_sent_back_in_a_page_of_its_own(app: App, browser: Browser, tmp_path: Path) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    external = _external(page)
+    _a_stranger_sees_nothing(app, page)
+    page.goto(app.address)
+    expect(page.get_by_text("30 messages, peeked at")).to_be_visible()
+    _resubmit(page, "12")
+    expect(page.get_by_text("12 of 12 messages of orders/$dlq settled.")).to_be_visible()
+    assert (len(app.peek("orders")), len(app.peek("orders/$dlq"))) == (12, 18)
+    expect(page.get_by_text("18 messages, peeked at")).to_be_visible()
+    page.get_by_role("button", name="Done").click()
+    assert (page.evaluate("window.__hit"), external) == (None, [])
+    _an_interrupt_gives_back_what_is_held(app, page)
+    assert not list(tmp_path.glob("sbnotebook-triage-*"))
+
+
+def _resubmit(page: Page, count: str, rate: str = "") -> None:
+    page.get_by_role("button", name=f"Select {count}", exact=True).click()
+    expect(page.get_by_text(f"{count} messages are selected.")).to_be_visible()
+    page.get_by_role("button", name="Resubmit…").first.click()
+    page.get_by_placeholder("messages a second at most").fill(rate)
+    page.get_by_role("button", name="Show the plan").click()
+    page.get_by_role("button", name="Carry out").click()
+
+
+def _an_interrupt_gives_back_what_is_held(app: App, page: Page) -> None:
+    _resubmit(page, "18", rate="1")
+    expect(page.get_by_text("SETTLED").first).to_be_visible()
+    app.process.send_signal(signal.SIGINT)
+    assert app.process.wait(60) == 0
+    left = len(app.peek("orders/$dlq"))
+    assert 0 < left < 18
+    assert left + len(app.peek("orders")) == 30
+    with app.namespace.entity("orders/$dlq").lock(left) as batch:
+        assert [message.delivery_count for message in batch.messages] == [0] * left
+
+
+def _a_stranger_sees_nothing(app: App, page: Page) -> None:
+    root = app.address.partition("?")[0]
+    refused = page.request.get(root)
+    assert refused.url.startswith(f"{root}login")
+    assert "default-src 'self'" in refused.headers["content-security-policy"]
+    for path in ("api/kernels/00000000-0000-0000-0000-000000000000", "voila/files/triage.ipynb"):
+        assert page.request.get(root + path).status == HTTPStatus.FORBIDDEN
+    # Neither the address nor a secret is on a command line that everybody sees.
+    command = Path(f"/proc/{app.process.pid}/cmdline")
+    if command.exists():
+        assert "token" not in command.read_text()
+        assert "endpoint" not in command.read_text().lower()
+
+
+def _external(page: Page) -> list[str]:
+    """The addresses outside this machine that a page asks for; none is answered."""
+    external: list[str] = []
+
+    def only_this_machine(route: Route) -> None:
+        if route.request.url.startswith("http://127.0.0.1"):
+            route.continue_()
+        else:
+            external.append(route.request.url)
+            route.abort()
+
+    page.route("**/*", only_this_machine)
+    return external
