@@ -186,7 +186,7 @@ class ActionPanel(Panel):
     # ------------------------------------------------------------ before
 
     def _propose(self, turn: int, plan: Plan, preview: Preview, limits: Limits, *, hidden: int, heading: str) -> None:
-        blocks = plan_blocks(plan, preview, self._namespace, hidden=hidden, heading=heading)
+        blocks = plan_blocks(plan, preview, self._namespace, hidden=hidden, heading=heading, rate=limits.rate)
         with self._lock:
             if turn == self._turn:
                 self._plan, self._limits = plan, limits
