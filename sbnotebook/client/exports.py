@@ -35,7 +35,8 @@ _MAX_CELL: Final = 32_000
 # What a spreadsheet takes for a formula. Source: OWASP, "CSV Injection".
 _BEGINS: Final = re.compile(r"[\t\r\n]|[\s\"']*[=+\-@＝＋－＠]")  # noqa: RUF001
 # A spreadsheet whose separator is not the file's cuts cells in the middle, quotes or not.
-_BEGINS_INSIDE: Final = re.compile(r"[;|\t\r\n][\s\"']*(?=[=+\-@＝＋－＠])")  # noqa: RUF001
+# The sign may be missing, so that no run of spaces is looked at from each of its ends.
+_BEGINS_INSIDE: Final = re.compile(r"([;|\t\r\n][\s\"']*+)([=+\-@＝＋－＠]?)")  # noqa: RUF001
 
 
 def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -> Path:
@@ -244,7 +245,8 @@ def _inert(text: str) -> str:
     shown = printable(text, keep="\t\r\n")
     if len(shown) > _MAX_CELL:
         shown = f"{shown[:_MAX_CELL]}… ({len(text):,} characters)"
-    return ("'" if _BEGINS.match(shown) else "") + _BEGINS_INSIDE.sub(r"\g<0>'", shown)
+    inside = _BEGINS_INSIDE.sub(lambda found: f"{found[1]}'{found[2]}" if found[2] else found[1], shown)
+    return f"'{inside}" if _BEGINS.match(shown) else inside
 
 
 # ------------------------------------------------------------------ all formats
