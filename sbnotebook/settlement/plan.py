@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, Message, ReceivedMessage, Report, Resubmit
+from sbnotebook.model import (
+    Abandon,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    Message,
+    ReceivedMessage,
+    Report,
+    Resubmit,
+)
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 from sbnotebook.settlement.pace import Pace, Pause
 
@@ -164,10 +174,14 @@ def _details(decision: Decision, entity: EntityAddress) -> str:
             parts.append(f", at most {max_resubmits} times each" if max_resubmits else "")
             parts.append(_beyond(entity) if max_resubmits else "")
             return "".join(parts)
-        case DeadLetter(reason, _):
-            return f" with the reason {reason!r}" if reason else ""
-        case Abandon():
-            return "; this raises their delivery counts"
+        case DeadLetter(reason, description):
+            named = {"reason": reason, "description": description}
+            said = " and ".join(f"the {name} {text!r}" for name, text in named.items() if text)
+            return f" with {said}" if said else ""
+        case Abandon(delay):
+            return f"{f', {delay} later' if delay else ''}; this raises their delivery counts"
+        case Defer(wake_after, wake_to) if wake_after is not None:
+            return f", and send a wake-up message for each to {wake_to or entity}, active {wake_after} later"
         case _:
             return ""
 

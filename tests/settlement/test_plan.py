@@ -55,10 +55,22 @@ def changes(message: PeekedMessage, edit: Edit) -> list[tuple[str, str, str]]:
     [
         (Complete(), "complete 2 messages of orders."),
         (Defer(), "defer 2 messages of orders."),
+        (
+            Defer(timedelta(hours=1)),
+            "defer 2 messages of orders, and send a wake-up message for each to orders, active 1:00:00 later.",
+        ),
+        (
+            Defer(timedelta(hours=1), EntityAddress("parts")),
+            "defer 2 messages of orders, and send a wake-up message for each to parts, active 1:00:00 later.",
+        ),
         (Release(), "release 2 messages of orders."),
         (Abandon(), "abandon 2 messages of orders; this raises their delivery counts."),
+        (
+            Abandon(timedelta(minutes=1)),
+            "abandon 2 messages of orders, 0:01:00 later; this raises their delivery counts.",
+        ),
         (DeadLetter(), "dead-letter 2 messages of orders."),
-        (DeadLetter("Bad", "why"), "dead-letter 2 messages of orders with the reason 'Bad'."),
+        (DeadLetter("Bad", "why"), "dead-letter 2 messages of orders with the reason 'Bad' and the description 'why'."),
         (Resubmit(), "resubmit 2 messages of orders."),
         (
             Resubmit(EntityAddress("parts"), timedelta(minutes=5), 3),
