@@ -83,7 +83,7 @@ class ActionPanel(Panel):
         self._bar = widgets.FloatProgress(min=0.0, max=1.0, layout={"width": "320px"})
         self._status = widgets.Label()
         self._progress = row(self._bar, self._status)
-        self._carry_out = button("Carry out", "Do what the plan says", self._confirmed)
+        self._carry_out = self._confirmation(0)
         self._not_now = button("Not now", "Forget the plan: nothing is done", self._dismissed)
         self._pause = button("Pause", "Begin nothing more, and hold what is locked", self._paused, icon="pause")
         self._cancel = button("Cancel", "Begin nothing more, and give the rest back", self.cancel, icon="stop")
@@ -108,7 +108,7 @@ class ActionPanel(Panel):
         title: str = "",
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
         rate: float | None = None,
-    ) -> None:
+    ) -> Callable[[str], None]:
         """Show a plan, to be confirmed. While another is being carried out it is refused, with a word.
 
         Args:
@@ -117,11 +117,14 @@ class ActionPanel(Panel):
             title: stands above it, "" for nothing.
             max_in_flight: transfers or settlements that wait for their answer at once.
             rate: messages a second at most, None for no limit.
+
+        Returns:
+            A function that takes the plan back as long as it was not confirmed, because of what it is told.
         """
         with self._lock:
             if self._stage is _Stage.RUNNING:
                 self._add(said("Another plan is being carried out: wait for its end, or cancel it.", "warning"))
-                return
+                return lambda _: None
             self._turn += 1
             turn = self._turn
             self._enter(_Stage.MAKING, *_heading(title), said("Looking which messages it is for …", "quiet"))
@@ -136,6 +139,7 @@ class ActionPanel(Panel):
             done=lambda found: self._propose(turn, *found, hidden=hidden, heading=title),
             failed=lambda why: self._fail(turn, why, title),
         )
+        return lambda why: self._take_back(turn, why)
 
     def on_report(self, callback: Callable[[Report], object]) -> Callable[[], None]:
         """Call a function with the report of each plan that was carried out; gives a function that ends it.
@@ -190,9 +194,21 @@ class ActionPanel(Panel):
         with self._lock:
             if turn == self._turn:
                 self._plan, self._limits = plan, limits
-                self._carry_out.button_style = "danger" if plan.verb in REMOVING else "primary"
+                self._carry_out.close()
+                self._carry_out = self._confirmation(turn, "danger" if plan.verb in REMOVING else "primary")
                 self._carry_out.disabled = self._namespace.read_only or not len(plan)
                 self._enter(_Stage.PROPOSED, *blocks)
+
+    def _confirmation(self, turn: int, kind: str = "") -> widgets.Button:
+        """A button for one plan alone: a click that was made on it, and comes when another is shown, does nothing."""
+        return button("Carry out", "Do what the plan says", lambda: self._confirmed(turn), kind=kind)
+
+    def _take_back(self, turn: int, why: str) -> None:
+        with self._lock:
+            if turn == self._turn and self._stage in (_Stage.MAKING, _Stage.PROPOSED):
+                self._turn += 1
+                self._plan = None
+                self._enter(_Stage.ENDED if self._report else _Stage.IDLE, said(why, "warning"))
 
     def _fail(self, turn: int, why: str, heading: str = "") -> None:
         with self._lock:
@@ -220,11 +236,11 @@ class ActionPanel(Panel):
 
     # ------------------------------------------------------------ while it is carried out
 
-    def _confirmed(self) -> None:
+    def _confirmed(self, turn: int) -> None:
         with self._lock:
             plan = self._plan
             # A second click of a double click comes here, too.
-            if self._stage is not _Stage.PROPOSED or plan is None or self._carry_out.disabled:
+            if turn != self._turn or self._stage is not _Stage.PROPOSED or plan is None or self._carry_out.disabled:
                 return
             self._plan = None
             self._bar.value = 0.0

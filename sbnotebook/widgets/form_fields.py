@@ -1,20 +1,22 @@
-"""Fields of a form that say beside them what is wrong with what was written in them."""
+"""Fields of a form that say beside them what is wrong with what was written in them, and what is changed in a form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import ipywidgets as widgets
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.widgets.panel_parts import set_shown, text
 from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.text_view import TextView
 
-__all__ = ["Field", "number", "whole_number"]
+__all__ = ["FORM_CHANGED", "Field", "number", "on_change", "whole_number"]
 
 T = TypeVar("T")
 
+FORM_CHANGED: Final = "The form was changed after this plan was asked for, so it was put away: show the plan again."
 _MOST_DIGITS: Final = 9
 
 
@@ -66,6 +68,34 @@ class Field(widgets.VBox, Generic[T]):
         else:
             self._problem.value = ""
         set_shown(self._problem, shown=bool(self._problem.value))
+
+
+def on_change(form: widgets.Widget, changed: Callable[[], object]) -> None:
+    """Call a function whenever something else is written in a form, also in fields that come into it later.
+
+    Args:
+        form: a field, or a box with fields.
+        changed: must not block. While the kernel is busy, what was typed comes after the click that followed it.
+
+    Example:
+        >>> box = widgets.VBox([widgets.Text()])
+        >>> on_change(box, lambda: print("changed"))
+        >>> box.children[0].value = "now"
+        changed
+    """
+    if isinstance(form, widgets.Box) and not isinstance(form, TextView):
+        for child in form.children:
+            on_change(child, changed)
+
+        def follow(change: Any) -> None:
+            for child in change["new"]:
+                if child not in change["old"]:
+                    on_change(child, changed)
+            changed()
+
+        form.observe(follow, "children")
+    elif isinstance(form, widgets.ValueWidget) and not isinstance(form, widgets.Label):
+        form.observe(lambda _: changed(), "value")
 
 
 def whole_number(value: str) -> int | None:

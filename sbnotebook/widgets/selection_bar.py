@@ -11,14 +11,16 @@ import ipywidgets as widgets
 
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.form_fields import FORM_CHANGED, on_change
 from sbnotebook.widgets.panel_parts import button, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
-from sbnotebook.widgets.rows import Table
+from sbnotebook.widgets.rows import MessageKey, Table
 from sbnotebook.widgets.triage_forms import PlanForm, TaskForm
 
 __all__ = ["Action", "SelectionBar"]
 
 _NONE: Final = "No message is selected. Tick rows, or select a whole cause or all rows that are shown."
+_OTHERS: Final = "The selection was changed after this plan was asked for, so it was put away: show the plan again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ class SelectionBar(widgets.VBox):
         self._panel = panel
         self._count = text("", "strong")
         self._place = widgets.VBox()
+        self._planned: tuple[MessageKey, ...] = ()
+        self._planning: tuple[widgets.Widget, ...] = ()
+        self._take_back: Callable[[str], object] = lambda _: None
         self._said = text()
         self.buttons = {
             action.name: button(
@@ -64,7 +69,7 @@ class SelectionBar(widgets.VBox):
         super().__init__(
             [self._count, row(*self.buttons.values()), self._place, self._said], layout={"margin": "8px 0 0 0"}
         )
-        self._ends = (table.on_selection(self.update), panel.on_report(lambda _: self._close_form()))
+        self._ends = (table.on_selection(self.update), panel.on_report(lambda _: self._carried_out()))
         self._say("")
         self.update()
 
@@ -74,8 +79,11 @@ class SelectionBar(widgets.VBox):
         return " ".join(filter(None, (self._count.value, self._said.value)))
 
     def update(self) -> None:
-        """Say how many messages are selected now."""
-        count, hidden = len(self._table.selected_keys), self._table.hidden
+        """Say how many messages are selected now. A plan for others, which was not confirmed, is put away."""
+        keys, hidden = self._table.selected_keys, self._table.hidden
+        count = len(keys)
+        if keys != self._planned:
+            self._take_back(_OTHERS)
         if not count:
             self._count.value = _NONE
             return
@@ -99,10 +107,21 @@ class SelectionBar(widgets.VBox):
         away = button("Close", "Close this form; nothing is done", self._close_form)
         box = widgets.VBox([text(form.title, "strong"), text(form.words), *form.fields, row(submit, away), problem])
         box.add_class("sbn-form")
+        for each in form.fields:
+            on_change(each, partial(self._changed, box))
         self._place_form(box)
 
     def _close_form(self) -> None:
         self._place_form()
+
+    def _changed(self, form: widgets.VBox) -> None:
+        if self._planning == (form,):
+            self._take_back(FORM_CHANGED)
+
+    def _carried_out(self) -> None:
+        # Another form may have been opened meanwhile.
+        if self._place.children == self._planning:
+            self._close_form()
 
     def _place_form(self, *form: widgets.VBox) -> None:
         old, self._place.children = self._place.children, form
@@ -119,7 +138,8 @@ class SelectionBar(widgets.VBox):
         try:
             if isinstance(form, PlanForm):
                 given = form.read()
-                self._panel.propose(
+                self._planned, self._planning = self._table.selected_keys, self._place.children
+                self._take_back = self._panel.propose(
                     partial(given.make, messages),
                     hidden=self._table.hidden,
                     title=form.title,

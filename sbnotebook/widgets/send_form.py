@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import ipywidgets as widgets
@@ -17,6 +18,7 @@ from sbnotebook.model.amqp import AmqpValue, type_name
 from sbnotebook.model.property_text import from_text, to_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.form_fields import FORM_CHANGED, on_change
 from sbnotebook.widgets.panel_parts import button, row, set_shown, text
 
 __all__ = ["SendForm"]
@@ -83,6 +85,7 @@ class SendForm(widgets.VBox):
     def __init__(self, namespace: Namespace, panel: ActionPanel, to: str = "") -> None:
         self._namespace = namespace
         self._panel = panel
+        self._take_back: Callable[[str], object] = lambda _: None
         self.problems: dict[str, widgets.Label] = {}
         self.to = _text("Send to", "a queue or a topic", to)
         self.body = widgets.Textarea(
@@ -105,6 +108,7 @@ class SendForm(widgets.VBox):
         super().__init__(self._laid_out())
         self.add_class("sbn-form")
         self._show_when()
+        on_change(self, lambda: self._take_back(FORM_CHANGED))
 
     def _laid_out(self) -> list[widgets.Widget]:
         subject, message_id, session_id, correlation_id = self.texts.values()
@@ -223,7 +227,8 @@ class SendForm(widgets.VBox):
         if message.content_type == _JSON and not _is_json(self.body.value):
             _say(self.problems["body"], "The body is no JSON, although its content type says so.")
         entity, (at, delay) = self._namespace.entity(to), when
-        self._panel.propose(lambda: entity.plan_send([message], at=at, delay=delay), title="Send")
+        make = partial(entity.plan_send, [message], at=at, delay=delay)
+        self._take_back = self._panel.propose(make, title="Send")
 
     def _read(self, name: str, step: Callable[[], _T]) -> _T | None:
         try:

@@ -145,6 +145,43 @@ def test_what_is_not_wanted_is_forgotten(namespace: Namespace) -> None:
     assert len(queue.peek()) == 3
 
 
+def test_a_click_that_comes_late_is_for_the_plan_that_was_seen(namespace: Namespace) -> None:
+    queue = queue_of(5, "seen", namespace)
+    panel = ActionPanel(namespace)
+    few, all_of_them = queue.peek()[:1], queue.peek()
+    proposed(panel, lambda: queue.pick(few, Complete(), show_progress=False))
+    confirm = enabled(panel)[0]
+    proposed(panel, lambda: queue.pick(all_of_them, Complete(), show_progress=False))
+    confirm.click()  # made while a cell was running, and the other plan was not there yet
+    assert not panel.busy
+    assert buttons(panel) == ["Carry out", "Not now"]
+    assert panel.report is None
+    click(panel, "Carry out")
+    until(lambda: panel.report)
+    assert len(queue.peek()) == 0
+
+
+def test_a_plan_can_be_taken_back_until_it_is_confirmed(namespace: Namespace) -> None:
+    queue = queue_of(3, "taken-back", namespace)
+    panel = ActionPanel(namespace)
+    take_back_first, take_back = panel.propose(purge(queue)), panel.propose(purge(queue))
+    until(lambda: not panel.busy)
+    take_back_first("another one is shown")
+    assert buttons(panel) == ["Carry out", "Not now"]
+    take_back("It is out of date.")
+    assert (repr(panel), buttons(panel)) == ("It is out of date.", [])
+    take_back = panel.propose(purge(queue))
+    take_back("It is not even made.")
+    assert not panel.busy
+    assert repr(panel) == "It is not even made."
+    take_back = panel.propose(purge(queue))
+    until(lambda: not panel.busy)
+    click(panel, "Carry out")
+    take_back("too late")
+    until(lambda: panel.report)
+    assert "Purge is done" in repr(panel)
+
+
 def test_errors_are_shown_in_the_panel(namespace: Namespace) -> None:
     queue = queue_of(3, "failing", namespace)
     panel = ActionPanel(namespace)

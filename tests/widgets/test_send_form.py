@@ -38,6 +38,25 @@ def test_a_message_is_sent_after_its_plan_was_shown_and_confirmed(namespace: Nam
     namespace.delete_queue("sent-to")
 
 
+def test_a_plan_is_put_away_when_the_form_is_changed(namespace: Namespace) -> None:
+    namespace.create_queue("typed-late")
+    panel = ActionPanel(namespace)
+    form = SendForm(namespace, panel, "typed-late")
+    form.body.value = "0"
+    form.submit.click()
+    form.body.value = "012345"  # while the kernel is busy, it comes after the click on the button
+    assert "The form was changed" in repr(panel)
+    form.submit.click()
+    until(lambda: "012345" in repr(panel))
+    form.add_property("attempt", "long", "2")
+    assert "The form was changed" in repr(panel)
+    form.submit.click()
+    until(lambda: "attempt = 2" in repr(panel))
+    form.properties.children[0].value.value = "3"
+    assert "The form was changed" in repr(panel)
+    namespace.delete_queue("typed-late")
+
+
 def test_a_message_is_scheduled(namespace: Namespace) -> None:
     namespace.create_queue("timed")
     panel = ActionPanel(namespace)
