@@ -16,7 +16,7 @@ from sbnotebook.widgets.plan_text import REMOVING
 from sbnotebook.widgets.rows import MessageKey, Table
 from sbnotebook.widgets.text_view import cell
 
-__all__ = ["CarryingOut", "Ended", "Speed"]
+__all__ = ["CarryingOut", "Ended", "Speed", "removed_by"]
 
 _TICK: Final = 0.1
 """Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
@@ -151,7 +151,7 @@ class CarryingOut:
 
     def _remove(self, report: Report) -> None:
         table = self._table
-        gone = [_key_of(each) for each in report if each.ok and each.verb in REMOVING]
+        gone = removed_by(report)
         if table is not None and gone:
             self._on_table(lambda: table.remove(gone))
 
@@ -162,6 +162,11 @@ class CarryingOut:
         except Exception as error:  # noqa: BLE001 (told with the report)
             self._table_problem = f"The table does not show what became of them: {background.sentence(error)}"
             self._table = None
+
+
+def removed_by(report: Report) -> list[MessageKey]:
+    """The keys of the messages that have left their entity, by a report."""
+    return [_key_of(each) for each in report if each.ok and each.verb in REMOVING]
 
 
 def _key_of(outcome: Outcome) -> MessageKey:

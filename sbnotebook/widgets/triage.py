@@ -16,11 +16,12 @@ from sbnotebook.model import Report, SubQueue
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.widgets import background, triage_forms
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.carrying_out import removed_by
 from sbnotebook.widgets.message_view import MessageView
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.panel_parts import panel_style, set_shown, text
 from sbnotebook.widgets.peeking import Ask, Looked, look
-from sbnotebook.widgets.rows import keys_of
+from sbnotebook.widgets.rows import MessageKey, keys_of
 from sbnotebook.widgets.selection_bar import Action, SelectionBar
 from sbnotebook.widgets.triage_header import TriageHeader
 from sbnotebook.widgets.unfinished import UnfinishedBanner
@@ -65,6 +66,7 @@ class Triage(Panel):
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._next = 1
+        self._gone: list[MessageKey] = []
         self._is_end = False
         address = self._entity.address
         self.table = MessageView(columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}")
@@ -100,11 +102,12 @@ class Triage(Panel):
             self._look(1, self.table.append)
             return
         parts: list[pa.Table] = [Messages().to_arrow()]
-        self._look(
-            1,
-            lambda messages: parts.append(messages.to_arrow()),
-            complete=lambda: self.table.show(Messages(pa.concat_tables(parts))),
-        )
+
+        def show() -> None:
+            self.table.show(Messages(pa.concat_tables(parts)))
+            self.table.remove(self._gone)  # what was removed after it was peeked at
+
+        self._look(1, lambda messages: parts.append(messages.to_arrow()), complete=show)
 
     def peek_onward(self) -> None:
         """Peek at what stands behind the last message that is here. Returns at once."""
@@ -148,6 +151,7 @@ class Triage(Panel):
                 self._header.say_problem(_BUSY)
                 return
             self._stop = stop = threading.Event()
+            self._gone = []
             self._header.begin()
             ask = Ask(self._limit or sys.maxsize, first)
 
@@ -218,7 +222,9 @@ class Triage(Panel):
         set_shown(self.actions, shown=True)
         self.actions.propose(make, title="Finish what was cut off")
 
-    def _reported(self, _: Report) -> None:
+    def _reported(self, report: Report) -> None:
+        self._gone += removed_by(report)
+        self.table.remove(self._gone)  # looking may have shown them again just now
         self._banner.look()
         if not self._is_looking:
             self._header.say(self._count_messages())
