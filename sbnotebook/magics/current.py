@@ -9,6 +9,7 @@ from sbnotebook.client import LockedBatch, Namespace
 from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.settings import SbMagics
+from sbnotebook.settlement.connecting.connection import Connection
 
 __all__ = ["Current"]
 
@@ -26,6 +27,7 @@ class Current:
         self.settings = settings or SbMagics()
         self._target: str | None = None
         self._namespace: Namespace | None = None
+        self._connection: Connection | None = None
         self._batch: LockedBatch | None = None
         atexit.register(_close, weakref.ref(self))
 
@@ -61,12 +63,16 @@ class Current:
 
         Args:
             target: as for :func:`sbnotebook.connect`.
-            read_only: whether it only looks; None for so outside of the emulator.
+            read_only: whether it only looks; None for so outside of the emulator. Then what was opened with the
+                connection before to the same host only looks, too.
         """
         self.close()
         found = resolve(target)
-        found.connection.read_only = not found.connection.is_emulator if read_only is None else read_only
-        self._target, self._namespace = target, Namespace(found)
+        connection, before = found.connection, self._connection
+        connection.read_only = not connection.is_emulator if read_only is None else read_only
+        if connection.read_only and before is not None and before.host == connection.host:
+            before.read_only = True  # panels that were opened with it are still on the screen
+        self._target, self._namespace, self._connection = target, Namespace(found), connection
         return self._namespace
 
     def reconnect(self, *, read_only: bool) -> Namespace:

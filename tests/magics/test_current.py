@@ -7,7 +7,7 @@ import pytest
 
 from sbnotebook.client import connect
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.magics.current import Current
 
 LOCK_AND_END = """
@@ -39,4 +39,22 @@ def test_nothing_is_there_before_it_is_made() -> None:
     with pytest.raises(ConfigurationError, match="sb_lock"):
         _ = current.batch
     assert current.release() == 0
+    current.close()
+
+
+def test_to_only_look_goes_for_what_was_opened_before_on_the_same_host(emulator: RunningEmulator) -> None:
+    emulator.create_queue("opened-before")
+    current = Current()
+    before = current.connect(emulator.connection_string)
+    queue = before.entity("opened-before")  # as panels have it
+    queue.send(["a"])
+    assert not current.connect(emulator.connection_string).read_only
+    queue.send(["b"])
+    current.connect(emulator.connection_string, read_only=True)
+    assert len(queue.peek()) == 2
+    current.close()
+    again = current.connect(emulator.connection_string)
+    current.reconnect(read_only=True)
+    with pytest.raises(ReadOnlyError):
+        again.entity("opened-before").send(["c"])
     current.close()
