@@ -196,6 +196,14 @@ def _changes(notebook: Notebook) -> None:
     expect(facet(page, "subject").get_by_role("listitem")).to_have_text(["(none)100", f"{HOSTILE}100"])
     expect(page.get_by_role("region", name="Causes").get_by_role("listitem")).to_have_count(6)
     expect(bars(page)).to_have_count(40)
+    # Nothing is said of the causes of rows that have just come.
+    page.evaluate("""() => {
+        const { store } = document.querySelector(".sbn-table");
+        store.addEventListener("rows", ({ detail }) => (window.known ??= [detail.kind, store.causes.length]));
+    }""")
+    notebook.kernel("table.show([dead(number) for number in range(30)])")
+    expect(page.get_by_role("region", name="Causes")).to_contain_text("3 causes")
+    assert page.evaluate("() => window.known") == ["replaced", 0]
     notebook.kernel("table.show([])")
     expect(bars(page)).to_have_count(0)
     expect(facet(page, "subject")).to_have_count(0)

@@ -86,6 +86,7 @@ def test_ten_thousand_messages_with_mouse_and_keys(browser: Browser, lab: Lab) -
     filters_and_sorting(first, second)
     selection(notebook, first)
     changes_from_the_kernel(notebook, first)
+    ranges(notebook, first)
     keys_only(notebook, first)
     half_a_million(second)
 
@@ -172,6 +173,39 @@ def changes_from_the_kernel(notebook: Notebook, view: Locator) -> None:
     view.get_by_role("button", name="Clear filters").click()
     counts(view, "10,000 shown")
     expect(view.locator("[data-column=enqueued_time]")).to_have_count(0)  # as the user left it
+
+
+def ranges(notebook: Notebook, view: Locator) -> None:
+    """A range holds what stands between its ends, and nothing of another selection or of rows that are others now."""
+    rows = view.locator(".sbn-row")
+    numbers = "[n for _, n in table.selected_keys]"
+    for place in (2, 5):
+        rows.nth(place).click(modifiers=["Control"])
+    rows.nth(7).click(modifiers=["Shift"])
+    kernel_says(notebook, numbers, [2, 5, 6, 7])
+    view.get_by_role("button", name="Clear selection").click()
+    rows.nth(8).click(modifiers=["Shift"])
+    kernel_says(notebook, numbers, [7, 8])
+    notebook.kernel("table.show(messages[3:])")
+    counts(view, "9,997 shown, 2 selected")
+    rows.nth(9).click(modifiers=["Shift"])
+    kernel_says(notebook, numbers, [7, 8, 11, 12])
+    # No row is there that Space could select, and one that was scrolled away comes back.
+    view.locator(".sbn-search").fill("no such message")
+    counts(view, "0 of 9,997 shown, 4 selected (4 hidden by the filter)")
+    grid = view.get_by_role("grid")
+    grid.press("Space")
+    kernel_says(notebook, numbers, [7, 8, 11, 12])
+    view.get_by_role("button", name="Clear filters").click()
+    counts(view, "9,997 shown, 4 selected")
+    grid.evaluate("element => (element.scrollTop = 50_000)")
+    expect(view.locator(".sbn-cursor:not([hidden])")).to_have_count(0)
+    grid.press("Space")
+    expect(view.locator(".sbn-cursor:not([hidden])")).to_contain_text("m3")
+    kernel_says(notebook, numbers, [3, 7, 8, 11, 12])
+    view.get_by_role("button", name="Clear selection").click()
+    notebook.kernel("table.show(messages)")
+    counts(view, "10,000 shown")
 
 
 def keys_only(notebook: Notebook, view: Locator) -> None:

@@ -109,13 +109,19 @@ class CauseItem {
     chooseCauses(store, chosen);
   }
 
+  /** Its rows as they are now: those that were counted may have been others. */
+  get rows() {
+    return tallied(this.store).get(this.cause.fingerprint)?.rows ?? [];
+  }
+
   takeAll() {
-    this.store.select(this.tally.rows);
+    this.store.select(this.rows);
   }
 
   next() {
-    this.example = (this.example + 1) % this.tally.rows.length;
-    this.store.focus(this.tally.rows[this.example]);
+    const { rows } = this;
+    this.example = (this.example + 1) % Math.max(1, rows.length);
+    this.store.focus(rows[this.example] ?? null);
   }
 
   /** @param {Tally} tally */

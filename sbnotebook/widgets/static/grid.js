@@ -184,13 +184,21 @@ export class Grid {
       End: shown.length - 1,
     }[event.key];
     if (to !== undefined) this.moveTo(to, event.shiftKey);
-    else if (event.key === " ") this.store.toggle(shown[this.cursor]);
-    else if (event.key === "Enter") this.store.focus(shown[this.cursor] ?? null);
+    else if (event.key === " " || event.key === "Enter") this.act(event.key);
     else if (event.key === "Escape") this.store.focus(null);
     else if (event.key === "a" && (event.ctrlKey || event.metaKey)) this.store.select(shown);
     else return;
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  /** Select the row of the cursor, or open its message; where it was scrolled away, it comes back into sight. */
+  act(key) {
+    const row = this.store.shown[this.cursor];
+    if (row === undefined) return;
+    this.reveal();
+    if (key === " ") this.store.toggle(row);
+    else this.store.focus(row);
   }
 
   moveTo(place, extend) {
@@ -207,11 +215,17 @@ export class Grid {
   /** Select from where the range began to the cursor, and no longer what it held before. */
   selectRange(previous) {
     const { store } = this;
-    this.anchor ??= { place: previous, before: new Set(store.selection) };
-    const { place, before } = this.anchor;
+    const anchor = this.anchor ?? { place: previous, before: new Set(store.selection) };
+    const { place, before } = anchor;
     const range = store.shown.subarray(Math.min(place, this.cursor), Math.max(place, this.cursor) + 1);
     store.selection = new Set(before);
     store.select(range);
+    this.anchor = anchor; // which the news of the selection has ended
+  }
+
+  /** Begin the next range at the cursor: the one before is of other rows, or of another selection. */
+  endRange() {
+    this.anchor = null;
   }
 
   /** Scroll so that the cursor is in sight. */

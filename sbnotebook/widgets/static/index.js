@@ -18,6 +18,7 @@ const HANDLERS = {
     store.load = load;
     store.state = total ? "loading" : "ready";
     store.toldHidden = 0;
+    store.causes = []; // of the rows before; those of these are told when they are known
     store.tellTime(now);
     store.begin(store.laidOut(columns), total);
   },
@@ -127,6 +128,8 @@ function tableView(store, element, options) {
     draw();
   });
   on("sort", () => grid.reset());
+  on("selection", () => grid.endRange());
+  on("rows", ({ detail }) => detail.kind !== "patched" && grid.endRange());
   on("failed", (event) => toolbar.fail(event.detail));
   draw();
   const disposers = [() => listen.abort(), () => grid.dispose()];

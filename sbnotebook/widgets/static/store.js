@@ -295,7 +295,7 @@ export class Store extends EventTarget {
   /** Select rows, or take them out of the selection. */
   select(rows, on = true) {
     for (const row of rows) {
-      if (on && !this.removed[row]) this.selection.add(row);
+      if (on && this.removed[row] === 0) this.selection.add(row); // a row that there is
       else this.selection.delete(row);
     }
     this.tell("selection", { own: true });
