@@ -135,14 +135,14 @@ class Triage(Panel):
         return self._thread is not None and self._thread.is_alive()
 
     def _look(
-        self, first: int, part: Callable[[Messages], object], complete: Callable[[], object] = lambda: None
+        self, first: int, part: Callable[[Messages], object], complete: Callable[[], object] | None = None
     ) -> None:
         """Peek in the background.
 
         Args:
             first: the sequence number to begin with.
             part: is given what is found, part by part.
-            complete: is called when all of it was found.
+            complete: is called when all of it was found, and only then; None where each part counts.
         """
         with self._lock:
             if self._is_looking:
@@ -155,9 +155,11 @@ class Triage(Panel):
             self._header.begin()
             ask = Ask(self._limit or sys.maxsize, first)
 
-            def work() -> Looked:
+            def work() -> Looked | None:
                 looked = look(self._entity, ask, part, advance=self._advance, stop=stop)
-                if not stop.is_set():
+                if complete is not None:
+                    if stop.is_set():
+                        return None
                     complete()
                 return looked
 
@@ -168,13 +170,14 @@ class Triage(Panel):
     def _advance(self, looked: Looked) -> None:
         self._header.advance(looked.looked_at)
 
-    def _looked(self, looked: Looked) -> None:
-        self._next, self._is_end = looked.next_number, looked.is_end
-        self._header.end(self._count_messages())
+    def _looked(self, looked: Looked | None) -> None:
+        if looked is not None:  # else what was there before stays
+            self._next, self._is_end = looked.next_number, looked.is_end
+        self._header.end(self._count_messages(), is_fresh=looked is not None)
 
     def _failed(self, problem: str) -> None:
         self._is_end = False
-        self._header.end(self._count_messages())
+        self._header.end(self._count_messages(), is_fresh=False)
         self._header.say_problem(f"Peeking did not come to its end: {problem}")
 
     def _expected(self) -> int:
@@ -192,7 +195,7 @@ class Triage(Panel):
             set_shown(widget, shown=count > 0)
         set_shown(self.actions, shown=count > 0 or self.actions.report is not None)
         set_shown(self._empty, shown=count == 0 and self._is_end)
-        more = "" if self._is_end or not count else " (there may be more)"
+        more = "" if self._is_end else " (there may be more)"
         return f"{count:,} {'message' if count == 1 else 'messages'}{more}"
 
     # ------------------------------------------------------------ acting

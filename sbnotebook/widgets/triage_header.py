@@ -88,19 +88,21 @@ class TriageHeader(widgets.VBox):
         self._bar.value = min(count, self._bar.max)
         set_shown(self._bar, shown=is_known)
 
-    def end(self, words: str) -> None:
+    def end(self, words: str, *, is_fresh: bool = True) -> None:
         """Show that peeking has ended.
 
         Args:
             words: what is shown now, such as how many messages.
+            is_fresh: whether that was peeked at now; else it is what was there before.
         """
-        self._peeked_at = f"{datetime.now(UTC):%H:%M:%S}"
+        if is_fresh:
+            self._peeked_at = f"{datetime.now(UTC):%H:%M:%S}"
         self.say(words)
         self._switch(is_loading=False)
 
     def say(self, words: str) -> None:
         """Show other words for what was peeked at last."""
-        self._count.value = f"{words}, peeked at {self._peeked_at} UTC"
+        self._count.value = f"{words}, peeked at {self._peeked_at} UTC" if self._peeked_at else words
 
     def say_problem(self, sentence: str) -> None:
         """Show what went wrong; nothing where the sentence is empty."""

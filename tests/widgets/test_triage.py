@@ -265,6 +265,7 @@ def test_what_cannot_be_looked_into_is_said(namespace: Namespace) -> None:
     assert "nowhere" in said(triage).split("did not come to its end")[1]
     assert buttons(triage) == ["Refresh", "Peek onward"]
     assert "empty" not in said(triage)
+    assert "peeked at" not in said(triage)
     triage.close()
 
 
