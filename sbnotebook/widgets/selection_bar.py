@@ -19,7 +19,7 @@ from sbnotebook.widgets.triage_forms import PlanForm, TaskForm
 
 __all__ = ["Action", "SelectionBar"]
 
-_NONE: Final = "No message is selected. Tick rows, or select a whole cause or all rows that are shown."
+_NONE: Final = "No message is selected. Tick rows, or select all that are shown."
 _OTHERS: Final = "The selection was changed after this plan was asked for, so it was put away: show the plan again."
 
 
