@@ -66,6 +66,8 @@ _GROUP_COLUMNS: Final = (
     "last_seen",
     "fingerprint",
 )
+# A notebook would set what stands between two dollar signs as a formula, links included.
+_NO_FORMULAS: Final = 'class="mathjax_ignore tex2jax_ignore"'
 _LINES_AND_TABS: Final = "\n\t"
 _OUTCOME_COLUMNS: Final = (
     "sequence_number",
@@ -79,10 +81,10 @@ _OUTCOME_COLUMNS: Final = (
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> str:
     """Rows as an HTML table; every cell is escaped."""
-    head = "".join(f'<th style="text-align:left">{html.escape(name)}</th>' for name in headers)
+    head = "".join(f'<th style="text-align:left">{_html(name)}</th>' for name in headers)
     body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in rows)
-    title = f'<caption style="caption-side:top;text-align:left">{html.escape(caption)}</caption>' if caption else ""
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    title = f'<caption style="caption-side:top;text-align:left">{_html(caption)}</caption>' if caption else ""
+    return f"<table {_NO_FORMULAS}>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def text_table(
@@ -164,7 +166,7 @@ def groups_text(groups: Sequence[object], max_rows: int = 20) -> str:
 
 def preview_html(preview: Preview) -> str:
     """What a plan would do, as HTML: the sentence, the first messages, and what an edit changes in them."""
-    parts = [f"<p><strong>Plan: {html.escape(preview.sentence)}</strong></p>"]
+    parts = [f"<p {_NO_FORMULAS}><strong>Plan: {_html(preview.sentence)}</strong></p>"]
     if preview.messages:
         parts.append(html_table(*_used(_COLUMNS, preview.messages), "The first messages"))
     if preview.changes:
@@ -186,7 +188,7 @@ def report_html(report: Report) -> str:
     """A report as HTML: how many messages ended in which way, and the first that were not settled."""
     failures = report.failures[:_MAX_FAILURES]
     table = html_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
-    return f"<p>{html.escape(str(report))}</p>{table}"
+    return f"<p {_NO_FORMULAS}>{_html(str(report))}</p>{table}"
 
 
 def report_text(report: Report) -> str:
@@ -265,6 +267,10 @@ def _counted(what: str, count: int, max_rows: int) -> str:
 def _html_cell(value: Any) -> str:
     text = printable(_cell(value), keep=_LINES_AND_TABS)
     return f'<td style="{_SHORT_CSS if len(text) <= _SHORT else _LONG_CSS}">{html.escape(text)}</td>'
+
+
+def _html(text: str) -> str:
+    return html.escape(printable(text))
 
 
 def _cell(value: Any) -> str:

@@ -74,7 +74,7 @@ def test_messages_become_frames_and_come_back() -> None:
 
 def test_messages_are_shown_as_a_table_and_as_text() -> None:
     html = THREE._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    assert html.startswith("<table>")
+    assert html.startswith('<table class="mathjax_ignore tex2jax_ignore">')
     assert "orders: 3 messages" in html
     assert repr(THREE).startswith("orders: 3 messages")
     assert repr(Messages()) == "0 messages"

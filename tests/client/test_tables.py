@@ -196,7 +196,7 @@ def test_any_change_is_shown(before: str, after: str) -> None:
 
 def test_a_plan_without_messages_is_a_sentence() -> None:
     assert preview_text(Preview("a plan.", ())) == "Plan: a plan."
-    assert preview_html(Preview("a plan.", ())) == "<p><strong>Plan: a plan.</strong></p>"
+    assert preview_html(Preview("a plan.", ())) == '<p class="mathjax_ignore tex2jax_ignore"><strong>Plan: a plan.</strong></p>'
 
 
 def outcome(status: OutcomeStatus, number: int, **fields: Any) -> Outcome:
@@ -212,7 +212,7 @@ def test_a_report_names_what_was_not_settled() -> None:
     assert set(page.tags) == TABLE | {("p", ())}
     assert page.cells[0] == "Not settled: 1 of 2"
     assert page.cells[5:] == ["2", "<m>", "lock lost", "<script>·[0m"]
-    assert report_html(report).startswith("<p>complete: 1 settled, 1 lock lost</p>")
+    assert report_html(report).startswith('<p class="mathjax_ignore tex2jax_ignore">complete: 1 settled, 1 lock lost</p>')
     assert report_text(report).startswith("complete: 1 settled, 1 lock lost\n")
     assert report_text(report).replace("\n", "").isprintable()
 
@@ -220,7 +220,7 @@ def test_a_report_names_what_was_not_settled() -> None:
 def test_a_report_of_successes_is_one_line() -> None:
     report = Report([outcome(OutcomeStatus.SETTLED, 1)])
     assert report_text(report) == "complete: 1 settled"
-    assert report_html(report) == "<p>complete: 1 settled</p>"
+    assert report_html(report) == '<p class="mathjax_ignore tex2jax_ignore">complete: 1 settled</p>'
 
 
 def test_a_report_shows_the_first_failures_only() -> None:

@@ -34,7 +34,7 @@ def test_the_plan_is_shown_before_the_report(connected: Kernel) -> None:
     plan, report = [output["data"]["text/html"] for output in ran.outputs if "data" in output]
     assert "Plan: send 1 message to plans." in plan
     assert "&lt;b&gt;text&lt;/b&gt;" in plan
-    assert report == "<p>send: 1 settled</p>"
+    assert report == '<p class="mathjax_ignore tex2jax_ignore">send: 1 settled</p>'
     assert ran.prompts == []
 
 
