@@ -8,7 +8,7 @@ from typing import Final
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
-from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send
+from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send, Undo
 from sbnotebook.model.amqp import AmqpValue, type_name
 from sbnotebook.model.property_text import to_text
 from sbnotebook.settlement.plan import Change, Preview
@@ -19,6 +19,8 @@ __all__ = ["REMOVING", "can_resume", "can_undo", "changes_table", "plan_blocks",
 
 REMOVING: Final = frozenset({"cancel", "complete", "dead-letter", "purge", "resubmit"})
 """Verbs after which a message has left its entity."""
+_SENDING: Final = frozenset({Send.verb, Undo.verb})
+"""Verbs of which an unconfirmed message is looked for where it was sent to, and not where it stood."""
 _ARCHIVED: Final = REMOVING - {"dead-letter"}
 _COLUMNS: Final = (
     "sequence_number",
@@ -194,7 +196,7 @@ def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[
     tone = "good" if report.ok else "warning"
     if cut_off and not report:
         return [title(f"{plan.verb.capitalize()} was cut off"), said("Nothing was done yet.")]
-    ended = "was cut off" if cut_off and not report.ok else "is done"
+    ended = "is done" if report.ok else "was cut off" if cut_off else "has ended"
     blocks = [
         title(f"{plan.verb.capitalize()} {ended}"),
         said(f"{report.settled:,} of {_counted(len(report), 'message')} {_done(plan)}.", tone),
@@ -211,6 +213,8 @@ def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[
 
 
 def _done(plan: Plan) -> str:
+    if plan.verb == Undo.verb:
+        return "sent back, and confirmed"
     # What is sent stands nowhere yet.
     return f"of {plan.entity} settled" if plan.messages else f"sent to {plan.entity}, and confirmed"
 
@@ -222,13 +226,19 @@ def _advice(report: Report, verb: str) -> Iterable[str]:
             f"Of {_counted(unknown, 'message')} nobody knows whether the clone was sent. Resume looks where they stand "
             "and where they go, and finishes what can be finished without sending anything twice."
         )
+    elif unknown and verb in _SENDING:
+        yield (
+            f"Of {_counted(unknown, 'message')} nobody knows whether the service has it. Look whether it is there "
+            "before you send it once more: otherwise it may be there twice."
+        )
     elif unknown:
         yield (
             f"Of {_counted(unknown, 'message')} nobody knows whether it happened. Load them again: those that are "
             f"gone are done, and those that are still there can be chosen to {verb} once more."
         )
     if report.counts.get(OutcomeStatus.SKIPPED, 0):
-        yield "What was skipped is as it was, and can be chosen again."
+        is_sent = verb in _SENDING
+        yield "What was skipped was not sent." if is_sent else "What was skipped is as it was, and can be chosen again."
 
 
 def _failures(failures: Sequence[Outcome]) -> Block:

@@ -93,6 +93,12 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     assert f"1 of 1 message sent to {queue.address}, and confirmed." in words(report_blocks(sent.apply(), sent))
     resubmitted = words(report_blocks(report_of("resubmit", OutcomeStatus.UNCONFIRMED), plan))
     assert "nobody knows whether the clone was sent. Resume looks" in resubmitted
+    assert resubmitted.startswith("Purge has ended\n0 of 1"), "it is not done"
+    sent_once = words(report_blocks(report_of("send", OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED), sent))
+    assert sent_once.startswith("Send has ended\n0 of 2 messages sent to")
+    assert "Look whether it is there before you send it once more" in sent_once
+    assert "What was skipped was not sent." in sent_once
+    assert "Load them again" not in sent_once, "it is in no table, and what is not there was not sent"
     many = report_blocks(report_of("purge", *[OutcomeStatus.FAILED] * 200), plan)
     assert len(many[-1].get("rows", [])) == 50
     assert many[-1].get("caption") == "Not settled: 200 messages, the first 50 shown"
