@@ -65,7 +65,7 @@ class Page(HTMLParser):
 
 
 TABLE = {
-    ("table", ()),
+    ("table", ("class",)),
     ("thead", ()),
     ("tbody", ()),
     ("tr", ()),
@@ -172,7 +172,7 @@ PREVIEW = Preview(
 def test_a_preview_is_shown_as_text() -> None:
     text = preview_html(PREVIEW)
     page = Page(text)
-    assert set(page.tags) == TABLE | {("p", ()), ("strong", ())}
+    assert set(page.tags) == TABLE | {("p", ("class",)), ("strong", ())}
     assert "<strong>Plan: resubmit 2 messages of &lt;orders&gt;.</strong>" in text
     assert {"<b>", "body.<i>", "·[0m", "The first messages", "What the edit changes in them"} <= set(page.cells)
     assert preview_text(PREVIEW).replace("\n", "").isprintable()
@@ -190,13 +190,13 @@ def test_what_changed_in_a_long_value_is_seen() -> None:
 @example("same", "same")
 def test_any_change_is_shown(before: str, after: str) -> None:
     page = Page(preview_html(Preview("a plan.", (), (Change(1, "f", before, after),))))
-    assert set(page.tags) <= TABLE | {("p", ()), ("strong", ())}
+    assert set(page.tags) <= TABLE | {("p", ("class",)), ("strong", ())}
     assert len(page.cells) == 1 + 4 + 4
 
 
 def test_a_plan_without_messages_is_a_sentence() -> None:
     assert preview_text(Preview("a plan.", ())) == "Plan: a plan."
-    assert preview_html(Preview("a plan.", ())) == '<p class="mathjax_ignore tex2jax_ignore"><strong>Plan: a plan.</strong></p>'
+    assert preview_html(Preview("a plan.", ())).endswith("><strong>Plan: a plan.</strong></p>")
 
 
 def outcome(status: OutcomeStatus, number: int, **fields: Any) -> Outcome:
@@ -209,10 +209,10 @@ def test_a_report_names_what_was_not_settled() -> None:
         outcome(OutcomeStatus.LOCK_LOST, 2, message_id="<m>", description="<script>\x1b[0m"),
     ])  # fmt: skip
     page = Page(report_html(report))
-    assert set(page.tags) == TABLE | {("p", ())}
+    assert set(page.tags) == TABLE | {("p", ("class",))}
     assert page.cells[0] == "Not settled: 1 of 2"
     assert page.cells[5:] == ["2", "<m>", "lock lost", "<script>·[0m"]
-    assert report_html(report).startswith('<p class="mathjax_ignore tex2jax_ignore">complete: 1 settled, 1 lock lost</p>')
+    assert report_html(report).partition("</p>")[0].endswith(">complete: 1 settled, 1 lock lost")
     assert report_text(report).startswith("complete: 1 settled, 1 lock lost\n")
     assert report_text(report).replace("\n", "").isprintable()
 
