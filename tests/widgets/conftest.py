@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
+import ipywidgets as widgets
 import pytest
 
 from sbnotebook.client import Namespace
@@ -35,3 +37,33 @@ def until(condition: Callable[[], object], what: str = "") -> None:
     while not condition():
         assert monotonic() < deadline, f"It did not come: {what or condition}"
         sleep(0.01)
+
+
+def shown(widget: Any) -> Iterator[Any]:
+    """A widget and all in it that can be seen."""
+    if widget.layout.display != "none":
+        yield widget
+        for child in getattr(widget, "children", ()):
+            yield from shown(child)
+
+
+def buttons(panel: widgets.Widget) -> list[str]:
+    """What is on the buttons that can be clicked."""
+    return [each.description for each in shown(panel) if isinstance(each, widgets.Button) and not each.disabled]
+
+
+def click(panel: widgets.Widget, name: str) -> None:
+    """Click the button of this name."""
+    (found,) = [each for each in shown(panel) if isinstance(each, widgets.Button) and each.description == name]
+    found.click()
+
+
+def write(panel: widgets.Widget, name: str, value: Any) -> None:
+    """Write into the field of this name."""
+    (field,) = [each for each in shown(panel) if getattr(each, "description", None) == name]
+    field.value = value
+
+
+def said(panel: widgets.Widget) -> str:
+    """What can be read, line by line."""
+    return "\n".join(each.value for each in shown(panel) if isinstance(each, widgets.Label))

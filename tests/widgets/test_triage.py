@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from sbnotebook.model import Message
 from sbnotebook.settlement import Connection, Journal
 from sbnotebook.widgets.edit_form import StepRow
 from sbnotebook.widgets.triage import Triage
-from tests.widgets.conftest import until
+from tests.widgets.conftest import buttons, click, said, shown, until, write
 
 SHOW = "Show the plan"
 
@@ -32,32 +31,6 @@ def letters_of(count: int, name: str, namespace: Namespace) -> Entity:
         batch.dead_letter(held[::3], reason="Expired", description="too late")
         batch.dead_letter(reason="Invalid", description="no price")
     return namespace.entity(f"{name}/$dlq")
-
-
-def shown(widget: Any) -> Iterator[Any]:
-    """A widget and all in it that can be seen."""
-    if widget.layout.display != "none":
-        yield widget
-        for child in getattr(widget, "children", ()):
-            yield from shown(child)
-
-
-def buttons(panel: widgets.Widget) -> list[str]:
-    return [each.description for each in shown(panel) if isinstance(each, widgets.Button) and not each.disabled]
-
-
-def click(panel: widgets.Widget, name: str) -> None:
-    (found,) = [each for each in shown(panel) if isinstance(each, widgets.Button) and each.description == name]
-    found.click()
-
-
-def write(panel: widgets.Widget, name: str, value: Any) -> None:
-    (field,) = [each for each in shown(panel) if getattr(each, "description", None) == name]
-    field.value = value
-
-
-def said(panel: widgets.Widget) -> str:
-    return "\n".join(each.value for each in shown(panel) if isinstance(each, widgets.Label))
 
 
 def opened(namespace: Namespace, entity: str, **options: Any) -> Triage:
