@@ -20,6 +20,10 @@ from sbnotebook.settlement.administration import EntityCounts
 __all__ = ["Connecting", "Entities"]
 
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
+_NO_ENTITIES: Final = (
+    "There are no entities in this namespace. After %sb_connect --into namespace, "
+    'namespace.create_queue("orders") makes a queue.'
+)
 
 
 class Entities(list[EntityCounts]):
@@ -29,10 +33,10 @@ class Entities(list[EntityCounts]):
         return [[counts.address, *(getattr(counts, name) for name in _COLUMNS[1:])] for counts in self]
 
     def __repr__(self) -> str:
-        return tables.text_table(_COLUMNS, self._rows())
+        return tables.text_table(_COLUMNS, self._rows()) if self else _NO_ENTITIES
 
-    def _repr_html_(self) -> str:
-        return tables.html_table(_COLUMNS, self._rows())
+    def _repr_html_(self) -> str | None:
+        return tables.html_table(_COLUMNS, self._rows()) if self else None
 
 
 @magics_class

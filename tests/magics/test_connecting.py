@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator import RunningEmulator, running
 from tests.magics.conftest import Kernel, Shell
 
 SECRET = "c2VjcmV0a2V5"
@@ -121,3 +121,15 @@ def test_entities_are_a_table(shell: Shell) -> None:
     assert (counts.kind, counts.active) == ("queue", 1)
     assert "listed" in repr(shown)
     assert "<td" in shown._repr_html_()
+
+
+def test_where_there_are_no_entities_it_says_how_to_make_one(unconnected: Shell) -> None:
+    with running() as empty:
+        unconnected.run(f"%sb_connect {empty.connection_string} --into namespace")
+        shown = unconnected.run("%sb_entities").value
+        assert repr(shown).startswith("There are no entities in this namespace.")
+        assert shown._repr_html_() is None
+        assert 'namespace.create_queue("orders")' in repr(shown)
+        unconnected.run('namespace.create_queue("orders")')
+        assert "orders" in unconnected.run("%sb_entities").value._repr_html_()
+        unconnected.close()
