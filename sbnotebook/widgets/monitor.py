@@ -254,7 +254,7 @@ def pause_after(every: float, took: float, failures: int) -> float:
 
     Example:
         >>> pause_after(5, 0.1, 0), pause_after(5, 3, 0), pause_after(5, 0.1, 2), pause_after(5, 0.1, 20)
-        (5, 15, 20, 300.0)
+        (5, 15, 20.0, 300.0)
     """
     if failures:
         return max(every, min(every * 2.0 ** min(failures, 30), _LONGEST_PAUSE))

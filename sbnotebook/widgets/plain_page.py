@@ -110,4 +110,4 @@ def title(column: Column) -> str:
 def _width(column: Column) -> str:
     if column.name in _WIDE:
         return "minmax(120px, 2fr)"
-    return _WIDTHS.get(column.kind, "minmax(70px, 1fr)")
+    return _WIDTHS.get(column.kind, "minmax(110px, 1fr)")
