@@ -198,6 +198,8 @@ class LockBoard(Panel):
         self.actions.propose(lambda: self.batch.plan(Release()), title="Release all")
 
     def _lock_more(self) -> None:
+        if self._is_locking:  # the second click of a double click
+            return
         count = self._count.value
 
         def ended(words: str) -> None:

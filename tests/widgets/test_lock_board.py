@@ -10,7 +10,7 @@ import pytest
 
 from sbnotebook.client import Entity, Namespace
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Message
+from sbnotebook.model import LockedMessage, Message
 from sbnotebook.widgets.lock_board import LockBoard
 from tests.widgets.conftest import until
 
@@ -148,6 +148,25 @@ def test_a_batch_that_is_closed_elsewhere_says_so(namespace: Namespace, boards: 
     until(lambda: "The batch is closed" in shown(board), shown(board))
     assert named(board, "Lock more").disabled
     assert [each.delivery_count for each in queue.peek(show_progress=False)] == [0]
+
+
+def test_a_double_click_locks_no_more_than_is_said(
+    namespace: Namespace, boards: list[LockBoard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boards.append(board := LockBoard(namespace, filled(namespace, "clicked-twice", 3).lock(1)))
+    asked, receive = list[int](), board.batch.receive
+
+    def received(count: int, *, max_wait: float) -> tuple[LockedMessage, ...]:
+        asked.append(count)
+        return receive(count, max_wait=max_wait)
+
+    monkeypatch.setattr(board.batch, "receive", received)
+    named(board, "More messages").value = 2
+    more = named(board, "Lock more")
+    more.click()
+    more.click()
+    until(lambda: "2 messages are locked." in shown(board))
+    assert asked == [2]
 
 
 def test_closing_the_board_releases_what_is_held(namespace: Namespace) -> None:
