@@ -58,7 +58,7 @@ def hostile_bodies() -> dict[str, bytes]:
         "deep JSON that does not end": b'{"a":' * _DEEP,
         "wide JSON": b"{" + b",".join(b'"key%d":%d' % (n, n) for n in range(10_000)) + b"}",
         "numbers": b'{"a":1e999,"b":' + b"9" * 10_000 + b',"c":NaN,"d":-Infinity,"e":0.' + b"1" * 10_000 + b"}",
-        "prototype": b'{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}},"a":1,"a":2}',
+        "JSON with a prototype": b'{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}},"a":1,"a":2}',
         "script in JSON": f'{{"a":"</script><script>{_HIT}</script><img src=x onerror={_HIT}>"}}'.encode(),
         "billion laughs": _laughs(),
         "external entity": b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>',

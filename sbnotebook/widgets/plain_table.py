@@ -5,6 +5,7 @@ A page of rows at a time, drawn by the kernel: so it stands still while a cell r
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,6 +34,7 @@ __all__ = ["PlainTable"]
 _PAGE: Final = 20
 _CAUSE_PARTS: Final = ("reason", "cause", "frame", "subject")
 _CAUSE_TEXT: Final = 120
+_LONGEST_LINE: Final = 500
 
 
 class PlainTable(widgets.VBox):
@@ -390,4 +392,6 @@ def _detail_text(message: ReceivedMessage) -> str:
     for section in detail["sections"]:
         parts += ["", section["title"], *(f"  {name}: {value}" for name, value, *_ in section["rows"])]
     view = detail["views"][0]
-    return "\n".join([*parts, "", f"Body ({view['name']}) {view['note']}".rstrip(), view["text"]])
+    told = "\n".join([*parts, "", f"Body ({view['name']}) {view['note']}".rstrip(), view["text"]])
+    # A browser lays a long line that changes its direction out in half a minute.
+    return re.sub(rf"[^\n]{{{_LONGEST_LINE}}}(?=[^\n])", r"\g<0>\n", told)

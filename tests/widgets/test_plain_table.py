@@ -142,6 +142,17 @@ def test_one_message_is_shown_with_all_that_it_carries(table: PlainTable) -> Non
     assert "dead_letter_reason: Bad" in told
 
 
+def test_a_long_line_that_changes_its_direction_does_not_stop_the_browser() -> None:
+    table = PlainTable([message(1).with_changes(body="\u05d0a".encode() * 50_000)])
+    named(table, "Look").click()
+    areas = [each for each in everything(table) if isinstance(each, ipywidgets.Textarea)]
+    until(lambda: any("\u05d0" in each.value for each in areas), "the message")
+    told = next(each.value for each in areas if "\u05d0" in each.value)
+    assert max(map(len, told.splitlines())) <= 500
+    assert told.count("\u05d0") == 50_000
+    table.close()
+
+
 def test_texts_of_messages_are_never_mathematics_or_html() -> None:
     table = PlainTable([message(1, "$\\href{javascript:x}{y}$ <img src=x>")])
     states = [each.get_state() for each in everything(table) if isinstance(each, ipywidgets.Label)]
