@@ -103,7 +103,7 @@ def cancel_what_is_scheduled(panel: Locator, notebook: Notebook) -> None:
     expect(panel.get_by_text("Cancel 2 messages of orders.")).to_be_visible()
     panel.get_by_role("button", name="Carry out").click()
     expect(panel.get_by_text("2 of 2 messages of orders settled.")).to_be_visible()
-    expect(panel.get_by_text("There are no messages.")).to_be_visible()
+    expect(panel.get_by_text("No messages are shown.")).to_be_visible()
     assert notebook.kernel("print(len(orders.scheduled()))") == "0"
     panel.get_by_role("button", name="Done").click()
 

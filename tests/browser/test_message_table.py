@@ -168,7 +168,7 @@ def changes_from_the_kernel(notebook: Notebook, view: Locator) -> None:
     shows(view, 12, 3, 0)
     kernel_says(notebook, "[n for _, n in table.selected_keys]", [12, 3])
     notebook.kernel("table.show([])")
-    expect(view.get_by_text("There are no messages.")).to_be_visible()
+    expect(view.get_by_text("No messages are shown.")).to_be_visible()
     notebook.kernel("table.show(messages)")
     view.get_by_role("button", name="Clear filters").click()
     counts(view, "10,000 shown")

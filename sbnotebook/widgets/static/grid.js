@@ -146,14 +146,14 @@ export class Grid {
     if (cell.className !== style) cell.className = style;
   }
 
-  /** Say why there are no rows. */
+  /** Say why there are no rows, as far as it is known here: whoever shows none says whether there are any. */
   say(shown) {
     const { state, rowCount } = this.store;
     const text = {
       waiting: "Waiting for the kernel. Rows come when its cell has ended; if they never do, run the cell again.",
       loading: "Loading…",
     }[state];
-    this.empty.textContent = text ?? (rowCount ? "No message passes the filters." : "There are no messages.");
+    this.empty.textContent = text ?? (rowCount ? "No message passes the filters." : "No messages are shown.");
     this.empty.hidden = shown.length > 0;
   }
 
