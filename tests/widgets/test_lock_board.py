@@ -78,6 +78,7 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
     assert "Held in settled on" in told
     named(board, "Lock more").click()
     until(lambda: len(board.table.messages) == 6, "two more")
+    until(lambda: "2 messages are locked." in shown(board))
     named(board, "Lock more").click()
     until(lambda: "There is no more to lock now." in shown(board))
     before = board.batch.renew_until
