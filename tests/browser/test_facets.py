@@ -105,6 +105,7 @@ def _timeline(page: Page) -> None:
     expect(bars(page)).to_have_count(30)
     expect(page.locator(".sbn-timeline-view")).to_contain_text("each bar 10 minutes, the highest 10 messages")
     facet(page, "subject").get_by_label("UA").check()
+    expect(page.locator(".sbn-causes-head strong")).to_have_text("3 of 9 causes")
     expect(bars(page).first).to_have_accessible_name("2026-11-20 08:00 to 08:10: 10 messages")
     expect(bars(page).nth(20)).to_have_accessible_name("2026-11-20 11:20 to 11:30: 0 of 10 messages")
     bars(page).first.click()
@@ -146,6 +147,7 @@ def _causes(notebook: Notebook) -> None:
     expect(late).to_contain_text("Flight <n> is late")
     late.locator(".sbn-cause-main").click()
     shows(page, "33 of 300 shown")
+    expect(page.locator(".sbn-causes-head strong")).to_have_text("9 causes")
     expect(facet(page, "subject").get_by_role("listitem")).to_have_text(["UA33"])
     causes.filter(has_text="Invalid").filter(has_text="subject UA").locator(".sbn-cause-main").click(
         modifiers=["Control"]

@@ -68,7 +68,7 @@ class CauseItem {
     this.store = store;
     this.cause = cause;
     this.example = -1;
-    const what = cause.fingerprint === OTHERS ? ["All other causes"] : [cause.reason || "(no reason)", cause.cause];
+    const what = cause.fingerprint === OTHERS ? ["All other messages"] : [cause.reason || "(no reason)", cause.cause];
     const where = [cause.frame && `in ${cause.frame}`, differing(store, cause, "subject"), differing(store, cause, "source")];
     this.count = made("span", { class: "sbn-cause-count" });
     this.main = made(
@@ -231,7 +231,6 @@ class CauseList {
     if (this.known !== store.causes) this.forget();
     const chosen = chosenCauses(store);
     if (!store.causes.length) this.title.textContent = "Looking for the causes…";
-    else this.title.textContent = counted(store.causes.length, "cause");
     this.hint.hidden = !store.causes.length;
     this.clear.hidden = !chosen.size;
     if (!store.causes.length) return arrange(this.list, []);
@@ -249,6 +248,9 @@ class CauseList {
   drawList(tallies, chosen) {
     const all = [...tallies].sort(([, one], [, other]) => other.rows.length - one.rows.length);
     const there = all.filter(([fingerprint, { rows }]) => rows.length || chosen.has(fingerprint));
+    const told = there.filter(([fingerprint, { rows }]) => fingerprint !== OTHERS && rows.length).length;
+    const known = this.store.causes.length;
+    this.title.textContent = `${told === known ? "" : `${figure(told)} of `}${counted(known, "cause")}`;
     const listed = there.filter(([fingerprint], index) => this.isOpen || index < FEW_CAUSES || chosen.has(fingerprint));
     const most = Math.max(1, there[0]?.[1].rows.length ?? 0);
     const items = listed.map(([fingerprint]) => this.item(fingerprint));
