@@ -73,7 +73,7 @@ class PlainTable(widgets.VBox):
         self._view = PlainRows(Rows(Messages().to_arrow()), columns)
         self._found: list[int] = []
         self._first = 0
-        self._searches = 0
+        self._searches = self._shown_search = 0
         self._selection: set[int] = set()
         self._causes = Causes([], [])
         self._finder = CauseFinder(self._show_causes, self._fail)
@@ -290,13 +290,13 @@ class PlainTable(widgets.VBox):
         with self._lock:
             if search != self._searches:
                 return  # a later one, or other rows
-            self._found = found
+            self._found, self._shown_search = found, search
             self._draw()
         if self._selection:
             self._on_selection()  # another number of them is hidden
 
     def _find_now(self) -> None:
-        self._searches += 1
+        self._searches = self._shown_search = self._searches + 1
         self._found = self._search_of()()
         self._draw()
 
@@ -332,6 +332,8 @@ class PlainTable(widgets.VBox):
 
     def _select_found(self) -> None:
         with self._lock:
+            if self._shown_search != self._searches:  # what is asked for now is meant, and not what was found before
+                self._find_now()
             self._selection |= set(self._found)
             self._draw()
         self._on_selection()

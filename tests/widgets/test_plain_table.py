@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import ipywidgets
 import pytest
 
 from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.widgets.plain_rows import PlainRows
 from sbnotebook.widgets.plain_table import PlainTable
 from tests.widgets.conftest import until
 
@@ -76,6 +78,22 @@ def test_what_is_ticked_stays_selected_whatever_is_shown(table: PlainTable) -> N
     named(table, "Clear selection").click()
     assert table.selected_keys == ()
     assert calls[-1] == 11, "nothing is told after the end"
+
+
+def test_what_is_selected_is_what_is_searched_for_now(table: PlainTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, find = threading.Event(), PlainRows.find
+
+    def find_slowly(self: PlainRows, *given: Any, **options: Any) -> list[int]:
+        if threading.current_thread() is not threading.main_thread():
+            go_on.wait()
+        return find(self, *given, **options)
+
+    monkeypatch.setattr(PlainRows, "find", find_slowly)  # many rows take their time
+    named(table, "Find").value = "body of 7"
+    named(table, "Select all of these").click()
+    assert table.selected_keys == (key(7),)
+    go_on.set()
+    assert "1 to 1 of 1 found (50 in all), 1 selected" in texts(table)
 
 
 def test_a_late_click_on_a_row_that_is_no_longer_shown_is_for_its_own_message(table: PlainTable) -> None:
