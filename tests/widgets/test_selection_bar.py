@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sbnotebook.client import Namespace
-from sbnotebook.model import Message
+from sbnotebook.model import Message, Report
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.message_table import MessageTable
 from sbnotebook.widgets.selection_bar import Action, SelectionBar
@@ -54,8 +54,10 @@ def test_a_plan_is_put_away_when_something_else_is_selected_or_written(namespace
     carry_out = named(panel, "Carry out")
     named(bar, "Resubmit…").click()
     named(bar, "Delay").value = "7m"
+    reports: list[Report] = []
+    panel.on_report(reports.append)  # told after the bar was
     carry_out.click()
-    until(lambda: panel.report)
+    until(lambda: reports)
     assert named(bar, "Delay").value == "7m"
     table.select([("chosen", 2), ("chosen", 4)])
     assert "Resubmit is done" in repr(panel), "a report stays"
