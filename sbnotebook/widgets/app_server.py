@@ -68,6 +68,8 @@ class _OwnPython(KernelSpecManager):
 _CONFIG: Final = {
     # Seconds until a kernel that is giving back what it holds is killed.
     "KernelManager": {"shutdown_wait_time": 20.0},
+    # Seconds after which a kernel ends whose page is closed and that has nothing more to do.
+    "MappingKernelManager": {"cull_idle_timeout": 300, "cull_interval": 60},
     "VoilaConfiguration": {
         "allow_template_override": "NO",
         "file_allowlist": [],
