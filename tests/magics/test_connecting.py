@@ -132,4 +132,4 @@ def test_where_there_are_no_entities_it_says_how_to_make_one(unconnected: Shell)
         assert 'namespace.create_queue("orders")' in repr(shown)
         unconnected.run('namespace.create_queue("orders")')
         assert "orders" in unconnected.run("%sb_entities").value._repr_html_()
-        unconnected.close()
+        unconnected.run("%sb_connect env:NOT_SET")  # ends the connection while the other end is there
