@@ -300,6 +300,11 @@ time.sleep(2)
 """
 
 
+RESTART = """async () => {
+    await window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart();
+}"""
+
+
 @pytest.mark.browser
 def test_locks_run_down_in_the_browser(browser: Browser, lab: Lab) -> None:
     notebook = run_notebook(browser, lab, [LOCKED])
@@ -321,4 +326,10 @@ def test_locks_run_down_in_the_browser(browser: Browser, lab: Lab) -> None:
     shows(view, *(2**60 + number for number in (3, 2, 1, 0)))
     view.locator(".sbn-row .sbn-check").nth(1).click()
     expect(view.get_by_role("alert")).to_have_text("ZeroDivisionError: division by zero")
+    notebook.page.evaluate(RESTART)
+    gone = "The kernel that filled this table is gone. Run the cell again."
+    view.locator(".sbn-row .sbn-check").nth(2).click()
+    expect(view.get_by_role("alert")).to_have_text(gone)
+    view.locator(".sbn-row .sbn-cell").first.click()
+    expect(view.get_by_role("region", name="Message")).to_contain_text(gone)
     assert notebook.errors == []

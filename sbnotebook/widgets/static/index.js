@@ -78,7 +78,11 @@ function bitsOf(rows, total) {
 function tellSelection(store, transport) {
   const hidden = store.hiddenSelected;
   store.toldHidden = hidden;
-  transport.send("selection", { turn: store.turn, hidden }, [bitsOf(store.selection, store.total).buffer]);
+  try {
+    transport.send("selection", { turn: store.turn, hidden }, [bitsOf(store.selection, store.total).buffer]);
+  } catch (error) {
+    store.tell("failed", error.message);
+  }
 }
 
 /** A store that the kernel fills, and that tells it the selection. */

@@ -42,9 +42,13 @@ export class Transport {
     });
   }
 
-  /** Tell the kernel something. */
+  /** Tell the kernel something; throws where it is not there any more. */
   send(kind, content = {}, buffers = []) {
-    this.model.send({ ...content, kind, page: this.page }, undefined, buffers);
+    try {
+      this.model.send({ ...content, kind, page: this.page }, undefined, buffers);
+    } catch {
+      throw new Error("The kernel that filled this table is gone. Run the cell again.");
+    }
   }
 
   /**
