@@ -27,7 +27,7 @@ class Current:
         self.settings = settings or SbMagics()
         self._target: str | None = None
         self._namespace: Namespace | None = None
-        self._connection: Connection | None = None
+        self._connections: list[Connection] = []
         self._batch: LockedBatch | None = None
         atexit.register(_close, weakref.ref(self))
 
@@ -63,16 +63,17 @@ class Current:
 
         Args:
             target: as for :func:`sbnotebook.connect`.
-            read_only: whether it only looks; None for so outside of the emulator. Then what was opened with the
-                connection before to the same host only looks, too.
+            read_only: whether it only looks; None for so outside of the emulator. What was opened before on the same
+                host does as this one.
         """
         self.close()
         found = resolve(target)
-        connection, before = found.connection, self._connection
-        connection.read_only = not connection.is_emulator if read_only is None else read_only
-        if connection.read_only and before is not None and before.host == connection.host:
-            before.read_only = True  # panels that were opened with it are still on the screen
-        self._target, self._namespace, self._connection = target, Namespace(found), connection
+        only_looks = not found.connection.is_emulator if read_only is None else read_only
+        self._connections.append(found.connection)
+        for each in self._connections:  # panels that were opened with an earlier one are still on the screen
+            if each.host == found.connection.host:
+                each.read_only = only_looks
+        self._target, self._namespace = target, Namespace(found)
         return self._namespace
 
     def reconnect(self, *, read_only: bool) -> Namespace:

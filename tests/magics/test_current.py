@@ -42,7 +42,7 @@ def test_nothing_is_there_before_it_is_made() -> None:
     current.close()
 
 
-def test_to_only_look_goes_for_what_was_opened_before_on_the_same_host(emulator: RunningEmulator) -> None:
+def test_whether_it_only_looks_goes_for_what_was_opened_before_on_the_same_host(emulator: RunningEmulator) -> None:
     emulator.create_queue("opened-before")
     current = Current()
     before = current.connect(emulator.connection_string)
@@ -55,6 +55,12 @@ def test_to_only_look_goes_for_what_was_opened_before_on_the_same_host(emulator:
     current.close()
     again = current.connect(emulator.connection_string)
     current.reconnect(read_only=True)
-    with pytest.raises(ReadOnlyError):
-        again.entity("opened-before").send(["c"])
+    for opened in (queue, again.entity("opened-before")):
+        with pytest.raises(ReadOnlyError):
+            opened.send(["c"])
+    current.reconnect(read_only=False)
+    queue.send(["d"])
+    assert len(queue.peek()) == 3
+    before.close()
+    again.close()
     current.close()
