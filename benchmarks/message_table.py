@@ -44,7 +44,7 @@ def message(number):
 messages = Messages(message(number) for number in range(COUNT))
 """
 SHOW: Final = """
-from sbnotebook.widgets.message_table import MessageTable
+from sbnotebook.widgets.table.message_table import MessageTable
 table = MessageTable(messages)
 table
 """

@@ -21,7 +21,7 @@ import hashlib, json
 from datetime import UTC, datetime
 from IPython.display import HTML
 from sbnotebook import EntityAddress, PeekedMessage
-from sbnotebook.widgets.message_table import MessageTable
+from sbnotebook.widgets.table.message_table import MessageTable
 BODIES = [
     b'{{"carrier": "UA", "price": 1.10, "id": 12345678901234567890}}',
     {HOSTILE!r}.encode(),

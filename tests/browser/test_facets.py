@@ -16,7 +16,7 @@ CELLS = [
 from datetime import UTC, datetime, timedelta
 from IPython.display import HTML
 from sbnotebook import EntityAddress, PeekedMessage
-from sbnotebook.widgets.message_table import MessageTable
+from sbnotebook.widgets.table.message_table import MessageTable
 REASONS = [("Invalid", "Flight {{}} has no tail number"), ("Late", "Flight {{}} is late"), ({HOSTILE!r}, {HOSTILE!r})]
 def dead(number):
     reason, description = REASONS[number % 3]

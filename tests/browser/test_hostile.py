@@ -31,7 +31,7 @@ orders.send(hostile_messages())""",
     "%sb_resubmit orders/$dlq --dry-run",
     """\
 from sbnotebook import Browser, LockBoard, MessageTable, Monitor, Triage
-from sbnotebook.widgets.plain_table import PlainTable
+from sbnotebook.widgets.table.plain_table import PlainTable
 triage = Triage(namespace, "orders/$dlq")
 triage""",
     "messages = namespace.entity('orders/$dlq').peek(show_progress=False)\nMessageTable(messages)",

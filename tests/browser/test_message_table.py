@@ -22,7 +22,7 @@ import ipywidgets
 from IPython.display import HTML
 from sbnotebook import PeekedMessage
 from sbnotebook.client import Messages
-from sbnotebook.widgets.message_table import MessageTable
+from sbnotebook.widgets.table.message_table import MessageTable
 
 def message(number):
     return PeekedMessage(
@@ -286,7 +286,7 @@ def half_a_million(view: Locator) -> None:
 LOCKED = """
 from datetime import UTC, datetime, timedelta
 from sbnotebook import PeekedMessage
-from sbnotebook.widgets.message_table import MessageTable
+from sbnotebook.widgets.table.message_table import MessageTable
 
 now = datetime.now(UTC)
 messages = [PeekedMessage(entity="orders", sequence_number=2**60 + number) for number in range(4)]

@@ -14,8 +14,8 @@ MARKUP = "<img src=x onerror=alert(1)>"
 SET_UP = f"""
 import ipywidgets
 from sbnotebook import PeekedMessage
-from sbnotebook.widgets import message_view
-from sbnotebook.widgets.message_view import MessageView
+from sbnotebook.widgets.table import message_view
+from sbnotebook.widgets.table.message_view import MessageView
 
 message_view._PLAIN_AFTER = 2.0
 subjects = [{MATHEMATICS!r}, {MARKUP!r}] + [f"S{{n}}" for n in range(2, 45)]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.widgets import static_files
-from sbnotebook.widgets.message_table import MessageTable
 from sbnotebook.widgets.static_files import module, style
+from sbnotebook.widgets.table.message_table import MessageTable
 
 FOLDER = Path(static_files.__file__).with_name("static")
 TOP_LEVEL = re.compile(r"^(?:async )?(?:function\*?|class|const|let) ([A-Za-z_$][\w$]*)", re.MULTILINE)

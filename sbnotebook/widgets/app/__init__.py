@@ -1,0 +1,1 @@
+"""The triage as an app, served by Voilà."""

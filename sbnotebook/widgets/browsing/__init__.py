@@ -1,0 +1,1 @@
+"""The browser of a namespace and its parts."""

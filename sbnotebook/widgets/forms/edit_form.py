@@ -1,0 +1,230 @@
+"""How messages are changed before they are resubmitted: by a form or a Python function, with what it changes shown."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import ipywidgets as widgets
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import ReceivedMessage
+from sbnotebook.settlement.plan import Edit, changes_of
+from sbnotebook.widgets import background
+from sbnotebook.widgets.acting.plan_text import changes_table
+from sbnotebook.widgets.forms.edits import Step, StepKind, edit_of
+from sbnotebook.widgets.forms.python_edit import TEMPLATE, edit_functions, edit_named, edit_of_source, notebook_names
+from sbnotebook.widgets.panel_parts import button, panel_style, row, set_shown, text
+from sbnotebook.widgets.text_view import Block, TextView, said
+
+__all__ = ["EditForm", "StepRow"]
+
+_FIELDS: Final = "By a form"
+_PYTHON: Final = "By a Python function"
+_TYPED: Final = "written here"
+_HINT: Final = (
+    "The message id of what is sent is always a new one, made of the original's, which stays in the property "
+    "OriginalMessageId."
+)
+
+
+class StepRow(widgets.HBox):
+    """One change: of what, its name, and its value.
+
+    Args:
+        remove: is given the row when it is not wanted any more.
+        changed: is called when something else was written in it.
+    """
+
+    def __init__(self, remove: Callable[[StepRow], object], changed: Callable[[], object]) -> None:
+        self.kind = widgets.Dropdown(
+            options=[(str(kind), kind) for kind in StepKind],
+            description="Change",
+            style={"description_width": "initial"},
+            layout={"width": "250px"},
+        )
+        self.name = widgets.Text(tooltip="Name", layout={"width": "240px"})
+        self.value = widgets.Text(tooltip="Value", layout={"width": "280px"})
+        away = button("Remove", "Leave this change out", lambda: remove(self))
+        super().__init__([self.kind, self.name, self.value, away], layout={"flex_flow": "row wrap"})
+        self.kind.observe(self._ask, "value")
+        for each in (self.kind, self.name, self.value):
+            each.observe(lambda _: changed(), "value")
+        self._ask()
+
+    @property
+    def step(self) -> Step:
+        """What is written in it."""
+        kind = self.kind.value or StepKind.SUBJECT
+        # Spaces at the ends of a text to find or to set are meant.
+        name = self.name.value if kind is StepKind.REPLACE else self.name.value.strip()
+        return Step(kind, name, self.value.value)
+
+    def _ask(self, _change: object = None) -> None:
+        kind = self.kind.value or StepKind.SUBJECT
+        for box, placeholder in ((self.name, kind.name_of), (self.value, kind.value_of)):
+            box.placeholder = placeholder
+            set_shown(box, shown=bool(placeholder))
+
+
+class EditForm(widgets.VBox):
+    """Asks how messages are changed, and shows what that changes in each of them.
+
+    Code that is typed is run on a click of *Try it* only, in a thread of its own.
+
+    Args:
+        messages: gives the messages that are changed, to show it on.
+        names: gives what the notebook has defined, for the functions that may be named.
+
+    Example:
+        >>> form = EditForm(lambda: [])
+        >>> form.edit is None
+        True
+        >>> row = form.add_step()
+        >>> row.kind.value, row.value.value = StepKind.SUBJECT, "repaired"
+        >>> form.edit is None
+        False
+    """
+
+    def __init__(
+        self,
+        messages: Callable[[], Sequence[ReceivedMessage]],
+        *,
+        names: Callable[[], Mapping[str, Any]] = notebook_names,
+    ) -> None:
+        self._messages = messages
+        self._names = names
+        self._place = 0
+        self._turn = 0
+        self._lock = threading.Lock()
+        self._tried: tuple[str, Edit] | None = None
+        self.way = widgets.ToggleButtons(
+            options=[_FIELDS, _PYTHON],
+            tooltips=["Choose changes", "Write a function, or name one"],
+            style={"button_width": "190px"},
+        )
+        self._steps = widgets.VBox()
+        add = button("Add a change", "One more thing to change", self.add_step, icon="plus")
+        self._fields = widgets.VBox([self._steps, row(add)])
+        self.function = widgets.Dropdown(
+            options=[_TYPED], description="Function", style={"description_width": "initial"}
+        )
+        self.code = widgets.Textarea(TEMPLATE, layout={"width": "760px", "height": "150px"}, continuous_update=True)
+        self.code.add_class("sbn-code")
+        self._python = widgets.VBox([self.function, self.code])
+        self._try = button("Try it", "Show what it changes in a selected message", self.preview, icon="eye")
+        self._back = button("", "The message before", lambda: self._flip(-1), icon="chevron-left")
+        self._on = button("", "The next message", lambda: self._flip(1), icon="chevron-right")
+        self._which = text("", "quiet")
+        self._shown = TextView()
+        self._shown.show()
+        super().__init__([
+            panel_style(), self.way, self._fields, self._python, text(_HINT, "quiet"),
+            row(self._try, self._back, self._on, self._which), self._shown,
+        ])  # fmt: skip
+        self.way.observe(self._choose, "value")
+        self.function.observe(self._choose, "value")
+        self._choose()
+
+    # ------------------------------------------------------------ what it gives
+
+    @property
+    def edit(self) -> Edit | None:
+        """What was described; None where nothing is changed.
+
+        Raises:
+            DecisionError: it cannot be used as it is, and why.
+        """
+        if self.way.value == _FIELDS:
+            steps = [each.step for each in self.steps]
+            return edit_of(steps) if steps else None
+        if self.function.value != _TYPED:
+            return edit_named(self.function.value or "", self._names())
+        # What was run is what is used: code that was changed since then was not looked at.
+        if self._tried is None or self._tried[0] != self.code.value:
+            raise DecisionError("The function was not tried as it is now: click Try it, and look at what it changes.")
+        return self._tried[1]
+
+    @property
+    def steps(self) -> tuple[StepRow, ...]:
+        """The changes of the form."""
+        return self._steps.children
+
+    def add_step(self) -> StepRow:
+        """One more change, to be filled in."""
+        made = StepRow(self._remove, self._refresh)
+        self._steps.children = (*self.steps, made)
+        return made
+
+    def preview(self) -> None:
+        """Show what it changes in the message that is looked at; typed code is run for that. Returns at once."""
+        with self._lock:
+            self._turn += 1
+            turn = self._turn
+        self._which.value = "Trying …"
+        is_typed = self.way.value == _PYTHON and self.function.value == _TYPED
+        source = self.code.value if is_typed else None
+        background.start(
+            lambda: self._look(source),
+            done=lambda found: self._show(turn, *found),
+            failed=lambda why: self._show(turn, "", (said(why, "error"),)),
+        )
+
+    def close(self) -> None:
+        """Take it from the screen."""
+        self._shown.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        return "\n".join(filter(None, (self._which.value, repr(self._shown))))
+
+    # ------------------------------------------------------------ in the background
+
+    def _look(self, source: str | None) -> tuple[str, tuple[Block, ...]]:
+        if source is not None:
+            self._tried = None
+            self._tried = source, edit_of_source(source, self._names())
+        edit = self.edit
+        messages = self._messages()
+        if edit is None:
+            return "", (said("Nothing is changed: add a change, or send the messages as they are.", "quiet"),)
+        if not messages:
+            return "", (said("Select messages to see what it changes in them.", "quiet"),)
+        self._place %= len(messages)
+        message = messages[self._place]
+        changes = changes_of(message, edit)
+        which = f"Message {self._place + 1:,} of {len(messages):,}, number {message.sequence_number}"
+        return which, (changes_table(changes) if changes else said("It changes nothing in this message.", "warning"),)
+
+    def _show(self, turn: int, which: str, blocks: tuple[Block, ...]) -> None:
+        with self._lock:
+            if turn == self._turn:
+                self._which.value = which
+                self._shown.show(*blocks)
+
+    # ------------------------------------------------------------ what is clicked
+
+    def _refresh(self) -> None:
+        # What is typed may come after the click that follows it; and what is shown is to be what is written.
+        if self._shown.blocks:
+            self.preview()
+
+    def _flip(self, step: int) -> None:
+        self._place += step
+        self.preview()
+
+    def _remove(self, gone: StepRow) -> None:
+        self._steps.children = tuple(each for each in self.steps if each is not gone)
+        gone.close()
+        self._refresh()
+
+    def _choose(self, _change: object = None) -> None:
+        is_python = self.way.value == _PYTHON
+        if is_python:
+            options = [_TYPED, *edit_functions(self._names())]
+            if options != list(self.function.options):
+                self.function.options = options
+        set_shown(self._fields, shown=not is_python)
+        set_shown(self._python, shown=is_python)
+        set_shown(self.code, shown=self.function.value == _TYPED)

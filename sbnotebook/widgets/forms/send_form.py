@@ -1,0 +1,273 @@
+"""A form for a message that is sent at once or later: the plan is shown before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import ipywidgets as widgets
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.durations import duration
+from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model.amqp import AmqpValue, type_name
+from sbnotebook.model.property_text import from_text, to_text
+from sbnotebook.widgets import background
+from sbnotebook.widgets.acting.action_panel import ActionPanel
+from sbnotebook.widgets.forms.form_fields import FORM_CHANGED, on_change
+from sbnotebook.widgets.panel_parts import button, row, set_shown, text
+
+__all__ = ["SendForm"]
+
+_T = TypeVar("_T")
+
+_NOW, _AFTER, _AT = "now", "after a delay", "at a time"
+_JSON: Final = "application/json"
+_CONTENT_TYPES: Final = (_JSON, "text/plain", "application/xml")
+_TYPES: Final = (
+    ("text", "string"),
+    ("whole number", "long"),
+    ("whole number, 32 bits", "int"),
+    ("number", "double"),
+    ("true or false", "boolean"),
+    ("time", "timestamp"),
+    ("GUID", "uuid"),
+    ("bytes in base64", "binary"),
+)
+_TEXTS: Final = {
+    "subject": ("Subject", "what it is about"),
+    "message_id": ("Message id", "for duplicate detection"),
+    "session_id": ("Session id", "where there are sessions"),
+    "correlation_id": ("Correlation id", ""),
+}
+_STYLE: Final = {"description_width": "95px"}
+_HALF: Final = "305px"
+_WIDE: Final = "620px"
+_MAX_BODY: Final = 100_000
+"""Characters of a body that is put into the form: a browser's text area is no place for more."""
+
+
+class _Property(widgets.HBox):
+    """One application property: its name, type and value.
+
+    Args:
+        remove: is given it when it is taken away.
+    """
+
+    def __init__(
+        self, remove: Callable[[_Property], object], name: str = "", kind: str = "string", value: str = ""
+    ) -> None:
+        self.name = widgets.Text(name, placeholder="name", layout={"width": "160px"})
+        self.kind = widgets.Dropdown(options=_TYPES, value=kind, layout={"width": "160px"})
+        self.value = widgets.Text(value, placeholder="value", layout={"width": "230px"})
+        for field, words in ((self.name, "Name"), (self.kind, "Type"), (self.value, "Value")):
+            field.tooltip = f"{words} of an application property"
+        away = button("✕", "Leave this property out", lambda: remove(self))
+        super().__init__([self.name, self.kind, self.value, away], layout={"flex_flow": "row wrap"})
+
+
+class SendForm(widgets.VBox):
+    """Asks for a message, and has a plan shown that sends it.
+
+    Args:
+        namespace: where it is sent.
+        panel: shows the plan and carries it out.
+        to: the queue or topic that stands in the form at first.
+
+    Example:
+        >>> form = SendForm(namespace, ActionPanel(namespace), "orders")  # doctest: +SKIP
+    """
+
+    def __init__(self, namespace: Namespace, panel: ActionPanel, to: str = "") -> None:
+        self._namespace = namespace
+        self._panel = panel
+        self._take_back: Callable[[str], object] = lambda _: None
+        self.problems: dict[str, widgets.Label] = {}
+        self.to = _text("Send to", "a queue or a topic", to)
+        self.body = widgets.Textarea(
+            description="Body", placeholder='{"flight": 1545}', rows=6, style=_STYLE, layout={"width": _WIDE}
+        )
+        self.content_type = widgets.Combobox(
+            description="Content type", options=_CONTENT_TYPES, style=_STYLE, layout={"width": _HALF}
+        )
+        self.texts = {name: _text(*words) for name, words in _TEXTS.items()}
+        self.properties = widgets.VBox()
+        self.when = widgets.Dropdown(
+            description="When", options=[_NOW, _AFTER, _AT], style=_STYLE, layout={"width": _HALF}
+        )
+        self.delay = _text("Delay", "such as 90s, 5m or 1h30m")
+        self.at = _text("Time", "such as 2030-01-31 07:30+00:00")
+        self.when.observe(lambda _: self._show_when(), "value")
+        self.submit = button(
+            "Show what will be sent", "Show the plan; nothing is sent yet", self._submit, kind="primary"
+        )
+        super().__init__(self._laid_out())
+        self.add_class("sbn-form")
+        self._show_when()
+        on_change(self, lambda: self._take_back(FORM_CHANGED))
+
+    def _laid_out(self) -> list[widgets.Widget]:
+        subject, message_id, session_id, correlation_id = self.texts.values()
+        add = button("Add a property", "One more application property", self.add_property, icon="plus")
+        return [
+            row(self._with_problem("to", self.to), self.content_type),
+            self._with_problem("body", self.body),
+            row(subject, message_id),
+            row(session_id, correlation_id),
+            self._with_problem("properties", self.properties),
+            row(add),
+            row(self.when, self._with_problem("when", self.delay, self.at)),
+            row(self.submit),
+        ]
+
+    # ------------------------------------------------------------ what is in it
+
+    def add_property(self, name: str = "", kind: str = "string", value: str = "") -> None:
+        """Add an application property to the form.
+
+        Args:
+            name: its name.
+            kind: the AMQP name of its type.
+            value: as text.
+        """
+
+        def remove(item: _Property) -> None:
+            self.properties.children = [child for child in self.properties.children if child is not item]
+            item.close()
+
+        self.properties.children = (*self.properties.children, _Property(remove, name, kind, value))
+
+    def fill(self, message: Message) -> None:
+        """Put a message into the form; what the form has no field for is left out, and so is its id.
+
+        Args:
+            message: which one.
+
+        Raises:
+            DecisionError: the form cannot show its body or a property without loss.
+        """
+        body = message.body_text
+        if body is None or len(body) > _MAX_BODY:
+            raise DecisionError("Only a message whose body is text, and not very long, can be put into the form.")
+        kinds = {kind for _, kind in _TYPES}
+        properties = [
+            (name, type_name(value), to_text(value) or "") for name, value in message.application_properties.items()
+        ]
+        strange = next((name for name, kind, _ in properties if kind not in kinds), None)
+        if strange is not None:
+            raise DecisionError("It has a property of a type that the form has no field for.")
+        self.body.value, self.content_type.value = body, message.content_type or ""
+        for name, field in self.texts.items():
+            field.value = "" if name == "message_id" else getattr(message, name) or ""
+        for child in self.properties.children:
+            child.close()
+        self.properties.children = ()
+        for each in properties:
+            self.add_property(*each)
+
+    def message(self) -> Message:
+        """The message that is in the form.
+
+        Raises:
+            ConfigurationError: a property's value does not fit its type, or has no name, or its name comes twice.
+        """
+        texts: dict[str, Any] = {name: field.value or None for name, field in self.texts.items()}
+        body, content_type = self.body.value, self.content_type.value.strip() or None
+        if content_type is None and body.lstrip()[:1] in ("{", "[") and _is_json(body):
+            content_type = _JSON
+        return Message(
+            body=body.encode("utf-8", "surrogatepass"),
+            content_type=content_type,
+            application_properties=self._properties(),
+            **texts,
+        )
+
+    def _properties(self) -> Mapping[str, AmqpValue]:
+        found: dict[str, AmqpValue] = {}
+        for item in self.properties.children:
+            name, value = item.name.value.strip(), item.value.value
+            if not name and not value:
+                continue
+            if not name or name in found:
+                raise ConfigurationError("Each property has a name, and no two have the same.")
+            try:
+                found[name] = from_text(value, None if item.kind.value == "string" else item.kind.value)
+            except ConfigurationError:
+                raise ConfigurationError(f"The value of {name[:40]!r} is no {item.kind.label}.") from None
+        return found
+
+    def _time(self) -> tuple[datetime | None, timedelta | None]:
+        if self.when.value == _AFTER:
+            return None, duration(self.delay.value.strip())
+        if self.when.value == _AT:
+            try:
+                at = datetime.fromisoformat(self.at.value.strip())
+            except ValueError:
+                raise ConfigurationError("Write the time as 2030-01-31 07:30+00:00.") from None
+            return (at if at.tzinfo else at.replace(tzinfo=UTC)), None
+        return None, None
+
+    # ------------------------------------------------------------ the plan
+
+    def _submit(self) -> None:
+        for problem in self.problems.values():
+            _say(problem, "")
+        # Each field is read, so that all that is wrong is said at once, each where it is.
+        to, message, when = (
+            self._read("to", self._to),
+            self._read("properties", self.message),
+            self._read("when", self._time),
+        )
+        if to is None or message is None or when is None:
+            return
+        if message.content_type == _JSON and not _is_json(self.body.value):
+            _say(self.problems["body"], "The body is no JSON, although its content type says so.")
+        entity, (at, delay) = self._namespace.entity(to), when
+        make = partial(entity.plan_send, [message], at=at, delay=delay)
+        self._take_back = self._panel.propose(make, title="Send")
+
+    def _read(self, name: str, step: Callable[[], _T]) -> _T | None:
+        try:
+            return step()
+        except SbNotebookError as error:
+            _say(self.problems[name], background.sentence(error))
+            return None
+
+    def _to(self) -> EntityAddress:
+        address = EntityAddress.parse(self.to.value.strip())
+        if address != address.sends_to:
+            raise DecisionError(f"A message cannot be sent to {address}: name a queue or a topic.")
+        return address
+
+    def _show_when(self) -> None:
+        set_shown(self.delay, shown=self.when.value == _AFTER)
+        set_shown(self.at, shown=self.when.value == _AT)
+
+    def _with_problem(self, name: str, *fields: widgets.Widget) -> widgets.VBox:
+        return widgets.VBox([*fields, self._problem(name)])
+
+    def _problem(self, name: str) -> widgets.Label:
+        self.problems[name] = text("", "problem")
+        set_shown(self.problems[name], shown=False)
+        return self.problems[name]
+
+
+def _say(label: widgets.Label, words: str) -> None:
+    label.value = words
+    set_shown(label, shown=bool(words))
+
+
+def _text(name: str, placeholder: str, value: str = "") -> widgets.Text:
+    return widgets.Text(value, description=name, placeholder=placeholder, style=_STYLE, layout={"width": _HALF})
+
+
+def _is_json(body: str) -> bool:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True

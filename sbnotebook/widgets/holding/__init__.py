@@ -1,0 +1,1 @@
+"""The board of held messages and its parts."""

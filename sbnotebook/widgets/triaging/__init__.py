@@ -1,0 +1,1 @@
+"""The triage of an entity and its parts."""

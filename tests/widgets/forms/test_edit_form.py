@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ipywidgets as widgets
+import pytest
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.widgets.forms.edit_form import EditForm
+from sbnotebook.widgets.forms.edits import StepKind
+from tests.widgets.conftest import until
+
+ORDERS = EntityAddress("orders")
+MESSAGES = [
+    PeekedMessage(entity=ORDERS, sequence_number=number, body=b'{"carrier": "??"}', subject="a" if number < 9 else "b")
+    for number in (7, 8, 9)
+]
+
+
+def button(widget: Any, name: str) -> widgets.Button:
+    def all_of(each: Any) -> Iterator[Any]:
+        yield each
+        for child in getattr(each, "children", ()):
+            yield from all_of(child)
+
+    return next(b for b in all_of(widget) if isinstance(b, widgets.Button) and name in (b.description, b.tooltip))
+
+
+def tried(form: EditForm, name: str = "Try it") -> str:
+    button(form, name).click()
+    until(lambda: "Trying" not in repr(form))
+    return repr(form)
+
+
+def test_changes_are_described_shown_on_each_message_and_given_as_an_edit() -> None:
+    form = EditForm(lambda: MESSAGES)
+    assert form.edit is None
+    assert "Nothing is changed" in tried(form)
+    button(form, "Add a change").click()
+    button(form, "Add a change").click()
+    first, second = form.steps
+    first.kind.value, first.name.value, first.value.value = StepKind.SET_JSON, " $.carrier ", "UA"
+    second.kind.value, second.value.value = StepKind.SUBJECT, "b"
+    said = tried(form)
+    assert said.startswith("Message 1 of 3, number 7")
+    assert "body.carrier\n    - ??\n    + UA" in said
+    assert "subject" in said
+    assert "number 8" in tried(form, "The next message")
+    assert "subject" not in tried(form, "The next message")
+    assert "Message 1 of 3" in tried(form, "The next message"), "behind the last comes the first"
+    assert "Message 3 of 3" in tried(form, "The message before")
+    edit = form.edit
+    assert edit is not None
+    assert edit(MESSAGES[0]).body == b'{"carrier": "UA"}'
+    second.value.value = "c"
+    until(lambda: "+ c" in repr(form))  # what is shown is what is written
+    button(second, "Leave this change out").click()
+    assert form.steps == (first,)
+    until(lambda: "+ c" not in repr(form))
+    form.close()
+
+
+def test_what_cannot_be_is_said_in_the_form() -> None:
+    form = EditForm(lambda: MESSAGES)
+    step = form.add_step()
+    step.kind.value, step.name.value = StepKind.SET_JSON, "no path!"
+    assert "is no path in JSON" in tried(form)
+    with pytest.raises(DecisionError, match="is no path"):
+        assert form.edit
+    step.name.value = "$.carrier.code"
+    assert "the edit\n    - \n    + fails: DecisionError: There is no object" in tried(form)
+    assert "Select messages" in tried(EditForm(list, names=dict)) or form.add_step()
+
+
+def test_typed_code_runs_on_a_click_only_and_is_used_as_it_was_tried() -> None:
+    ran: list[int] = []
+    form = EditForm(lambda: MESSAGES, names=lambda: {"ran": ran})
+    form.way.value = "By a Python function"
+    form.code.value = "ran.append(1)\ndef edit(m):\n    return m.with_changes(subject='fixed')"
+    assert ran == []
+    with pytest.raises(DecisionError, match="was not tried"):
+        assert form.edit
+    assert "+ fixed" in tried(form)
+    assert ran == [1]
+    edit = form.edit
+    assert edit is not None
+    assert edit(MESSAGES[0]).subject == "fixed"
+    assert ran == [1], "it is not run again"
+    form.code.value += " "
+    with pytest.raises(DecisionError, match="was not tried as it is now"):
+        assert form.edit
+    form.code.value = "def edit(m):\n    return m.nothing"
+    assert "Line 2: AttributeError" in tried(form)
+    form.code.value = "def edit(m:"
+    assert "Line 1: " in tried(form)
+    with pytest.raises(DecisionError, match="was not tried"):
+        assert form.edit
+
+
+def test_a_function_of_the_notebook_can_be_named() -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec("def fix(m): return m.with_changes(subject='fixed')", names)  # noqa: S102
+    form = EditForm(lambda: MESSAGES, names=lambda: names)
+    form.way.value = "By a Python function"
+    form.function.value = "fix"
+    assert form.code.layout.display == "none"
+    assert "+ fixed" in tried(form)
+    edit = form.edit
+    assert edit is not None
+    assert edit(MESSAGES[0]).subject == "fixed"

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.errors import SbNotebookError
+from sbnotebook.model import EntityAddress, Message, Resubmit
+from sbnotebook.settlement.plan import Limits
+from sbnotebook.widgets.forms.resubmit_form import ResubmitForm
+
+LETTERS = EntityAddress.parse("events/subscriptions/audit/$dlq")
+
+
+def test_nothing_need_be_chosen() -> None:
+    form = ResubmitForm(LETTERS)
+    assert form.to.box.placeholder == "events, where all of its subscriptions get them"
+    options = form.read()
+    assert (options.decision, options.limits) == (Resubmit(), Limits())
+
+
+def test_all_of_it_can_be_chosen() -> None:
+    form = ResubmitForm(LETTERS)
+    values = {"to": " parts ", "delay": "5m", "cap": "3", "rate": "0.5", "in_flight": "20"}
+    for name, value in values.items():
+        getattr(form, name).box.value = value
+    options = form.read()
+    assert options.decision == Resubmit(EntityAddress("parts"), timedelta(minutes=5), 3)
+    assert options.limits == Limits(20, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("to", "orders/$dlq", "A message cannot be sent to orders/$dlq: name a queue or a topic."),
+        ("to", "orders//x", "orders//x"),
+        ("delay", "soon\u202e", "write 90s, 5m, 1h30m or 2d."),
+        ("cap", "0", "Write a whole number from 1, or nothing."),
+        ("cap", "1.5", "Write a whole number from 1, or nothing."),
+        ("cap", "9" * 5000, "Write a whole number from 1, or nothing."),
+        ("rate", "-1", "Write a number above 0, such as 20 or 0.5, or nothing."),
+        ("rate", "nan", "Write a number above 0, such as 20 or 0.5, or nothing."),
+        ("rate", "many", "Write a number above 0, such as 20 or 0.5, or nothing."),
+        ("in_flight", "many", "Write a whole number from 1, or nothing."),
+    ],
+)
+def test_what_cannot_be_is_said_at_its_field(name: str, value: str, said: str) -> None:
+    form = ResubmitForm(LETTERS)
+    field = getattr(form, name)
+    field.box.value = value
+    assert said in field.problem
+    assert "\u202e" not in field.problem
+    with pytest.raises(SbNotebookError):
+        form.read()
+    field.box.value = ""
+    assert field.problem == ""
+    form.read()
+
+
+def test_what_was_chosen_makes_the_plan(namespace: Namespace) -> None:
+    namespace.create_queue("resubmitted")
+    queue = namespace.entity("resubmitted")
+    queue.send([Message(message_id="m")])
+    form = ResubmitForm(queue.address)
+    form.delay.box.value = "5m"
+    plan = form.read().plan(queue, queue.peek(), lambda message: message.with_changes(subject="fixed"))
+    assert plan.preview().sentence == "resubmit 1 message of resubmitted to resubmitted, 0:05:00 later, edited."

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Message
+from sbnotebook.model.amqp import Decimal32, type_name
+from sbnotebook.widgets.acting.action_panel import ActionPanel
+from sbnotebook.widgets.forms.send_form import SendForm
+from tests.widgets.conftest import until
+
+
+def test_a_message_is_sent_after_its_plan_was_shown_and_confirmed(namespace: Namespace) -> None:
+    namespace.create_queue("sent-to")
+    panel = ActionPanel(namespace)
+    form = SendForm(namespace, panel, "sent-to")
+    form.body.value = '{"flight": 1545}'
+    form.texts["subject"].value = "UA"
+    form.add_property("attempt", "long", "2")
+    form.add_property("note", value="<b>x</b>")
+    form.add_property()  # left empty
+    form.submit.click()
+    until(lambda: "Send 1 message to sent-to." in repr(panel))
+    assert "attempt = 2 (long)" in repr(panel).replace("\n", " ")
+    assert len(namespace.entity("sent-to").peek()) == 0
+
+    carry_out: Any = panel._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
+    carry_out.click()
+    until(lambda: panel.report)
+    (message,) = namespace.entity("sent-to").peek()
+    assert (message.body_text, message.subject, message.content_type) == ('{"flight": 1545}', "UA", "application/json")
+    assert dict(message.application_properties) == {"attempt": 2, "note": "<b>x</b>"}
+    assert type_name(message.application_properties["attempt"]) == "long"
+    namespace.delete_queue("sent-to")
+
+
+def test_a_plan_is_put_away_when_the_form_is_changed(namespace: Namespace) -> None:
+    namespace.create_queue("typed-late")
+    panel = ActionPanel(namespace)
+    form = SendForm(namespace, panel, "typed-late")
+    form.body.value = "0"
+    form.submit.click()
+    form.body.value = "012345"  # while the kernel is busy, it comes after the click on the button
+    assert "The form was changed" in repr(panel)
+    form.submit.click()
+    until(lambda: "012345" in repr(panel))
+    form.add_property("attempt", "long", "2")
+    assert "The form was changed" in repr(panel)
+    form.submit.click()
+    until(lambda: "attempt = 2" in repr(panel))
+    form.properties.children[0].value.value = "3"
+    assert "The form was changed" in repr(panel)
+    namespace.delete_queue("typed-late")
+
+
+def test_a_message_is_scheduled(namespace: Namespace) -> None:
+    namespace.create_queue("timed")
+    panel = ActionPanel(namespace)
+    form = SendForm(namespace, panel, "timed")
+    form.when.value = "at a time"
+    form.at.value = "2050-01-31 07:30"
+    form.submit.click()
+    until(lambda: "Send 1 message to timed, active at 2050-01-31 07:30:00+00:00." in repr(panel))
+    form.when.value = "after a delay"
+    form.delay.value = "1h"
+    form.submit.click()
+    until(lambda: "active 1:00:00 later" in repr(panel))
+    carry_out: Any = panel._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
+    carry_out.click()
+    until(lambda: panel.report)
+    assert len(namespace.entity("timed").scheduled()) == 1
+    namespace.delete_queue("timed")
+
+
+def test_what_is_wrong_is_said_where_it_is(namespace: Namespace) -> None:
+    panel = ActionPanel(namespace)
+    form = SendForm(namespace, panel, "orders/$dlq")
+    form.add_property("count", "int", "many")
+    form.when.value = "after a delay"
+    form.delay.value = "soon"
+    form.submit.click()
+    said = {name: label.value for name, label in form.problems.items()}
+    assert said["to"] == "A message cannot be sent to orders/$dlq: name a queue or a topic."
+    assert said["properties"] == "The value of 'count' is no whole number, 32 bits."
+    assert "soon" in said["when"]
+    assert not panel.busy
+    for child in form.properties.children:
+        child.name.value = ""
+    form.submit.click()
+    assert form.problems["properties"].value == "Each property has a name, and no two have the same."
+    form.when.value = "at a time"
+    form.submit.click()
+    assert form.problems["when"].value == "Write the time as 2030-01-31 07:30+00:00."
+
+
+def test_a_body_that_is_not_what_its_type_says_is_told_and_may_be_sent(namespace: Namespace) -> None:
+    panel = ActionPanel(namespace)
+    form = SendForm(namespace, panel, "orders")
+    form.content_type.value = "application/json"
+    form.body.value = "{broken"
+    form.submit.click()
+    assert "no JSON" in form.problems["body"].value
+    until(lambda: "Send 1 message to orders." in repr(panel))
+
+
+def test_a_message_is_put_into_the_form(namespace: Namespace) -> None:
+    form = SendForm(namespace, ActionPanel(namespace))
+    when = datetime(2026, 1, 2, tzinfo=UTC)
+    properties: Any = {"a": "x", "n": 5, "t": when, "yes": True}
+    original = Message(body=b"<a/>", subject="s", message_id="m", application_properties=properties)
+    form.add_property("old")
+    form.fill(original)
+    again = form.message()
+    assert (again.body, again.subject, again.message_id) == (b"<a/>", "s", None)
+    assert {name: type_name(value) for name, value in again.application_properties.items()} == {
+        "a": "string",
+        "n": "int",
+        "t": "timestamp",
+        "yes": "boolean",
+    }
+    for message in (
+        original.with_changes(body=b"\xff\xfe"),
+        original.with_changes(application_properties={"d": Decimal32(b"1234")}),
+    ):
+        with pytest.raises(DecisionError):
+            form.fill(message)

@@ -1,0 +1,66 @@
+"""The causes beside the message table: each message has its own, whatever its number."""
+
+from __future__ import annotations
+
+import json
+
+from sbnotebook import EntityAddress, PeekedMessage
+from sbnotebook.client import Messages
+from sbnotebook.widgets.table.causes import MOST, CauseFinder, Causes, causes_of
+from tests.widgets.conftest import until
+
+ORDERS, BILLS = EntityAddress.parse("orders/$dlq"), EntityAddress.parse("bills/$dlq")
+
+
+def dead(entity: EntityAddress, number: int, reason: str, description: str = "") -> PeekedMessage:
+    properties = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+    return PeekedMessage(entity=entity, sequence_number=number, application_properties=properties)
+
+
+def test_messages_with_equal_numbers_keep_their_own_causes() -> None:
+    messages = Messages(
+        [
+            dead(ORDERS, 1, "Late", "Flight 17 is late"),
+            dead(BILLS, 1, "Invalid"),
+            dead(ORDERS, 2, "Late", "Flight 18 is late"),
+        ]
+    )
+    causes = causes_of(messages)
+    assert causes.fingerprints[0] == causes.fingerprints[2] != causes.fingerprints[1]
+    assert [(cause["reason"], cause["cause"], cause["source"]) for cause in causes.told] == [
+        ("Late", "Flight <n> is late", "orders/$dlq"),
+        ("Invalid", "", "bills/$dlq"),
+    ]
+    assert [cause["fingerprint"] for cause in causes.told] == [causes.fingerprints[0], causes.fingerprints[1]]
+    assert causes_of(Messages()) == ([], [])
+
+
+def test_many_causes_of_long_hostile_texts_stay_small_and_visible() -> None:
+    words = [f"reason{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(2 * MOST)]
+    messages = Messages([dead(ORDERS, n, f"\u202e{word}" + "x" * 9_000) for n, word in enumerate(words)])
+    causes = causes_of(messages)
+    assert len(causes.told) == MOST < len(set(causes.fingerprints))
+    sent = json.dumps(causes.told, ensure_ascii=False)
+    assert "⟨U+202E⟩" in sent
+    assert sent.isprintable()
+    assert len(sent.encode()) < 300_000
+
+
+def test_messages_that_come_later_are_looked_at_once_and_others_anew() -> None:
+    letters = [dead(ORDERS, number, ("Late", "Invalid", "Invalid")[number % 3]) for number in range(9)]
+    table = Messages(letters).to_arrow()
+    told: list[tuple[int, int, list[str]]] = []
+
+    def found(turn: int, causes: Causes) -> None:
+        told.append((turn, len(causes.fingerprints), [cause["reason"] for cause in causes.told]))
+
+    finder = CauseFinder(found, lambda problem: told.append((-1, 0, [problem])))
+    for place, (turn, count) in enumerate(((0, 1), (0, 2), (0, 9), (1, 1))):
+        finder.find(turn, table.slice(0, count))
+        until(lambda place=place: len(told) > place)
+    assert told == [(0, 1, ["Late"]), (0, 2, ["Late", "Invalid"]), (0, 9, ["Invalid", "Late"]), (1, 1, ["Late"])]
+
+    finder.find(2, table.drop_columns(["subject"]))
+    until(lambda: told[-1][0] == -1)
+    finder.find(3, table)
+    until(lambda: told[-1][:2] == (3, 9))
