@@ -112,7 +112,7 @@ def _is_inert(page: Page) -> None:
 def _saved(notebook: Notebook, lab: Lab) -> Path:
     """The notebook with the state of its widgets in its file."""
     notebook.page.evaluate(SAVE)
-    (file,) = lab.folder.glob("*.ipynb")
+    file = lab.folder / Path(notebook.page.url).name
     assert "application/vnd.jupyter.widget-state+json" in file.read_text()
     return file
 

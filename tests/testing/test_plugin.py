@@ -55,7 +55,7 @@ def test_it_can_be_switched_off(pytester: pytest.Pytester) -> None:
 
 def test_the_examples_of_the_documentation_pass(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("\n".join(BLOCK.findall(PAGE.read_text())))
-    run(pytester).assert_outcomes(passed=3)
+    run(pytester).assert_outcomes(passed=4)
 
 
 def test_the_documentation_names_every_fixture(pytester: pytest.Pytester) -> None:
