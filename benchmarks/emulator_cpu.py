@@ -1,8 +1,9 @@
 """CPU time that the emulator spends on a message of 1 kB, and what keeping messages on disk costs.
 
 The emulator runs in a process of its own, and a client that only shovels prepared bytes drives it from this one: the
-SDK's own CPU time would hide the emulator's. Every number is the emulator's process time over the messages of one
-phase, the median of the rounds; the ratio of the throughputs is of the same run.
+SDK's own CPU time would hide the emulator's. A CPU time is the emulator's process time over the messages of one phase:
+the least of the rounds, because what else runs on the machine only adds to it, with the median beside it. Phases in
+memory and on disk take turns; the ratio of their throughputs is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Beg
 from sbnotebook.model.amqp import AmqpValue, Int, Long, encode
 
 COUNT = 20_000
-ROUNDS = 3
+ROUNDS = 7
 IN_FLIGHT = 100
 MESSAGE = b"\x00\x53\x73" + encode(["id", None, "bench"]) + b"\x00\x53\x75" + encode(b"x" * 1000)
 BATCH = (b"\x00\x53\x75" + encode(MESSAGE)) * 100
@@ -47,13 +48,17 @@ class Cost(NamedTuple):
     elapsed: float
 
 
+class Round(NamedTuple):
+    """A phase in memory, and right after it on disk."""
+
+    in_memory: Cost
+    on_disk: Cost
+
+
 def main() -> None:
     """Measure and print."""
-    with emulator() as running:
-        in_memory = measure(running)
-    with TemporaryDirectory() as directory, emulator(Path(directory)) as running:
-        durable = measure(running)
-    show(in_memory, durable)
+    with TemporaryDirectory() as directory, emulator() as in_memory, emulator(Path(directory)) as on_disk:
+        show(measure(in_memory, on_disk))
 
 
 class Client:
@@ -157,8 +162,8 @@ def frame(performative: Any, payload: bytes = b"") -> bytes:
     return writer.take()
 
 
-def measure(running: Emulator) -> dict[str, Cost]:
-    """The cost of each phase, the median of the rounds."""
+def measure(in_memory: Emulator, on_disk: Emulator) -> dict[str, list[Round]]:
+    """The rounds of each phase."""
     phases: dict[str, Callable[[Client], Callable[[], None]]] = {
         "send, one after the other": lambda client: sending(client, MESSAGE, 0, COUNT, 1),
         "send, 100 in flight": lambda client: sending(client, MESSAGE, 0, COUNT, IN_FLIGHT),
@@ -167,20 +172,22 @@ def measure(running: Emulator) -> dict[str, Cost]:
         "receive and complete": receiving,
         "receive and delete": deleting,
     }
-    costs: dict[str, list[Cost]] = {name: [] for name in phases}
+    rounds: dict[str, list[Round]] = {name: [] for name in phases}
     for _ in range(ROUNDS):
         for name, prepare in phases.items():
-            client = Client(running.connection_string)
-            costs[name].append(timed(running, prepare(client)))
-            client.close()
-    return {name: Cost(*map(median, zip(*found, strict=True))) for name, found in costs.items()}
+            rounds[name].append(Round(*(timed(running, prepare) for running in (in_memory, on_disk))))
+    return rounds
 
 
-def timed(running: Emulator, phase: Callable[[], None]) -> Cost:
+def timed(running: Emulator, prepare: Callable[[Client], Callable[[], None]]) -> Cost:
     """Run a phase over all messages."""
+    client = Client(running.connection_string)
+    phase = prepare(client)
     started, cpu = time.perf_counter(), running.cpu_time()
     phase()
-    return Cost(*(1e6 * spent / COUNT for spent in (running.cpu_time() - cpu, time.perf_counter() - started)))
+    spent = running.cpu_time() - cpu, time.perf_counter() - started
+    client.close()
+    return Cost(*(1e6 * seconds / COUNT for seconds in spent))
 
 
 def sending(client: Client, payload: bytes, message_format: int, count: int, in_flight: int) -> Callable[[], None]:
@@ -258,15 +265,18 @@ def deleting(client: Client) -> Callable[[], None]:
     return run
 
 
-def show(in_memory: dict[str, Cost], durable: dict[str, Cost]) -> None:
-    """Print both as a table."""
+def show(phases: dict[str, list[Round]]) -> None:
+    """Print a row for each phase."""
     table = Table(f"{COUNT} messages of 1 kB", "in memory, CPU µs each", "on disk, CPU µs each", "throughput on disk")
-    for name, cost in in_memory.items():
-        kept = durable[name]
-        table.add_row(
-            name, f"{cost.cpu:.1f}", f"{kept.cpu:.1f}", f"{cost.elapsed / kept.elapsed:.2f} of that in memory"
-        )
+    for name, rounds in phases.items():
+        ratio = median(each.in_memory.elapsed / each.on_disk.elapsed for each in rounds)
+        costs = (_text([each.in_memory.cpu for each in rounds]), _text([each.on_disk.cpu for each in rounds]))
+        table.add_row(name, *costs, f"{ratio:.2f} of that in memory")
     Console().print(table)
+
+
+def _text(microseconds: list[float]) -> str:
+    return f"{min(microseconds):.1f} (median {median(microseconds):.1f})"
 
 
 if __name__ == "__main__":
