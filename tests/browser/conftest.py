@@ -158,7 +158,13 @@ def chromium(*arguments: str) -> Generator[Browser]:
 
 
 def run_notebook(
-    browser: Browser, lab: Lab, cells: list[str], script: str = "", *, blocked: str | None = None
+    browser: Browser,
+    lab: Lab,
+    cells: list[str],
+    script: str = "",
+    *,
+    blocked: str | None = None,
+    patience: int = RUN_TIMEOUT,
 ) -> Notebook:
     """Write a notebook, open it in a new page that runs a script first, and run all of its cells to the end.
 
@@ -168,6 +174,7 @@ def run_notebook(
         cells: their code.
         script: runs in the page before all others.
         blocked: what has this in its address is not loaded, as behind a firewall.
+        patience: milliseconds that the cells may take.
     """
     page = browser.new_page(viewport={"width": 1400, "height": 1600})
     notebook = Notebook(page)
@@ -192,7 +199,7 @@ def run_notebook(
     page.wait_for_function(READY, timeout=RUN_TIMEOUT)
     notebook.kernel(f"import os; os.environ['XDG_DATA_HOME'] = {str(lab.folder.parent / f'data-{name}')!r}")
     page.evaluate(RUN_ALL)
-    page.wait_for_function(READY, timeout=RUN_TIMEOUT)
+    page.wait_for_function(READY, timeout=patience)
     return notebook
 
 
