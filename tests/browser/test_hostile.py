@@ -113,7 +113,11 @@ def _saved(notebook: Notebook, lab: Lab) -> Path:
     """The notebook with the state of its widgets in its file."""
     notebook.page.evaluate(SAVE)
     file = lab.folder / Path(notebook.page.url).name
-    assert "application/vnd.jupyter.widget-state+json" in file.read_text()
+    text = file.read_text()
+    assert "application/vnd.jupyter.widget-state+json" in text
+    key = notebook.kernel("print(namespace.connection_string.split('SharedAccessKey=')[1].split(';')[0])")
+    assert key
+    assert key not in text
     return file
 
 
