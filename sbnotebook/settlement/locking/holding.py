@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -14,7 +15,7 @@ from sbnotebook.settlement.locking.renewal import Clock, Renewing
 __all__ = ["Holding"]
 
 
-class Holding:
+class Holding(ABC):
     """What can be seen of a batch, and until when its locks are renewed.
 
     Args:
@@ -31,9 +32,9 @@ class Holding:
         self._events = events
 
     @property
+    @abstractmethod
     def is_open(self) -> bool:
         """Whether messages can be held: from when the batch is opened until it is closed."""
-        raise NotImplementedError
 
     @property
     def messages(self) -> tuple[LockedMessage, ...]:
