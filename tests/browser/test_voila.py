@@ -18,9 +18,11 @@ from playwright.sync_api import Browser, Page, Route, expect
 from sbnotebook import Message, Namespace, connect
 from sbnotebook.client.messages import Messages
 from sbnotebook.emulator import running
+from sbnotebook.testing.hostile import hostile_messages
 
 VARIABLE = "ORDERS_CONNECTION"
 EVIL = "<img src=x onerror='window.__hit=1'><script>window.__hit=1</script> $\\href{javascript:window.__hit=1}{x}$"
+HOSTILE = len(hostile_messages())
 
 
 @dataclass
@@ -49,6 +51,9 @@ def app(tmp_path: Path) -> Iterator[App]:
         with orders.lock(30) as batch:
             batch.dead_letter(list(batch.messages)[:12], reason="PriceMissing", description=EVIL)
             batch.dead_letter(reason="CarrierUnknown", description="the carrier is unknown")
+        orders.send(hostile_messages())
+        with orders.lock(HOSTILE) as batch:
+            batch.dead_letter(reason="Hostile")
         environment = {
             **os.environ,
             VARIABLE: emulator.connection_string,
@@ -78,15 +83,30 @@ def test_a_group_is_sent_back_in_a_page_of_its_own(app: App, browser: Browser, t
     external = _external(page)
     _a_stranger_sees_nothing(app, page)
     page.goto(app.address)
-    expect(page.get_by_text("30 messages, peeked at")).to_be_visible()
+    expect(page.get_by_text(f"{30 + HOSTILE} messages, peeked at")).to_be_visible()
     _resubmit(page, "12")
     expect(page.get_by_text("12 of 12 messages of orders/$dlq settled.")).to_be_visible()
-    assert (len(app.peek("orders")), len(app.peek("orders/$dlq"))) == (12, 18)
-    expect(page.get_by_text("18 messages, peeked at")).to_be_visible()
+    assert (len(app.peek("orders")), len(app.peek("orders/$dlq"))) == (12, 18 + HOSTILE)
+    expect(page.get_by_text(f"{18 + HOSTILE} messages, peeked at")).to_be_visible()
     page.get_by_role("button", name="Done").click()
+    _look_at_hostile_messages(page)
     assert (page.evaluate("window.__hit"), external) == (None, [])
     _an_interrupt_gives_back_what_is_held(app, page)
     assert not list(tmp_path.glob("sbnotebook-triage-*"))
+
+
+def _look_at_hostile_messages(page: Page) -> None:
+    """Each row comes into the page, and the detail of one after the other."""
+    search = page.get_by_placeholder("Search all columns")
+    search.fill("Hostile")
+    expect(page.get_by_text(f"{HOSTILE} of {18 + HOSTILE} shown")).to_be_visible()
+    grid = page.get_by_role("grid")
+    grid.focus()
+    for _ in range(HOSTILE):
+        grid.press("ArrowDown")
+        grid.press("Enter")
+    expect(page.get_by_text("Properties").first).to_be_visible()
+    search.fill("")
 
 
 def _resubmit(page: Page, count: str, rate: str = "") -> None:
@@ -104,8 +124,8 @@ def _an_interrupt_gives_back_what_is_held(app: App, page: Page) -> None:
     app.process.send_signal(signal.SIGINT)
     assert app.process.wait(60) == 0
     left = len(app.peek("orders/$dlq"))
-    assert 0 < left < 18
-    assert left + len(app.peek("orders")) == 30
+    assert 0 < left - HOSTILE < 18
+    assert left + len(app.peek("orders")) == 30 + HOSTILE
     with app.namespace.entity("orders/$dlq").lock(left) as batch:
         assert [message.delivery_count for message in batch.messages] == [0] * left
 

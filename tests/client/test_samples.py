@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sbnotebook.client import Namespace, connect
 from sbnotebook.client.samples import Sample, Sampler, newest_number
 from sbnotebook.emulator import running
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 
@@ -90,6 +91,22 @@ def test_what_is_scheduled_or_deferred_is_not_the_oldest_active(namespace: Names
     (sample,) = sampler.sample()
     assert sample.oldest_age == pytest.approx(100, abs=30)
     namespace.delete_queue("aging")
+
+
+def test_of_partitions_only_the_change_of_the_counts_is_told() -> None:
+    queues = {"parts": QueueOptions(enable_partitioning=True)}
+    with running(queues=queues) as emulator, connect(emulator.connection_string) as namespace:
+        parts = namespace.entity("parts")
+        parts.send([Message(body=b"x", partition_key=f"key-{n}") for n in range(40)]).raise_for_failures()
+        assert len({message.sequence_number >> 48 for message in parts.peek()}) > 1
+        clock = Hand()
+        sampler = Sampler(namespace, ["parts"], now=clock.now)
+        (first,) = sampler.sample()
+        assert (first.active, first.newest) == (40, None)
+        send(namespace, "parts", 20)
+        clock.turn(10)
+        (second,) = sampler.sample()
+        assert (second.active, rates(second)) == (60, (2.0, 0.0))
 
 
 def test_which_entities_are_watched() -> None:
