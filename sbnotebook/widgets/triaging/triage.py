@@ -256,16 +256,23 @@ class Triage(Panel):
         super().close()
 
     def to_text(self) -> str:
-        """The triage as text, when peeking has ended."""
+        """The causes as text, when peeking has ended, and how one goes on where nothing can be clicked."""
         self.wait()
-        return repr(self)
+        lines = self._lines()
+        if self.table.messages:
+            lines.append(
+                f"Go on with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle them; both show "
+                "a plan first."
+            )
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
-        address, host = self._entity.address, self._namespace.host
-        lines = [f"Triage of {address} on {host}: {self._header.words}"]
-        if messages := self.table.messages:
-            lines += [tables.groups_text(messages.groups()), self.bar.words]
-        return "\n".join([*lines, repr(self.actions)])
+        return "\n".join([*self._lines(), *([self.bar.words] if self.table.messages else []), repr(self.actions)])
+
+    def _lines(self) -> list[str]:
+        lines = [f"Triage of {self._entity.address} on {self._namespace.host}: {self._header.words}"]
+        messages = self.table.messages
+        return [*lines, tables.groups_text(messages.groups())] if messages else lines
 
 
 def _count_in(counts: EntityCounts, sub_queue: SubQueue | None) -> int:
