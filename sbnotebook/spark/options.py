@@ -1,70 +1,125 @@
 """The options of ``format("servicebus")``, read and checked once, on the driver.
 
+For all:
+
 =======================  ==========================================================================================
-entity                   ``orders``, ``orders/$dlq``, ``events/subscriptions/audit``; to write, a queue or a topic
+entity                   ``orders``, ``orders/$dlq``, ``events/subscriptions/audit``; to send, a queue or a topic
 connectionString         one of these four says which namespace; by ``.option(…)`` only: SQL's ``OPTIONS`` show it
 secret.connectionString  the same under a name that Spark hides, in SQL's ``OPTIONS``, too
 fullyQualifiedNamespace  ``NAME.servicebus.windows.net``, with the DefaultAzureCredential of the driver and workers
 target                   ``emulator``, or ``env:VARIABLE``, which is read on the driver
-fromSequenceNumber       to read: where to begin, included; 1 by default
-toSequenceNumber         to read: where to stop, included; the end by default
-maxMessages              to read: messages at most, of one partition only; all by default
-partitions               to read: ranges of sequence numbers that are peeked in parallel; 1 by default
-state                    to read: ``active``, ``deferred`` or ``scheduled`` messages only
-maxInFlight              to write: transfers of a task that wait for their confirmation at once; 10 by default
-batchSize                to write: messages in one transfer at most; as many as fit by default
-rate                     to write: messages a second of a task at most; no limit by default
+=======================  ==========================================================================================
+
+To read (``spark.read``):
+
+=======================  ==========================================================================================
+fromSequenceNumber       where to begin, included; 1 by default
+toSequenceNumber         where to stop, included; the end by default
+maxMessages              messages at most, of one partition only; all by default
+partitions               ranges of sequence numbers that are peeked in parallel; 1 by default
+state                    ``active``, ``deferred`` or ``scheduled`` messages only
+=======================  ==========================================================================================
+
+To stream (``spark.readStream``):
+
+=======================  ==========================================================================================
+mode                     ``browse`` (by default) peeks onward and consumes nothing; ``consume`` takes messages out of
+                         the entity, each exactly once
+maxMessagesPerTrigger    messages of a micro-batch at most; 10,000 by default
+maxBytesPerTrigger       bytes of a micro-batch at most, ``16m`` for example; a message that is larger comes alone
+partitions               tasks that read a micro-batch; 1 by default
+fromSequenceNumber       to browse: where a new stream begins, included, or ``latest`` for what comes from now on
+state                    to browse: messages in this state only
+orphans                  to consume: what is done when a stream starts with messages that are deferred already and are
+                         not in its checkpoint: ``report`` them in the log (by default), ``adopt`` them into the
+                         stream, or ``ignore`` them
+failOnDataLoss           to consume: whether the stream fails (by default) when messages of a micro-batch that is read
+                         again are not there any more; ``false`` goes on with those that are there, and warns
+=======================  ==========================================================================================
+
+To write (``frame.write`` and ``frame.writeStream``):
+
+=======================  ==========================================================================================
+operation                ``send`` (by default) sends each row as a message; ``settle`` carries out the decision in
+                         each row
+maxInFlight              transfers of a task that wait for their confirmation at once; 10 by default
+maxInFlightTotal         of all tasks together; it is divided by the number of tasks
+failuresPath             a folder, to which rows that failed are written as Parquet; without it they fail the job
+batchSize                to send: messages in one transfer at most; as many as fit by default
+rate                     to send: messages a second of a task at most; no limit by default
+archive                  to settle: ``false`` removes messages for good, without a copy in the archive
 =======================  ==========================================================================================
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
-from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.settlement import Connection
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
-from sbnotebook.spark.scrubbing import scrubbed, secrets_of
+from sbnotebook.spark.given import Given, NamespaceTarget
+from sbnotebook.spark.scrubbing import scrubbed
 
-__all__ = ["NamespaceTarget", "ReadOptions", "WriteOptions"]
+__all__ = [
+    "DEFAULT_MAX_MESSAGES",
+    "Mode",
+    "Operation",
+    "Orphans",
+    "ReadOptions",
+    "StreamOptions",
+    "WriteOptions",
+    "check_names",
+]
 
-_CONNECTION_STRINGS: Final = ("connectionString", "secret.connectionString")
-_TARGETS: Final = (*_CONNECTION_STRINGS, "fullyQualifiedNamespace", "target")
 _READ: Final = ("fromSequenceNumber", "toSequenceNumber", "maxMessages", "partitions", "state")
-_WRITE: Final = ("maxInFlight", "batchSize", "rate")
+_BROWSE: Final = ("fromSequenceNumber", "state")
+_CONSUME: Final = ("orphans", "failOnDataLoss")
+_STREAM: Final = ("mode", "maxMessagesPerTrigger", "maxBytesPerTrigger", "partitions", *_BROWSE, *_CONSUME)
+_SEND: Final = ("batchSize", "rate")
+_SETTLE: Final = ("archive",)
+_WRITE: Final = ("operation", "maxInFlight", "maxInFlightTotal", "failuresPath", *_SEND, *_SETTLE)
 _MAX_PARTITIONS: Final = 1000
-_MAX_NUMBER: Final = 2**63 - 1
-_SHOWN: Final = 40
+_MAX_IN_FLIGHT: Final = 1000
+DEFAULT_MAX_MESSAGES: Final = 10_000
+"""Messages of a micro-batch at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceTarget:
-    """Which namespace is meant. It can be pickled, and is resolved in each process that connects.
+class Mode(StrEnum):
+    """What a stream does with the messages."""
 
-    Args:
-        text: a connection string, a host name, or ``emulator``.
+    BROWSE = "browse"
+    CONSUME = "consume"
+
+
+class Orphans(StrEnum):
+    """What a stream does with messages that are deferred when it starts, and not by its checkpoint."""
+
+    REPORT = "report"
+    ADOPT = "adopt"
+    IGNORE = "ignore"
+
+
+class Operation(StrEnum):
+    """What is done with the rows that are written."""
+
+    SEND = "send"
+    SETTLE = "settle"
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """Refuse an option that neither a read nor a stream has: Spark does not say which of the two it is about.
+
+    Raises:
+        ConfigurationError: there is no such option, or the entity or the namespace is missing.
     """
-
-    text: str = field(repr=False)
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """What must not be shown."""
-        return secrets_of(self.text)
-
-    def connection(self) -> Connection:
-        """A connection of this process's own.
-
-        Raises:
-            ConfigurationError: the target cannot be used here.
-            EmulatorStartError: the emulator could not be started.
-        """
-        return resolve(self.text).connection
+    given = Given(options, dict.fromkeys((*_READ, *_STREAM)))
+    with scrubbed(given.secrets):
+        given.entity()
+        given.namespace()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +151,16 @@ class ReadOptions:
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
-        given = _Given(options, _READ)
+        given = Given(options, _READ)
         with scrubbed(given.secrets):
             parsed = cls(
                 entity=given.entity(),
                 namespace=given.namespace(),
-                from_sequence_number=given.whole("fromSequenceNumber", most=_MAX_NUMBER) or 1,
-                to_sequence_number=given.whole("toSequenceNumber", most=_MAX_NUMBER),
-                max_messages=given.whole("maxMessages", most=_MAX_NUMBER),
+                from_sequence_number=given.whole("fromSequenceNumber") or 1,
+                to_sequence_number=given.whole("toSequenceNumber"),
+                max_messages=given.whole("maxMessages"),
                 partitions=given.whole("partitions", most=_MAX_PARTITIONS) or 1,
-                state=given.state(),
+                state=given.choice("state", MessageState),
             )
             if parsed.to_sequence_number is not None and parsed.to_sequence_number < parsed.from_sequence_number:
                 raise ConfigurationError("toSequenceNumber is not before fromSequenceNumber: exchange them.")
@@ -115,22 +170,84 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
-    """How rows are sent.
+class StreamOptions:
+    """What is streamed, and how much at once.
 
     Args:
-        entity: a queue or a topic.
+        entity: a queue, a subscription, or a sub-queue.
         namespace: where it is.
-        max_in_flight: transfers of a task that wait for their confirmation at once.
-        batch_size: messages in one transfer at most, None for as many as fit.
-        rate: messages a second of a task at most, None for no limit.
+        mode: whether messages are only looked at, or consumed.
+        max_messages: messages of a micro-batch at most.
+        max_bytes: bytes of a micro-batch at most, None for no limit.
+        partitions: tasks that read a micro-batch.
+        from_sequence_number: to browse: where a new stream begins, included; None for what comes from now on.
+        state: to browse: only messages in this state.
+        orphans: to consume: what is done with deferred messages that no checkpoint knows.
+        fail_on_data_loss: to consume: whether the stream fails when messages to be read again are not there any more.
     """
 
     entity: EntityAddress
     namespace: NamespaceTarget
+    mode: Mode = Mode.BROWSE
+    max_messages: int = DEFAULT_MAX_MESSAGES
+    max_bytes: int | None = None
+    partitions: int = 1
+    from_sequence_number: int | None = 1
+    state: MessageState | None = None
+    orphans: Orphans = Orphans.REPORT
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> StreamOptions:
+        """Read the options of ``spark.readStream``; upper and lower case are the same in their names.
+
+        Raises:
+            ConfigurationError: a name or a value is wrong, or one is missing.
+        """
+        given = Given(options, _STREAM)
+        with scrubbed(given.secrets):
+            mode = given.choice("mode", Mode) or Mode.BROWSE
+            _refuse(given, f"mode={mode}", _CONSUME if mode is Mode.BROWSE else _BROWSE)
+            is_latest = (given.text("fromSequenceNumber") or "").lower() == "latest"
+            return cls(
+                entity=given.entity(),
+                namespace=given.namespace(),
+                mode=mode,
+                max_messages=given.whole("maxMessagesPerTrigger") or DEFAULT_MAX_MESSAGES,
+                max_bytes=given.size("maxBytesPerTrigger"),
+                partitions=given.whole("partitions", most=_MAX_PARTITIONS) or 1,
+                from_sequence_number=None if is_latest else given.whole("fromSequenceNumber") or 1,
+                state=given.choice("state", MessageState),
+                orphans=given.choice("orphans", Orphans) or Orphans.REPORT,
+                fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What is done with rows.
+
+    Args:
+        entity: to send, a queue or a topic; to settle, where the messages stand.
+        namespace: where it is.
+        operation: whether rows are sent as messages, or hold decisions that are carried out.
+        max_in_flight: transfers of a task that wait for their confirmation at once.
+        max_in_flight_total: the same for all tasks together, None for no such limit.
+        failures_path: the folder to which rows that failed are written, None when they fail the job.
+        batch_size: to send: messages in one transfer at most, None for as many as fit.
+        rate: to send: messages a second of a task at most, None for no limit.
+        archived: to settle: False to remove messages for good.
+    """
+
+    entity: EntityAddress
+    namespace: NamespaceTarget
+    operation: Operation = Operation.SEND
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    max_in_flight_total: int | None = None
+    failures_path: str | None = None
     batch_size: int | None = None
     rate: float | None = None
+    archived: bool = True
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -139,90 +256,31 @@ class WriteOptions:
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
-        given = _Given(options, _WRITE)
+        given = Given({name: value for name, value in options.items() if name.lower() not in _SPARKS_OWN}, _WRITE)
         with scrubbed(given.secrets):
+            operation = given.choice("operation", Operation) or Operation.SEND
+            _refuse(given, f"operation={operation}", _SETTLE if operation is Operation.SEND else _SEND)
             entity = given.entity()
-            if entity != entity.sends_to:
+            if operation is Operation.SEND and entity != entity.sends_to:
                 raise ConfigurationError(f"Messages cannot be sent to {entity}: name a queue or a topic.")
             return cls(
                 entity=entity,
                 namespace=given.namespace(),
-                max_in_flight=given.whole("maxInFlight", most=1000) or DEFAULT_MAX_IN_FLIGHT,
-                batch_size=given.whole("batchSize", most=_MAX_NUMBER),
-                rate=given.rate(),
+                operation=operation,
+                max_in_flight=given.whole("maxInFlight", most=_MAX_IN_FLIGHT) or DEFAULT_MAX_IN_FLIGHT,
+                max_in_flight_total=given.whole("maxInFlightTotal"),
+                failures_path=given.text("failuresPath"),
+                batch_size=given.whole("batchSize"),
+                rate=given.rate("rate"),
+                archived=given.flag("archive", default=True),
             )
 
 
-class _Given:
-    """The options as the user gave them, by the lower case of their names, as Spark hands them on."""
-
-    def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
-        self._values = {name.lower(): value.strip() for name, value in options.items()}
-        known = ("entity", *_TARGETS, *names)
-        for name in self._values.keys() - {name.lower() for name in known}:
-            raise ConfigurationError(f"There is no option {name[:_SHOWN]!r} here; there are {', '.join(known)}.")
-
-    @property
-    def secrets(self) -> list[str]:
-        found = [secrets_of(self._values.get(name.lower(), "")) for name in _TARGETS]
-        return [secret for secrets in found for secret in secrets]
-
-    def entity(self) -> EntityAddress:
-        text = self._values.get("entity")
-        if not text:
-            raise ConfigurationError('The entity is missing: .option("entity", "orders/$dlq").')
-        return EntityAddress.parse(text)
-
-    def namespace(self) -> NamespaceTarget:
-        given = [name for name in _TARGETS if self._values.get(name.lower())]
-        if len(given) != 1:
-            raise ConfigurationError(f"Give exactly one of the options {', '.join(_TARGETS)}.")
-        (name,) = given
-        value = self._values[name.lower()]
-        if name == "target" and value.startswith("env:"):
-            value = _from_environment(value.removeprefix("env:"))
-        is_connection_string = "endpoint=" in value.lower()
-        if is_connection_string:
-            Connection(value)  # refuses one that cannot be read
-        if name != "target" and is_connection_string != (name in _CONNECTION_STRINGS):
-            raise ConfigurationError(
-                "connectionString holds a whole connection string, Endpoint=sb://… and so on, "
-                "and fullyQualifiedNamespace a host name, NAME.servicebus.windows.net."
-            )
-        return NamespaceTarget(value)
-
-    def whole(self, name: str, *, most: int) -> int | None:
-        text = self._values.get(name.lower())
-        if text is None:
-            return None
-        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:_SHOWN]) <= most):
-            upper = "more" if most == _MAX_NUMBER else f"at most {most:,}"
-            raise ConfigurationError(f"{name} is a whole number, 1 or {upper}, not {text[:_SHOWN]!r}.")
-        return int(text)
-
-    def rate(self) -> float | None:
-        text = self._values.get("rate")
-        try:
-            rate = None if text is None else float(text)
-        except ValueError:
-            rate = 0.0
-        if rate is not None and not 0 < rate < float("inf"):
-            raise ConfigurationError(f"rate is a number of messages a second above 0, not {str(text)[:_SHOWN]!r}.")
-        return rate
-
-    def state(self) -> MessageState | None:
-        text = self._values.get("state")
-        try:
-            return None if text is None else MessageState(text.lower())
-        except ValueError:
-            raise ConfigurationError(f"state is {' or '.join(MessageState)}, not {str(text)[:_SHOWN]!r}.") from None
+_SPARKS_OWN: Final = frozenset({"checkpointlocation"})
+"""Options of ``writeStream`` that Spark hands on although they are its own."""
 
 
-def _from_environment(variable: str) -> str:
-    value = os.environ.get(variable, "").strip()
-    if not value or value.startswith("env:"):
-        raise ConfigurationError(
-            f"Spark's driver has no target in the environment variable {variable[:_SHOWN]}: "
-            "set it before the Spark session starts."
-        )
-    return value
+def _refuse(given: Given, where: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        if given.text(name) is not None:
+            raise ConfigurationError(f"{name} has no meaning with {where}: leave it out.")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sbnotebook.client.frames import messages_from
 from sbnotebook.client.portal import run
@@ -20,8 +20,9 @@ from sbnotebook.spark.scrubbing import in_words, scrubbed
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
-__all__ = ["SendWriter", "SentMessages"]
+__all__ = ["SendStreamWriter", "SendWriter", "SentMessages"]
 
 _ROWS_AT_ONCE: Final = 5_000
 _LOG: Final = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class SendWriter(DataSourceArrowWriter):
         options: where to and how.
     """
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:  # noqa: ARG002 (to be checked)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
@@ -95,6 +96,10 @@ class SendWriter(DataSourceArrowWriter):
         if options.rate is not None:  # the limit goes on from one chunk to the next
             time.sleep(max(0.0, began + len(messages) / options.rate - time.monotonic()))
         return report
+
+
+class SendStreamWriter(DataSourceStreamArrowWriter):
+    """To be built."""
 
 
 def _check(report: Report) -> None:

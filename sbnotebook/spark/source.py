@@ -9,10 +9,10 @@ from pyspark.sql.datasource import DataSource
 from sbnotebook.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
     from sbnotebook.spark.peek_reader import PeekReader
-    from sbnotebook.spark.send_writer import SendWriter
 
 __all__ = ["ServiceBusDataSource"]
 
@@ -30,10 +30,10 @@ class ServiceBusDataSource(DataSource):
 
     def schema(self) -> StructType:
         """All message columns. Spark asks at ``load()``, so that wrong options are refused there."""
-        from sbnotebook.spark.options import ReadOptions
+        from sbnotebook.spark.options import check_names
         from sbnotebook.spark.schema import message_schema
 
-        ReadOptions.parse(self.options)
+        check_names(self.options)
         return message_schema()
 
     def reader(self, schema: StructType) -> PeekReader:
@@ -47,8 +47,21 @@ class ServiceBusDataSource(DataSource):
 
         return PeekReader(ReadOptions.parse(self.options), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> SendWriter:  # noqa: ARG002 (any columns can be sent)
-        """Write by sending.
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        """Stream by peeking onward, or by consuming.
+
+        Args:
+            schema: the columns that the user wants.
+        """
+        from sbnotebook.spark.browse_stream import BrowseStream
+        from sbnotebook.spark.consume_stream import ConsumeStream
+        from sbnotebook.spark.options import Mode, StreamOptions
+
+        options = StreamOptions.parse(self.options)
+        return (ConsumeStream if options.mode is Mode.CONSUME else BrowseStream)(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Write by sending, or by settling.
 
         Args:
             schema: the frame's columns.
@@ -57,9 +70,30 @@ class ServiceBusDataSource(DataSource):
         Raises:
             ConfigurationError: it shall, which cannot be.
         """
-        from sbnotebook.spark.options import WriteOptions
+        from sbnotebook.spark.options import Operation, WriteOptions
         from sbnotebook.spark.send_writer import SendWriter
+        from sbnotebook.spark.settle_writer import SettleWriter
 
         if overwrite:
             raise ConfigurationError('Messages can only be added to an entity: write.mode("append").')
-        return SendWriter(WriteOptions.parse(self.options))
+        options = WriteOptions.parse(self.options)
+        return (SettleWriter if options.operation is Operation.SETTLE else SendWriter)(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """Write each micro-batch by sending, or by settling.
+
+        Args:
+            schema: the frame's columns.
+            overwrite: whether what is there shall be replaced.
+
+        Raises:
+            ConfigurationError: it shall, which cannot be.
+        """
+        from sbnotebook.spark.options import Operation, WriteOptions
+        from sbnotebook.spark.send_writer import SendStreamWriter
+        from sbnotebook.spark.settle_writer import SettleStreamWriter
+
+        if overwrite:
+            raise ConfigurationError('Messages can only be added to an entity: outputMode("append").')
+        options = WriteOptions.parse(self.options)
+        return (SettleStreamWriter if options.operation is Operation.SETTLE else SendStreamWriter)(options, schema)

@@ -6,7 +6,8 @@ import pytest
 
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.spark.options import NamespaceTarget, ReadOptions, WriteOptions
+from sbnotebook.spark.given import NamespaceTarget
+from sbnotebook.spark.options import Mode, Operation, Orphans, ReadOptions, StreamOptions, WriteOptions, check_names
 
 KEY = "bXkta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="
 CONNECTION_STRING = f"Endpoint=sb://name.servicebus.windows.net/;SharedAccessKeyName=reader;SharedAccessKey={KEY}"
@@ -38,7 +39,7 @@ def test_all_options_are_read_in_any_spelling() -> None:
     ("wrong", "says"),
     [
         ({"entity": ""}, r"The entity is missing"),
-        ({"maxMesages": "1"}, r"There is no option 'maxmesages' here; there are entity, .*maxMessages"),
+        ({"maxMesages": "1"}, r"There is no option 'maxmesages' here; did you mean maxMessages\? There are entity, "),
         ({"maxInFlight": "1"}, r"There is no option 'maxinflight'"),
         ({"maxMessages": "ten"}, r"maxMessages is a whole number, 1 or more, not 'ten'"),
         ({"maxMessages": "0"}, r"maxMessages is a whole number"),
@@ -76,6 +77,55 @@ def test_a_wrong_option_of_a_read_is_refused_in_a_sentence(wrong: dict[str, str]
 def test_a_wrong_option_of_a_write_is_refused_in_a_sentence(wrong: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         WriteOptions.parse({**GIVEN, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"mode": "drain"}, r"mode is browse or consume, not 'drain'"),
+        ({"maxMessagesPerTriger": "5"}, r"did you mean maxMessagesPerTrigger\?"),
+        ({"maxBytesPerTrigger": "0"}, r"maxBytesPerTrigger is a number of bytes such as 500000, 64k, 16m or 1g"),
+        ({"maxBytesPerTrigger": "16 megabytes"}, r"not '16 megabytes'"),
+        ({"orphans": "adopt"}, r"orphans has no meaning with mode=browse: leave it out"),
+        ({"mode": "consume", "fromSequenceNumber": "7"}, r"fromSequenceNumber has no meaning with mode=consume"),
+        ({"mode": "consume", "orphans": "keep"}, r"orphans is report or adopt or ignore, not 'keep'"),
+        ({"mode": "consume", "failOnDataLoss": "maybe"}, r"failOnDataLoss is true or false, not 'maybe'"),
+        ({"toSequenceNumber": "7"}, r"There is no option 'tosequencenumber' here; did you mean fromSequenceNumber"),
+    ],
+)
+def test_a_wrong_option_of_a_stream_is_refused_in_a_sentence(wrong: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        StreamOptions.parse({**GIVEN, **wrong})
+
+
+def test_the_options_of_a_stream_are_read() -> None:
+    plain = StreamOptions.parse(GIVEN)
+    assert (plain.mode, plain.from_sequence_number, plain.max_messages, plain.max_bytes) == (
+        Mode.BROWSE,
+        1,
+        10_000,
+        None,
+    )
+    assert StreamOptions.parse({**GIVEN, "fromSequenceNumber": "Latest"}).from_sequence_number is None
+    consuming = {"mode": "Consume", "maxBytesPerTrigger": "16MB", "orphans": "adopt", "failondataloss": "FALSE"}
+    options = StreamOptions.parse({**GIVEN, **consuming})
+    assert (options.mode, options.max_bytes, options.orphans) == (Mode.CONSUME, 16 << 20, Orphans.ADOPT)
+    assert not options.fail_on_data_loss
+
+
+def test_an_entity_that_settles_may_be_a_sub_queue() -> None:
+    options = WriteOptions.parse({**GIVEN, "entity": "orders/$dlq", "operation": "settle", "archive": "false"})
+    assert (options.operation, options.archived) == (Operation.SETTLE, False)
+    with pytest.raises(ConfigurationError, match="rate has no meaning with operation=settle"):
+        WriteOptions.parse({**GIVEN, "operation": "settle", "rate": "5"})
+    with pytest.raises(ConfigurationError, match="archive has no meaning with operation=send"):
+        WriteOptions.parse({**GIVEN, "archive": "false"})
+
+
+def test_a_name_of_reads_or_of_streams_is_known_to_both() -> None:
+    check_names({**GIVEN, "mode": "consume", "maxMessages": "5"})
+    with pytest.raises(ConfigurationError, match="did you mean partitions"):
+        check_names({**GIVEN, "partition": "5"})
 
 
 @pytest.mark.parametrize("name", ["connectionString", "secret.connectionString", "target"])
