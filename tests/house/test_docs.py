@@ -1,6 +1,7 @@
 """The documentation builds without a warning, and every Python block and docstring example in it runs.
 
 A block that cannot run says why, in a comment on the line before it: ``<!-- no-run: needs a namespace in Azure -->``.
+Pages whose blocks speak of ``spark`` are run by tests/spark/test_session_pages.py, where there is a session.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ def script(text: str) -> str:
     return "\n".join(lines)
 
 
+def needs_spark(page: Path) -> bool:
+    """Tell whether the blocks of a page want a Spark session, by the name that every notebook has it under."""
+    return re.search(r"\bspark\b", script(page.read_text())) is not None
+
+
 def execute(page: str, code: str, folder: Path) -> None:
     """What the process of a page does: run the code, and write to a file what goes wrong."""
     os.chdir(folder)
@@ -61,7 +67,10 @@ def run(page: str, code: str, folder: Path) -> tuple[int | None, str]:
     return process.exitcode, (folder / "errors").read_text()
 
 
-@pytest.mark.parametrize("page", [path for path in PAGES if script(path.read_text())], ids=lambda path: path.name)
+RUN = [path for path in PAGES if script(path.read_text())]
+
+
+@pytest.mark.parametrize("page", [path for path in RUN if not needs_spark(path)], ids=lambda path: path.name)
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     code, errors = run(str(page.relative_to(ROOT)), script(page.read_text()), tmp_path)
     assert code == 0, errors

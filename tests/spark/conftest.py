@@ -107,3 +107,26 @@ def write(connection_string: str) -> Callable[..., None]:
         writer.options(entity=entity, **options).mode(mode).save()
 
     return write
+
+
+@pytest.fixture
+def stream(spark: SparkSession, connection_string: str) -> Iterator[Callable[..., DataFrame]]:
+    """Makes a streaming frame of an entity, with options; queries that a test leaves are stopped."""
+
+    def stream(entity: str, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = spark.readStream.format("servicebus").option("connectionString", connection_string)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.options(entity=entity, **options).load()
+
+    before = {query.runId for query in spark.streams.active}
+    yield stream
+    for query in spark.streams.active:
+        if query.runId not in before:
+            query.stop()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """A folder for the checkpoint of a stream, which is not there yet."""
+    return str(tmp_path / "checkpoint")
