@@ -1,27 +1,48 @@
-"""Ranges of sequence numbers that are peeked in parallel.
+"""Where the messages of an entity stand in its sequence numbers, and ranges of them that are peeked in parallel.
 
-The service tells how many messages there are but not which numbers they have, so their span is found by peeking
-single messages. It only decides where the cuts are: the ranges together cover all that was asked for, whatever
-comes or goes in the meantime.
+The service tells how many messages there are but not which numbers they have: many of them may be gone, and in a
+partitioned entity the top 16 bits are the number of a partition, with a count of its own in the bits below. So it is
+found by peeking single messages.
+
+Source: Service Bus documentation, "Message sequencing and timestamps".
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from heapq import heapify, heappop, heappush
+from itertools import accumulate, pairwise
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
-__all__ = ["NextNumber", "SequenceRange", "plan_ranges"]
+from sbnotebook.settlement import AsyncEntity
+
+__all__ = [
+    "NextNumber",
+    "SequenceRange",
+    "end_of_partition",
+    "last_numbers",
+    "next_number_of",
+    "partition_of",
+    "plan_ranges",
+]
 
 NextNumber = Callable[[int], Awaitable[int | None]]
 """Gives the first sequence number from this one on that there is a message for, None when there is none."""
 
-_FIRST_STEP: Final = 256
-_MAX_NUMBER: Final = 2**63 - 1
-_PRECISION: Final = 16
+_PARTITION_SHIFT: Final = 48
+_PARTITIONS: Final = 1 << 15
+_FIRST_STEP, _GROWTH = 256, 8
+_FEWEST_PIECES: Final = 16
+"""In which the numbers are looked at, and two more for each range."""
+_FINEST: Final = 250
+"""Numbers that are no more than one peek."""
+_MOST_PROBES: Final = 200
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 @dataclass
@@ -37,50 +58,118 @@ class SequenceRange(InputPartition):
     last: int | None
 
 
-async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber) -> list[SequenceRange]:
-    """Cut a range into ranges of about as many sequence numbers each.
+def partition_of(number: int) -> int:
+    """The partition that a sequence number belongs to; 0 in an entity without partitions.
 
-    They hold about as many messages each, too, unless messages were removed unevenly.
+    Example:
+        >>> partition_of(7), partition_of(3 << 48 | 7)
+        (0, 3)
+    """
+    return number >> _PARTITION_SHIFT
+
+
+def end_of_partition(partition: int) -> int:
+    """The last number that a message of a partition can have; -1 gives that in front of the first partition."""
+    return (partition + 1 << _PARTITION_SHIFT) - 1
+
+
+def next_number_of(entity: AsyncEntity) -> NextNumber:
+    """Ask an entity, by peeking one message."""
+
+    async def next_number(number: int) -> int | None:
+        page = await entity.peek(1, from_sequence_number=number)
+        return page[0].sequence_number if page else None
+
+    return next_number
+
+
+async def last_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTHING) -> dict[int, int]:
+    """The last sequence number that there is a message for, by partition; those without messages are left out.
+
+    Args:
+        next_number: asks the service: about twice the binary logarithm of the numbers in each partition, and once
+            for each partition in which nothing has come.
+        known: numbers by partition that are passed over; they stay in the answer where nothing stands behind them.
+    """
+    lasts = dict(known)
+    async for _, last in _spans(next_number, known):
+        lasts[partition_of(last)] = last
+    return lasts
+
+
+async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber) -> list[SequenceRange]:
+    """Cut a range into ranges of about as many messages each.
+
+    Together they cover all that was asked for, whatever comes or goes in the meantime: only the cuts are found by
+    where messages stand.
 
     Args:
         count: how many ranges; fewer where there are fewer sequence numbers.
         whole: what is cut.
-        next_number: asks the service; about twice the binary logarithm of the span, and never for one range.
+        next_number: asks the service: as for :func:`last_numbers`, then a few times for each range, and never for
+            one range.
     """
-    first = await next_number(whole.first) if count > 1 else None
-    if first is None or _is_past(first, whole):
+    if count == 1:
         return [whole]
-    span = await _last_near(first, whole, next_number) - first + 1
-    count = min(count, span)
-    cuts = [whole.first, *(first + span * part // count for part in range(1, count))]
+
+    async def within(number: int) -> int | None:
+        found = await next_number(max(number, whole.first))
+        return None if found is None or (whole.last is not None and found > whole.last) else found
+
+    pieces = await _without_gaps([span async for span in _spans(within, _NOTHING)], count, within)
+    starts = [0, *accumulate(last - first + 1 for first, last in pieces)]
+    total = starts[-1]
+    count = max(1, min(count, total))
+    cuts = [whole.first]
+    for part in range(1, count):
+        place = total * part // count
+        piece = bisect_right(starts, place) - 1
+        cuts.append(pieces[piece][0] + place - starts[piece])
     ranges = [SequenceRange(start, end - 1) for start, end in pairwise(cuts)]
     return [*ranges, SequenceRange(cuts[-1], whole.last)]
 
 
-async def _last_near(first: int, whole: SequenceRange, next_number: NextNumber) -> int:
-    """A number that there is a message for, close to the last: first in steps that double, then by halving."""
+async def _spans(next_number: NextNumber, known: Mapping[int, int]) -> AsyncIterator[tuple[int, int]]:
+    """The first and the last number of each partition that has messages behind what is known."""
+    partition = 0
+    while partition < _PARTITIONS:
+        passed = known.get(partition, end_of_partition(partition - 1))
+        first = await next_number(max(1, passed + 1)) if passed < end_of_partition(_PARTITIONS - 1) else None
+        if first is None:
+            return
+        partition = partition_of(first)
+        if first > known.get(partition, -1):  # else it is of a partition that was not asked for
+            yield first, await _last(first, end_of_partition(partition), next_number)
+            partition += 1
 
-    async def at_or_after(number: int) -> int | None:
-        found = await next_number(number)
-        return None if found is None or _is_past(found, whole) else found
 
-    low, step, high = first, _FIRST_STEP, None
-    while high is None and low < _MAX_NUMBER:
-        asked = min(low + step, _MAX_NUMBER)
-        found = await at_or_after(asked)
-        if found is None:
+async def _last(first: int, end: int, next_number: NextNumber) -> int:
+    """The last number up to ``end`` that there is a message for: in steps that grow, then by halving."""
+    low, high, step = first, end + 1, _FIRST_STEP
+    while high - low > 1:
+        asked = low + step if low + step < high else (low + high) // 2
+        found = await next_number(asked)
+        if found is None or found > end:
             high = asked
         else:
-            low, step = found, step * 2
-    while high is not None and high - low > 1 + (low - first) // _PRECISION:
-        middle = (low + high) // 2
-        found = await at_or_after(middle)
-        if found is None:
-            high = middle
-        else:
-            low = found
+            low, step = found, step * _GROWTH
     return low
 
 
-def _is_past(number: int, whole: SequenceRange) -> bool:
-    return whole.last is not None and number > whole.last
+async def _without_gaps(spans: list[tuple[int, int]], count: int, next_number: NextNumber) -> list[tuple[int, int]]:
+    """The spans in smaller pieces, without the large gaps in which there are no messages."""
+    longest = [(first - last - 1, first, last) for first, last in spans]
+    heapify(longest)
+    total = sum(last - first + 1 for first, last in spans)
+    for _ in range(_MOST_PROBES):
+        if not longest or -longest[0][0] <= max(_FINEST, total // (_FEWEST_PIECES + 2 * count)):
+            break
+        _, first, last = heappop(longest)
+        middle = (first + last + 1) // 2
+        found = await next_number(middle)
+        after = last + 1 if found is None or found > last else found
+        total -= after - middle
+        heappush(longest, (first - middle, first, middle - 1))
+        if after <= last:
+            heappush(longest, (after - last - 1, after, last))
+    return sorted((first, last) for _, first, last in longest)

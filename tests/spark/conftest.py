@@ -13,7 +13,7 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.settlement import Connection
 from sbnotebook.spark import session
 
@@ -82,6 +82,14 @@ def queue(namespace: Namespace) -> str:
     """A new queue's name."""
     name = f"queue-{uuid.uuid4().hex[:8]}"
     namespace.create_queue(name)
+    return name
+
+
+@pytest.fixture
+def partitioned_queue(shared_emulator: RunningEmulator) -> str:
+    """The name of a new queue whose sequence numbers begin with the number of a partition."""
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    shared_emulator.create_queue(name, QueueOptions(enable_partitioning=True))
     return name
 
 

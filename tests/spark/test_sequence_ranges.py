@@ -1,16 +1,31 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from bisect import bisect_left
 from itertools import pairwise
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbnotebook.spark.sequence_ranges import SequenceRange, plan_ranges
+from sbnotebook.client import Namespace
+from sbnotebook.client.portal import run
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.settlement import AsyncNamespace, Connection
+from sbnotebook.spark.sequence_ranges import (
+    SequenceRange,
+    end_of_partition,
+    last_numbers,
+    next_number_of,
+    partition_of,
+    plan_ranges,
+)
 
 LARGEST = 2**63 - 1
-NUMBERS = st.lists(st.integers(1, 5000) | st.integers(1, LARGEST), unique=True, max_size=60).map(sorted)
+PARTITION = 1 << 48
+IN_PARTITIONS = st.tuples(st.integers(0, 3), st.integers(1, 5000)).map(lambda pair: pair[0] * PARTITION + pair[1])
+NUMBERS = st.lists(st.integers(1, 5000) | IN_PARTITIONS | st.integers(1, LARGEST), unique=True, max_size=60).map(sorted)
 
 
 class Entity:
@@ -31,29 +46,51 @@ def plan(entity: Entity, count: int, first: int = 1, last: int | None = None) ->
     return asyncio.run(plan_ranges(count, SequenceRange(first, last), entity.next_number))
 
 
+def held(entity: Entity, ranges: list[SequenceRange]) -> list[int]:
+    """How many messages each range has."""
+    ends = [LARGEST if one.last is None else one.last for one in ranges]
+    return [sum(one.first <= n <= end for n in entity.numbers) for one, end in zip(ranges, ends, strict=True)]
+
+
 @given(NUMBERS, st.integers(1, 12), st.integers(1, 6000), st.none() | st.integers(1, LARGEST))
 @example([LARGEST], 2, 1, None)
 @example([1, LARGEST - 1], 3, 1, None)
+@example([1, PARTITION, LARGEST], 12, 1, None)
+@example([], 2, LARGEST, LARGEST)
 def test_the_ranges_are_all_that_was_asked_for_and_do_not_overlap(
     numbers: list[int], count: int, first: int, last: int | None
 ) -> None:
     last = None if last is None else max(first, last)
-    ranges = plan(Entity(numbers), count, first, last)
+    entity = Entity(numbers)
+    ranges = plan(entity, count, first, last)
     assert 1 <= len(ranges) <= count
     assert (ranges[0].first, ranges[-1].last) == (first, last)
     for one, following in pairwise(ranges):
         assert one.last is not None
         assert one.first <= one.last == following.first - 1
     assert last is None or ranges[-1].first <= last
+    assert sum(held(entity, ranges)) == sum(first <= n <= (last or LARGEST) for n in numbers)
 
 
-def test_they_hold_about_as_many_messages_each() -> None:
-    entity = Entity(list(range(700_001, 1_200_001)))
-    ranges = plan(entity, 4)
-    held = [sum(one.first <= n <= (one.last or LARGEST) for n in entity.numbers) for one in ranges]
-    assert len(held) == 4
-    assert min(held) > 0.75 * max(held)
-    assert entity.asked < 30
+LAYOUTS = {
+    "dense": [*range(700_001, 1_200_001)],
+    "three partitions": [p * PARTITION + n for p, size in ((0, 500), (2, 90_000), (9, 40_000)) for n in range(9, size)],
+    "a gap of a billion": [*range(1, 3001), *range(10**9, 10**9 + 60_000)],
+    "one of ten": random.Random(1).sample(range(1, 500_000), 50_000),  # noqa: S311 (no secret)
+    "every ten-thousandth": [*range(5, 500_000_000, 10_000)],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("count", [2, 4, 7])
+def test_they_hold_about_as_many_messages_each(layout: str, count: int) -> None:
+    entity = Entity(sorted(LAYOUTS[layout]))
+    ranges = plan(entity, count)
+    found = held(entity, ranges)
+    assert len(found) == count
+    assert sum(found) == len(entity.numbers)
+    assert min(found) > 0.7 * max(found), found
+    assert entity.asked < 150
 
 
 def test_one_range_asks_nothing() -> None:
@@ -69,3 +106,56 @@ def test_an_empty_entity_is_one_range() -> None:
 
 def test_there_are_no_more_ranges_than_numbers() -> None:
     assert plan(Entity([7, 8]), 8) == [SequenceRange(1, 7), SequenceRange(8, None)]
+
+
+# ---------------------------------------------------------------- the last numbers
+
+
+def by_partition(numbers: list[int]) -> dict[int, int]:
+    return {partition_of(number): number for number in sorted(numbers)}
+
+
+@given(NUMBERS, NUMBERS)
+@example([LARGEST], [LARGEST])
+@example([1, PARTITION + 3], [PARTITION + 5])
+def test_the_last_number_of_each_partition_is_found(numbers: list[int], passed: list[int]) -> None:
+    entity = Entity(numbers)
+    assert asyncio.run(last_numbers(entity.next_number)) == by_partition(numbers)
+    known = by_partition(passed)
+    behind = by_partition([number for number in numbers if number > known.get(partition_of(number), -1)])
+    assert asyncio.run(last_numbers(entity.next_number, known)) == known | behind
+
+
+def test_it_takes_few_questions() -> None:
+    entity = Entity(list(range(1, 1_000_001)))
+    assert asyncio.run(last_numbers(entity.next_number)) == {0: 1_000_000}
+    assert entity.asked < 35
+    entity.asked = 0
+    assert asyncio.run(last_numbers(entity.next_number, {0: 1_000_000})) == {0: 1_000_000}
+    assert entity.asked == 1
+    assert asyncio.run(last_numbers(entity.next_number, {0: 999_990})) == {0: 1_000_000}
+    assert entity.asked < 15
+
+
+def test_a_partition_that_is_passed_over_stays_so() -> None:
+    entity = Entity([1, PARTITION + 1])
+    known = {0: end_of_partition(0)}
+    assert asyncio.run(last_numbers(entity.next_number, known)) == {**known, 1: PARTITION + 1}
+
+
+def test_a_partitioned_queue_of_the_emulator(
+    namespace: Namespace, partitioned_queue: str, connection_string: str
+) -> None:
+    queue = namespace.entity(partitioned_queue)
+    assert queue.send([Message(partition_key=f"key {n % 5}") for n in range(400)]).ok
+    numbers = [message.sequence_number for message in queue.peek()]
+    assert len(by_partition(numbers)) > 2
+
+    async def ask() -> tuple[dict[int, int], list[SequenceRange]]:
+        async with AsyncNamespace(Connection(connection_string)) as asked:
+            next_number = next_number_of(asked.entity(EntityAddress.parse(partitioned_queue)))
+            return await last_numbers(next_number), await plan_ranges(4, SequenceRange(1, None), next_number)
+
+    lasts, ranges = run(ask)
+    assert lasts == by_partition(numbers)
+    assert min(held(Entity(numbers), ranges)) > 50
