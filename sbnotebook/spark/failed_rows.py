@@ -1,0 +1,199 @@
+"""Rows that failed, as Parquet in a folder: all their columns, and how they ended.
+
+The folder can be read with ``spark.read.parquet(folder)`` from the beginning, because there is a file without rows in
+it. Each task writes a file of its own under a name that a repeated attempt of the task has, too, so that the rows of an
+attempt take the place of those of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from pyarrow import parquet
+from pyspark import TaskContext
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Outcome
+
+__all__ = ["OUTCOME_COLUMNS", "FailureFile", "FailuresFolder"]
+
+OUTCOME_COLUMNS: Final = ("outcome_status", "outcome_condition", "outcome_description")
+"""What is written beside a row's own columns."""
+
+_NO_ROWS: Final = "no-rows.parquet"
+_ROWS_AT_ONCE: Final = 1000
+_STREAM: Final = ("sql.streaming.queryId", "streaming.sql.batchId")
+"""What Spark tells a task of the micro-batch that it belongs to; both are the same when it is repeated."""
+
+
+@dataclass(frozen=True)
+class FailuresFolder:
+    """A folder for rows that failed. It can be pickled.
+
+    Args:
+        path: a folder of this machine, or an address that pyarrow can write to.
+        job: makes the names of one write's files different from those of others.
+
+    Raises:
+        ConfigurationError: there is no such kind of folder.
+    """
+
+    path: str
+    job: str = field(default_factory=lambda: uuid4().hex[:12])
+
+    def __post_init__(self) -> None:
+        if self.path.lower().startswith("dbfs:"):
+            raise ConfigurationError(
+                "failuresPath is written by Python, which does not know dbfs: - give the folder as the cluster's "
+                "nodes see it, /Volumes/CATALOG/SCHEMA/VOLUME/FOLDER or /dbfs/FOLDER."
+            )
+        if ":" not in self.path.partition("/")[0]:  # a task's working directory may be another one
+            object.__setattr__(self, "path", str(Path(self.path).absolute()))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown: a key may stand in an address."""
+        try:
+            password = urlsplit(self.path).password
+        except ValueError:
+            return ()
+        return (password,) if password else ()
+
+    def prepare(self, schema: StructType) -> None:
+        """Make the folder, and make sure that such rows can be written to it; on the driver, before anything is done.
+
+        Args:
+            schema: of the rows.
+
+        Raises:
+            ConfigurationError: the folder cannot be written to, or Parquet has no type for a column.
+        """
+        rows = pa.Table.from_batches([], to_arrow_schema(_without_outcomes(schema), timezone="UTC"))
+        try:
+            filesystem, folder = self._open()
+            filesystem.create_dir(folder, recursive=True)
+            file = _File(filesystem, folder, _NO_ROWS)
+            file.write(_with_outcomes(rows, []))
+            file.finish()
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise ConfigurationError(f"failuresPath cannot be written: {error}.") from None
+
+    def file(self) -> FailureFile:
+        """The file of the task that runs here.
+
+        Raises:
+            ConfigurationError: the folder is not the one that the driver made.
+        """
+        filesystem, folder = self._open()
+        there: Any = filesystem.get_file_info(f"{folder}/{_NO_ROWS}")
+        if there.type is not pafs.FileType.File:
+            raise ConfigurationError(
+                "failuresPath is not the same folder on the driver and on the workers: give one that they share."
+            )
+        return FailureFile(_File(filesystem, folder, self._name()))
+
+    def _open(self) -> tuple[Any, str]:
+        if self.path.startswith("/"):
+            return pafs.LocalFileSystem(), self.path.rstrip("/") or "/"
+        if self.path.startswith("file:"):
+            return pafs.LocalFileSystem(), "/" + self.path.removeprefix("file:").strip("/")
+        filesystem, folder = pafs.FileSystem.from_uri(self.path)
+        return filesystem, folder.rstrip("/")
+
+    def _name(self) -> str:
+        context = TaskContext.get()
+        if context is None:
+            return f"failed-{self.job}-00000.parquet"
+        properties: dict[str, str] = context.__dict__.get("_localProperties") or {}
+        batch = [properties[name] for name in _STREAM if name in properties]
+        job = "-".join(batch) if len(batch) == len(_STREAM) else self.job
+        return f"failed-{job}-{context.partitionId():05d}.parquet"
+
+
+class FailureFile:
+    """The rows of one task that failed.
+
+    Args:
+        file: where they are written.
+    """
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
+        self._waiting: list[pa.Table] = []
+        self._count = 0
+
+    def add(self, rows: pa.RecordBatch, outcomes: Sequence[Outcome]) -> None:
+        """Write rows, with an outcome each."""
+        self._waiting.append(_with_outcomes(pa.Table.from_batches([rows]), outcomes))
+        self._count += len(outcomes)
+        if self._count >= _ROWS_AT_ONCE:
+            self._flush()
+
+    def finish(self) -> None:
+        """Let the rows be seen; where there are none, those of an earlier attempt are taken away."""
+        self._flush()
+        self._file.finish()
+
+    def discard(self) -> None:
+        """Drop the rows, because the task failed; another attempt writes them again."""
+        self._file.discard()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._file.write(pa.concat_tables(self._waiting))
+            self._waiting, self._count = [], 0
+
+
+class _File:
+    """A Parquet file that appears when it is finished, and takes the place of another one then."""
+
+    def __init__(self, filesystem: Any, folder: str, name: str) -> None:
+        self._filesystem = filesystem
+        self._path = f"{folder}/{name}"
+        # What an object store is given appears when it is whole; in a folder it gets its name then. Spark does not
+        # look at names that begin with an underscore.
+        is_local = isinstance(filesystem, pafs.LocalFileSystem)
+        self._written = f"{folder}/_{uuid4().hex}-{name}" if is_local else self._path
+        self._writer: Any = None
+
+    def write(self, rows: pa.Table) -> None:
+        if self._writer is None:
+            self._writer = parquet.ParquetWriter(self._written, rows.schema, filesystem=self._filesystem)
+        self._writer.write_table(rows)
+
+    def finish(self) -> None:
+        if self._writer is None:
+            if self._filesystem.get_file_info(self._path).type is not pafs.FileType.NotFound:
+                self._filesystem.delete_file(self._path)
+            return
+        self._writer.close()
+        if self._written != self._path:
+            self._filesystem.move(self._written, self._path)
+
+    def discard(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._filesystem.delete_file(self._written)
+
+
+def _without_outcomes(schema: StructType) -> StructType:
+    return StructType([field for field in schema.fields if field.name not in OUTCOME_COLUMNS])
+
+
+def _with_outcomes(rows: pa.Table, outcomes: Sequence[Outcome]) -> pa.Table:
+    # Rows that were read from such a folder have the columns already.
+    table: Any = rows.drop_columns([name for name in OUTCOME_COLUMNS if name in rows.column_names])
+    values = ([each.status.value for each in outcomes], [each.condition for each in outcomes],
+              [each.description for each in outcomes])  # fmt: skip
+    for name, column in zip(OUTCOME_COLUMNS, values, strict=True):
+        table = table.append_column(name, pa.array(column, type=pa.string()))
+    return table
