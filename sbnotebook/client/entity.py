@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Unpack
+from typing import Unpack
 
 from sbnotebook.client import progress, query
 from sbnotebook.client.batch import LockedBatch
 from sbnotebook.client.deferred import DeferredMessages
 from sbnotebook.client.durations import duration
-from sbnotebook.client.frames import messages_from, table_of_pages
+from sbnotebook.client.entity_sends import EntitySends
+from sbnotebook.client.frames import table_of_pages
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.processing import Processing, processing_of
 from sbnotebook.client.receiving import receive_and_delete
-from sbnotebook.client.sending import SendPlan
 from sbnotebook.client.sessions import LockedSession
 from sbnotebook.model import Decision, EntityAddress, MessageState, ReceivedMessage, Report, Resubmit
-from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.locking.by_token import Lock
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
-from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.picking.pick import PickOptions
-from sbnotebook.settlement.plan import Edit, Limits
+from sbnotebook.settlement.picking.sweep import Filter
+from sbnotebook.settlement.plan import Edit
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.processing.calls import Function
 from sbnotebook.settlement.processing.process_run import ProcessOptions
@@ -34,20 +32,12 @@ from sbnotebook.settlement.processing.process_run import ProcessOptions
 __all__ = ["Entity"]
 
 
-class Entity:
+class Entity(EntitySends):
     """One queue, topic, subscription or sub-queue: what can be done there.
 
     Args:
         entity: the asynchronous entity that does it.
     """
-
-    def __init__(self, entity: AsyncEntity) -> None:
-        self._entity = entity
-
-    @property
-    def address(self) -> EntityAddress:
-        """Its address."""
-        return self._entity.address
 
     def peek(
         self,
@@ -124,102 +114,9 @@ class Entity:
             self._entity, count, max_wait=max_wait, archived=archived, show_progress=show_progress, stacklevel=2
         )
 
-    def send(
-        self,
-        messages: Any,
-        *,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-        batch_size: int | None = None,
-        rate: float | None = None,
-        show_progress: bool = True,
-    ) -> Report:
-        """Send messages and wait for every confirmation.
-
-        Args:
-            messages: what :func:`sbnotebook.client.frames.messages_from` takes: messages, texts, rows, a pandas frame,
-                an Arrow table, or an iterable of them, which is pulled as there is room.
-            max_in_flight: transfers that wait for their confirmation at once.
-            batch_size: messages in one transfer at most, None for as many as fit.
-            rate: messages a second at most, None for no limit.
-            show_progress: False for no bar.
-
-        Returns:
-            An outcome for each message, in the same order.
-        """
-        with progress.bar(f"send to {self.address}", _count_of(messages), shown=show_progress) as advance:
-
-            async def send() -> Report:
-                return await self._entity.send(
-                    messages_from(messages),
-                    max_in_flight=max_in_flight,
-                    batch_size=batch_size,
-                    rate=rate,
-                    progress=advance,
-                )
-
-            return run(send)
-
-    def plan_send(self, data: Any, *, at: datetime | None = None, delay: str | timedelta | None = None) -> SendPlan:
-        """A plan to send messages, at once or later: see :class:`sbnotebook.client.SendPlan`."""
-        return SendPlan(self._entity, data, at=at, delay=delay)
-
-    def schedule(
-        self,
-        messages: Any,
-        *,
-        at: datetime | None = None,
-        delay: str | timedelta | None = None,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-        rate: float | None = None,
-        show_progress: bool = True,
-    ) -> Report:
-        """Send messages that become active later; their outcomes have the numbers by which they are cancelled.
-
-        Args:
-            messages: as for :meth:`send`.
-            at: when, with a time zone; None for each message's own ``scheduled_enqueue_time``.
-            delay: how much later than now instead, such as ``"5m"``.
-            max_in_flight: requests that wait for their confirmation at once.
-            rate: messages a second at most, None for no limit.
-            show_progress: False for no bar.
-        """
-        later = duration(delay) if delay is not None else None
-        pace = Pace(Limits(max_in_flight, rate).rate)
-        with progress.bar(f"schedule to {self.address}", _count_of(messages), shown=show_progress) as advance:
-
-            async def schedule() -> Report:
-                return await self._entity.schedule(
-                    messages_from(messages),
-                    at=at,
-                    delay=later,
-                    max_in_flight=max_in_flight,
-                    pace=pace,
-                    progress=advance,
-                )
-
-            return run(schedule)
-
     def scheduled(self, max_messages: int | None = None, *, where: str | None = None) -> Messages:
         """The messages of a queue that become active later, as :meth:`peek` gives them."""
         return self.peek(max_messages, where=where, state=MessageState.SCHEDULED)
-
-    def cancel_scheduled(self, messages: Iterable[ReceivedMessage | int]) -> Plan:
-        """A plan to remove scheduled messages, given as they were peeked or by their sequence numbers.
-
-        See :func:`sbnotebook.settlement.sending.schedule.plan_cancel_scheduled`.
-
-        Raises:
-            DecisionError: a message does not stand here, or is not scheduled.
-        """
-        return Plan(self._entity.plan_cancel_scheduled(messages))
-
-    def warm(self, senders: int) -> None:
-        """Open connections for sending ahead of time, each takes about half a second.
-
-        Args:
-            senders: how many, as many as there will be transfers in flight.
-        """
-        run(self._entity.namespace.pool(self.address).warm, senders)
 
     def resubmit(
         self,
@@ -311,9 +208,7 @@ class Entity:
         Raises:
             ConfigurationError: the expression, the duration or the state is wrong.
         """
-        begin = duration(before) if isinstance(before, str) else before
-        query.where([], where)  # a wrong expression is told before anything is looked at
-        only = partial(query.where, expression=where) if where is not None else None
+        begin, only = _begin(before), _filter(where)
         kind = MessageState(state) if state is not None else None
         with progress.bar(f"look into {self.address}", to_sequence_number, shown=show_progress) as advance:
 
@@ -328,6 +223,47 @@ class Entity:
                 )
 
             return Plan(run(purge))
+
+    def defer_all(
+        self,
+        *,
+        where: str | None = None,
+        before: str | datetime | timedelta | None = None,
+        to_sequence_number: int | None = None,
+        max_messages: int | None = None,
+        show_progress: bool = True,
+    ) -> Plan:
+        """A plan to defer the active messages that stand here now, so that each can be settled by its number.
+
+        Args:
+            where: only those for which this SQL expression over the message columns is true.
+            before: only those that were enqueued before then; a duration such as ``"2d"`` counts back from now.
+            to_sequence_number: only those up to this number, included.
+            max_messages: only the first so many of all these.
+            show_progress: False for no bar.
+
+        Raises:
+            ConfigurationError: the expression or the duration is wrong.
+            DecisionError: too many others stand between them.
+
+        Example:
+            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
+            >>> letters.defer_all(where="dead_letter_reason = 'Invalid'").apply()  # doctest: +SKIP
+            <Report defer: 1,200 settled>
+        """
+        begin, only = _begin(before), _filter(where)
+        with progress.bar(f"look into {self.address}", to_sequence_number, shown=show_progress) as advance:
+
+            async def defer_all() -> AsyncPlan:
+                return await self._entity.defer_all(
+                    only=only,
+                    before=begin,
+                    to_sequence_number=to_sequence_number,
+                    max_messages=max_messages,
+                    progress=advance,
+                )
+
+            return Plan(run(defer_all))
 
     def process(
         self,
@@ -395,5 +331,10 @@ class Entity:
         return f"<Entity {self.address} on {self._entity.namespace.host}>"
 
 
-def _count_of(messages: Any) -> int | None:
-    return len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None
+def _begin(before: str | datetime | timedelta | None) -> datetime | timedelta | None:
+    return duration(before) if isinstance(before, str) else before
+
+
+def _filter(where: str | None) -> Filter | None:
+    query.where([], where)  # a wrong expression is told before anything is looked at
+    return partial(query.where, expression=where) if where is not None else None

@@ -21,6 +21,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.settlement.deferring.defer_all import plan_defer_all
 from sbnotebook.settlement.deferring.deferred import Deferrals, compared, plan_of_deferred
 from sbnotebook.settlement.locking.by_token import Lock, plan_by_token
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
@@ -30,12 +31,13 @@ from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.picking.pick import PickOptions, plan_pick
+from sbnotebook.settlement.picking.sweep import Chosen, Filter
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
 from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.process import Processing
 from sbnotebook.settlement.processing.process_run import Options, ProcessOptions
 from sbnotebook.settlement.processing.starting import processing
-from sbnotebook.settlement.removing.purge import Filter, PurgeOptions, plan_purge
+from sbnotebook.settlement.removing.purge import plan_purge
 from sbnotebook.settlement.resubmitting.resubmit import Resubmitter
 from sbnotebook.settlement.sending.schedule import plan_cancel_scheduled, schedule_many
 from sbnotebook.settlement.sending.send import SendOptions, send_many
@@ -288,7 +290,24 @@ class AsyncEntity:
 
         See :func:`sbnotebook.settlement.removing.purge.plan_purge`.
         """
-        return await plan_purge(self, PurgeOptions(only, before, to_sequence_number, state, archived), progress)
+        chosen = Chosen(only, before, to_sequence_number, state)
+        return await plan_purge(self, chosen, archived=archived, progress=progress)
+
+    async def defer_all(
+        self,
+        *,
+        only: Filter | None = None,
+        before: datetime | timedelta | None = None,
+        to_sequence_number: int | None = None,
+        max_messages: int | None = None,
+        progress: Progress | None = None,
+    ) -> Plan:
+        """A plan to defer the active messages that stand here now.
+
+        See :func:`sbnotebook.settlement.deferring.defer_all.plan_defer_all`.
+        """
+        chosen = Chosen(only, before, to_sequence_number, max_messages=max_messages)
+        return await plan_defer_all(self, chosen, progress)
 
     async def send(
         self,

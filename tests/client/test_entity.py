@@ -11,6 +11,7 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, Message
 
 
@@ -57,3 +58,19 @@ def test_messages_are_settled_by_their_tokens(namespace: Namespace) -> None:
         assert len(plan) == 2
         assert plan.apply(show_progress=False).settled == 2
     assert len(queue.peek(show_progress=False)) == 0
+
+
+def test_all_messages_are_deferred_and_those_that_are_chosen(namespace: Namespace) -> None:
+    namespace.create_queue("to-defer")
+    queue = namespace.entity("to-defer")
+    sent = [Message(message_id=f"m{n}", subject=("even", "odd")[n % 2]) for n in range(6)]
+    assert queue.send(sent, max_in_flight=1, show_progress=False).ok
+    plan = queue.defer_all(where="subject = 'odd'", max_messages=2, show_progress=False)
+    assert "defer 2 messages of to-defer: 2 active" in repr(plan)
+    assert plan.apply(show_progress=False).settled == 2
+    assert [message.message_id for message in queue.deferred(show_progress=False)] == ["m1", "m3"]
+    assert len(queue.defer_all(before="1h", show_progress=False)) == 0
+    assert queue.defer_all(show_progress=False).apply(show_progress=False).settled == 4
+    assert len(queue.deferred(show_progress=False)) == 6
+    with pytest.raises(ConfigurationError):
+        queue.defer_all(where="no_such_column = 1", show_progress=False)

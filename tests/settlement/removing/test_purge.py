@@ -374,7 +374,7 @@ async def test_an_archive_without_room_refuses_before_anything_is_removed(
 
 
 async def test_more_others_than_can_be_locked_are_refused(own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.removing.purge.DEFAULT_MAX_HELD", 5)
+    monkeypatch.setattr("sbnotebook.settlement.picking.sweep.DEFAULT_MAX_HELD", 5)
     queue = await filled(own, 20)
     with pytest.raises(DecisionError, match="9 other messages stand between"):
         await queue.purge(only=odd)
