@@ -1,6 +1,7 @@
 # Each of `make demo` and `make test` does all the set-up it needs on a machine with Python 3.11 or newer.
 
 PYTHON ?= python3
+PYTHONS ?= 3.12 3.13
 BIN := .venv/bin
 
 # Spark starts its workers with this one, whatever python3 is on the PATH.
@@ -10,10 +11,11 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check conformance soak format bench docs lab lock
+.PHONY: help setup demo test check conformance soak format bench docs lab lock dist
+.PHONY: check-install check-lowest check-pythons
 
 help: ## Show these lines
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 setup: ## Set up .venv with the locked packages, Java and Chromium
 	@$(PYTHON) -m scripts.bootstrap
@@ -52,6 +54,40 @@ bench: ## Measure the library against the plain SDK and physical limits, and the
 docs: ## Build the documentation; a warning is an error
 	$(BIN)/sphinx-build -W -q docs docs/_build
 
+dist: ## Build the wheel and the source distribution into dist/
+	@rm -rf dist
+	$(BIN)/python -m hatchling build
+
+# What downloads too much for every run.
+check-install: ## Install the wheel with pip into an empty environment, and try it as a new user
+	$(BIN)/pytest -o faulthandler_timeout=0 tests/packaging/installing.py
+
+# $(1): the environment's name, $(2): its Python, $(3): its lock.
+define set_up_beside
+$(BIN)/uv venv --quiet --clear --python $(2) build/$(1)
+$(BIN)/uv pip install --quiet --python build/$(1) --build-constraints requirements/build.txt --require-hashes -r $(3)
+$(BIN)/uv pip install --quiet --python build/$(1) --no-deps --editable .
+endef
+# Every layer's real part: AMQP, the SDK, a kernel, widgets and Spark.
+PART = tests/model tests/client tests/magics tests/widgets tests/spark tests/testing tests/demo tests/test_doctor.py
+
+check-lowest: ## Test with the lowest version of each dependency that pyproject.toml allows
+	$(call set_up_beside,lowest,3.11,requirements/lowest.txt)
+	build/lowest/bin/python -m pytest $(PART)
+
+check-pythons: ## Test with other versions of Python where they can be had: PYTHONS="3.12 3.13"
+	@for version in $(PYTHONS); do \
+		if $(BIN)/uv python find --quiet $$version || $(BIN)/uv python install --quiet $$version; \
+		then $(MAKE) --no-print-directory build/python-$$version || exit 1; \
+		else echo "Python $$version cannot be had here, so nothing was tested with it."; fi; \
+	done
+
+build/python-%: requirements/dev.txt FORCE
+	$(call set_up_beside,python-$*,$*,$<)
+	$@/bin/python -m pytest $(PART)
+
+FORCE:
+
 lab: ## Open JupyterLab on a copy of the tutorials
 	$(BIN)/sbnotebook lab
 
@@ -63,3 +99,4 @@ lock: ## Write requirements/*.txt again from pyproject.toml
 	$(COMPILE) --group bootstrap -o requirements/bootstrap.txt
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --all-extras --group test --resolution lowest-direct -o requirements/lowest.txt

@@ -56,10 +56,9 @@ def test_spark_starts_its_workers_with_the_locked_python() -> None:
 
 def test_help_lists_every_target() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
-    assert phony is not None
+    phony = " ".join(re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE))
     listed = subprocess.run([MAKE, "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert sorted(re.findall(r"^make (\w+)", listed, re.MULTILINE)) == sorted(phony[1].split())
+    assert sorted(re.findall(r"^make ([\w-]+)", listed, re.MULTILINE)) == sorted(phony.split())
 
 
 def test_ci_runs_make_test() -> None:

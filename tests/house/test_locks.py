@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -33,17 +34,24 @@ def group(name: str) -> list[str]:
     ]
 
 
-def asked_for(lock: str) -> list[str]:
-    if lock != "dev.txt":
-        return group(lock.removesuffix(".txt"))
+def all_extras() -> list[str]:
     project = pyproject()["project"]
     extras = [line for extra in project["optional-dependencies"].values() for line in extra]
-    lines = [*project["dependencies"], *extras, *group("dev")]
-    return [line for line in lines if not line.startswith("sbnotebook[")]
+    return [*project["dependencies"], *(line for line in extras if not line.startswith("sbnotebook["))]
+
+
+def asked_for(lock: str) -> list[str]:
+    match lock:
+        case "dev.txt":
+            return [*all_extras(), *group("dev")]
+        case "lowest.txt":
+            return [*all_extras(), *group("test")]
+        case _:
+            return group(lock.removesuffix(".txt"))
 
 
 def test_there_is_a_lock_for_each_use() -> None:
-    assert [lock.name for lock in LOCKS] == ["bootstrap.txt", "build.txt", "dev.txt"]
+    assert [lock.name for lock in LOCKS] == ["bootstrap.txt", "build.txt", "dev.txt", "lowest.txt"]
 
 
 @pytest.mark.parametrize("lock", [lock.name for lock in LOCKS])
@@ -54,6 +62,14 @@ def test_a_lock_satisfies_pyproject(lock: str) -> None:
         assert requirement.name in pinned, f"{line}: run make lock"
         unfit = [version for version in pinned[requirement.name] if version not in requirement.specifier]
         assert not unfit, f"{line}: run make lock"
+
+
+def test_the_lowest_lock_has_the_lowest_versions() -> None:
+    pinned = pins("lowest.txt")
+    for line in asked_for("lowest.txt"):
+        requirement = Requirement(line)
+        (lower,) = (Version(bound.version) for bound in requirement.specifier)
+        assert [Version(version) for version in pinned[requirement.name]] == [lower], f"{line}: run make lock"
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
