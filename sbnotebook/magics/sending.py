@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 from datetime import datetime
 from typing import Any, Final
@@ -141,12 +142,25 @@ def _what_to_send(given: Given) -> Any:
     if given.what is None:
         raise ConfigurationError("Say what to send: a text in quotes, a variable, or %%sb_send with the text below.")
     if isinstance(given.what, Quoted) or not given.what.isidentifier():
+        _refuse_expression(given.what)
         return _texts(given.what, given)
     if given.lines or given.subject or given.message_id or given.content_type or given.session_id:
         raise ConfigurationError(
             "--subject, --message-id, --content-type, --session-id and --lines are for a text, not a variable."
         )
     return variable(given, given.what)
+
+
+def _refuse_expression(what: str) -> None:
+    """Whoever writes ``list(messages)`` does not want that text to be sent."""
+    try:
+        meant = None if isinstance(what, Quoted) else ast.parse(what, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return
+    if isinstance(meant, ast.Call | ast.Attribute | ast.Subscript | ast.ListComp):
+        raise ConfigurationError(
+            f"{what[:40]!r} is an expression: give its value a name and send that, or put a text to send in quotes."
+        )
 
 
 def _texts(text: str, given: Given) -> Message | list[Message]:

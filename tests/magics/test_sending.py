@@ -69,12 +69,23 @@ def test_a_name_in_quotes_and_a_value_are_texts(shell: Shell, orders: str) -> No
     assert last(shell, orders).body == b"name"
     shell.run("%sb_send orders {name}")
     assert last(shell, orders).body == b"orders"
+    for text in ('{"a":1}', "order-17", "'f(x)'"):
+        shell.run(f"%sb_send orders {text}")
+        assert last(shell, orders).body == text.strip("'").encode()
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ("%sb_send orders no_such_name", "There is no variable 'no_such_name'; a text to send stands in quotes."),
+        (
+            "%sb_send orders list(pd)",
+            "'list(pd)' is an expression: give its value a name and send that, or put a text to send in quotes.",
+        ),
+        (
+            "%sb_send orders pd[0]",
+            "'pd[0]' is an expression: give its value a name and send that, or put a text to send in quotes.",
+        ),
         ("%sb_send orders", "Say what to send: a text in quotes, a variable, or %%sb_send with the text below."),
         ("%%sb_send orders name\ntext", "The cell is the message: leave the text or variable on the line out."),
         (
