@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check conformance soak format bench docs lab lock dist
+.PHONY: help setup demo test check conformance soak crash format bench docs lab lock dist
 .PHONY: check-install check-lowest check-pythons
 
 help: ## Show these lines
@@ -41,6 +41,9 @@ soak: ## Kill the emulator under load, and processes that resubmit, remove and u
 	SBNOTEBOOK_CRASHES=200 $(BIN)/pytest -o faulthandler_timeout=0 tests/emulator/test_store_crash.py \
 		tests/settlement/resubmitting/test_resubmit_crash.py tests/settlement/removing/test_undo_crash.py \
 		tests/settlement/sending/test_send_chaos.py
+
+crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, and count every message afterwards
+	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash
 
 format: ## Format and mend what ruff can mend by itself
 	$(BIN)/ruff format

@@ -1,0 +1,222 @@
+"""A stream that is killed again and again, as a seed says, and what must be so afterwards."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Self
+
+from tests.crash.processes import Driver, Emulator, kill, wait_until
+from tests.crash.stream_driver import Job
+from tests.crash.supply import Supply
+
+QUEUE: Final = "orders"
+LOCK_SECONDS: Final = 5
+PLENTY: Final = 300
+"""Messages from which on no more are sent, until some were consumed."""
+
+
+class Victim(StrEnum):
+    """What is killed."""
+
+    WORKER = "a Python worker"
+    STREAM = "the process of the stream in the driver"
+    EMULATOR = "the emulator"
+    DRIVER = "the driver with all its processes"
+    JAVA = "the driver's Java alone"
+    PYTHON = "the driver's first Python process alone"
+
+
+INSIDE: Final = (Victim.WORKER, Victim.STREAM, Victim.EMULATOR)
+"""The driver lives on after these."""
+WHOLE: Final = (Victim.DRIVER, Victim.JAVA, Victim.PYTHON)
+
+
+@dataclass(frozen=True)
+class Life:
+    """One driver from its start to its death.
+
+    Args:
+        deaths: what is killed one after the other.
+        is_available_now: whether it runs again and again until nothing is left, or always.
+        master: Spark's; ``local[2,4]`` tries a task four times.
+        options: of the stream; they may change from life to life.
+    """
+
+    deaths: Sequence[Victim]
+    is_available_now: bool = False
+    master: str = "local[2]"
+    options: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def lives_of(chance: random.Random, count: int) -> list[Life]:
+    """So many lives that end badly, and one that does not."""
+    deaths = [[*chance.choices(INSIDE, k=chance.randint(0, 3)), chance.choice(WHOLE)] for _ in range(count)]
+    return [
+        Life(
+            each,
+            is_available_now=chance.random() < 0.5,
+            master=chance.choice(("local[2]", "local[2,4]")),
+            options={
+                "maxMessagesPerTrigger": str(chance.choice((20, 100, 1000))),
+                "partitions": str(chance.choice((1, 2, 3))),
+            },
+        )
+        for each in (*deaths, [])
+    ]
+
+
+class Story:
+    """An emulator, somebody who sends to it, and a stream that is killed.
+
+    Args:
+        directory: an empty one.
+        mode: of the stream.
+        seed: of all random choices.
+    """
+
+    def __init__(self, directory: Path, mode: str, seed: str) -> None:
+        self.directory, self.mode = directory, mode
+        self.chance = random.Random(seed)  # noqa: S311 - no secrets
+        properties: dict[str, object] = {"LockDuration": f"PT{LOCK_SECONDS}S", "MaxDeliveryCount": 2000}
+        self.emulator = Emulator(directory / "emulator", QUEUE, properties)
+        self.supply = Supply(self.emulator.connection_string, QUEUE, self._waiting, PLENTY, seed)
+        self.drivers: list[Driver] = []
+        self.deaths: Counter[Victim] = Counter()
+        self._begin = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for driver in self.drivers:
+            driver.kill()
+        with suppress(AssertionError):  # it never ended well: that is what is told
+            self.emulator.kill()
+
+    def live(self, lives: Sequence[Life]) -> None:
+        """Live all of them; the last one ends when everything that was sent has been read."""
+        for number, life in enumerate(lives):
+            driver = self._born(life)
+            self._tell("a driver starts")
+            for victim in life.deaths:
+                self._await_moment(driver)
+                self._tell(f"killed is {victim}")
+                self._strike(victim, driver)
+            if number + 1 == len(lives):
+                self._finish(driver)
+
+    @property
+    def log(self) -> Path:
+        """What the drivers' processes complained about."""
+        return self.directory / "drivers.log"
+
+    def _born(self, life: Life) -> Driver:
+        options = {"entity": QUEUE, "mode": self.mode, **life.options}
+        job = Job(self.emulator.connection_string, options, str(self.directory), life.master, life.is_available_now)
+        driver = Driver(job, self.log)
+        self.drivers.append(driver)
+        return driver
+
+    def _await_moment(self, driver: Driver) -> None:
+        """Until a micro-batch was planned or is done, or just some time after the start."""
+        kind = self.chance.choice(("offsets", "commits", "time"))
+        wait_until("the driver's start", lambda: bool(driver.heard("started")))
+        if kind == "time":
+            self._pass(self.chance.uniform(0, 6))
+            return
+        before = self._steps(kind)
+        wait_until(f"new {kind} in the checkpoint", lambda: self._steps(kind) > before)
+        self._pass(self.chance.uniform(0, 0.4))
+
+    def _steps(self, kind: str) -> int:
+        names = [path.name for path in Path(self.directory, "checkpoint", kind).glob("*") if path.name.isdigit()]
+        return max(map(int, names), default=-1)
+
+    def _pass(self, seconds: float) -> None:
+        """Let a time go by that only the seed knows: a crash comes at no moment that could be waited for."""
+        threading.Event().wait(seconds)
+
+    def _strike(self, victim: Victim, driver: Driver) -> None:
+        if victim is Victim.EMULATOR:
+            self.emulator.kill()
+            self._pass(self.chance.choice((0, 0.5, 3)))
+            self.emulator.start()
+        elif victim is Victim.DRIVER:
+            driver.kill()
+        elif victim is Victim.PYTHON:
+            driver.kill_only([driver.pid])
+        elif victim is Victim.JAVA:
+            driver.kill_only(driver.found("/java"))
+        else:
+            find: dict[Victim, Callable[[], list[int]]] = {
+                Victim.WORKER: driver.workers,
+                Victim.STREAM: lambda: driver.found("python_streaming_source_runner"),
+            }
+            found: list[int] = []
+
+            def is_there() -> bool:
+                found[:] = find[victim]()
+                return bool(found)
+
+            wait_until(str(victim), is_there)
+            kill([self.chance.choice(found)])
+        self.deaths[victim] += 1
+
+    def _finish(self, driver: Driver) -> None:
+        wait_until("a last message", lambda: bool(self.supply.confirmed))
+        self.supply.stop()
+        self._tell("all is sent")
+        if self.mode == "consume":
+            wait_until("an empty queue", lambda: not self.emulator.counts())
+        else:
+            self._await_all_read(driver)
+        self._tell("all is read")
+        driver.stop()
+
+    def _await_all_read(self, driver: Driver) -> None:
+        """A run that began after all was sent has ended: it read all."""
+        before = len(driver.heard("ended"))
+        wait_until("the last runs", lambda: len(driver.heard("ended")) > before + 1)
+
+    def _waiting(self) -> int:
+        try:
+            active = self.emulator.counts().get("active", 0)
+        except OSError:
+            return 0  # it is dead
+        # What was read by browsing stays there.
+        return active if self.mode == "consume" else active - PLENTY * (self._steps("commits") + 1)
+
+    def _tell(self, what: str) -> None:
+        """Print what pytest shows if the test fails."""
+        failed = [len(driver.heard("failed")) for driver in self.drivers]
+        print(  # noqa: T201
+            f"{time.monotonic() - self._begin:6.1f} s: {what}; planned {self._steps('offsets')}, "
+            f"done {self._steps('commits')}, sent {len(self.supply.confirmed)}, queries that failed {failed}"
+        )
+
+    def check(self) -> Counter[int]:
+        """Hold what the sink has against what was sent: each message is there once, as it was.
+
+        Returns:
+            How many messages were delivered how often before they were read.
+        """
+        rows = json.loads((self.directory / "rows.json").read_text())
+        names, numbers = Counter(row["message_id"] for row in rows), Counter(row["sequence_number"] for row in rows)
+        said = f"{sum(self.deaths.values())} kills: {dict(self.deaths)}"
+        twice = [number for number, times in numbers.items() if times > 1]
+        assert not twice, f"{len(twice)} are there twice, such as {min(twice)}; {said}"
+        lost = self.supply.confirmed.keys() - names.keys()
+        assert not lost, f"{len(lost)} of {len(self.supply.confirmed)} are lost, such as {min(lost)}; {said}"
+        sent = self.supply.confirmed | self.supply.unknown
+        assert not [row for row in rows if sent.get(row["message_id"]) != row["digest"]]
+        assert max(names.values()) == 1, f"{names.most_common(1)} was sent twice"
+        return Counter(row["delivery_count"] for row in rows)

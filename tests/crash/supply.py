@@ -1,0 +1,89 @@
+"""Somebody who sends messages all the time, also while the emulator is dead."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.model import Message
+from sbnotebook.settlement import Connection
+
+SIZES: Final = (0, 50, 200, 200, 1_000, 20_000)
+"""Bytes of bodies."""
+AT_ONCE: Final = 40
+
+
+@dataclass
+class Supply:
+    """Sends to a queue in a thread of its own.
+
+    Args:
+        connection_string: of the emulator.
+        queue: where to.
+        waiting: tells how many wait there.
+        plenty: it sends when fewer than these wait.
+        seed: of its random choices.
+
+    Attributes:
+        confirmed: the digests of the bodies of what was sent for certain, by message id.
+        unknown: of what may have arrived or not.
+    """
+
+    connection_string: str
+    queue: str
+    waiting: Callable[[], int]
+    plenty: int
+    seed: str
+    confirmed: dict[str, str] = field(default_factory=dict[str, str])
+    unknown: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)  # noqa: S311 - no secrets
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._send_all, daemon=True)
+        self.error: Exception | None = None
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send no more; what was begun is finished.
+
+        Raises:
+            Exception: what it failed with.
+        """
+        self._stopped.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def _send_all(self) -> None:
+        try:
+            with Namespace(Target(Connection(self.connection_string), "a test"), archive=False) as namespace:
+                queue = namespace.entity(self.queue)
+                while not self._stopped.wait(self._chance.uniform(0, 0.1)):
+                    if self.waiting() >= self.plenty:
+                        continue
+                    messages = [self._new() for _ in range(self._chance.randint(1, AT_ONCE))]
+                    digests = {message.message_id or "": digest(message.body) for message in messages}
+                    self.unknown |= digests
+                    report = queue.send(messages, show_progress=False)
+                    for outcome in report:
+                        name = outcome.message_id or ""
+                        if outcome.ok:
+                            self.confirmed[name] = self.unknown.pop(name)
+        except Exception as error:  # noqa: BLE001 - stop raises it
+            self.error = error
+
+    def _new(self) -> Message:
+        name = f"{len(self.confirmed) + len(self.unknown)}-{self._chance.getrandbits(32):08x}"
+        return Message(body=name.encode() + self._chance.randbytes(self._chance.choice(SIZES)), message_id=name)
+
+
+def digest(body: bytes) -> str:
+    """What tells whether a body is the same."""
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,55 @@
+"""Streams are killed at random moments, and every message is counted afterwards: ``make crash`` does it often.
+
+``SBNOTEBOOK_CRASHES`` says how many streams (1 unless said, with each kind of death); ``SBNOTEBOOK_SEED`` repeats a
+run's random choices, as far as the machine lets it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.crash.story import Life, Story, Victim, lives_of
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+
+STREAMS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "1"))
+SEED: Final = int(os.environ.get("SBNOTEBOOK_SEED") or random.SystemRandom().getrandbits(32))
+LIVES: Final = 3
+"""Drivers that die in a stream."""
+SHORT: Final = [
+    Life([Victim.EMULATOR, Victim.WORKER, Victim.STREAM, Victim.DRIVER], options={"maxMessagesPerTrigger": "100"}),
+    Life([], is_available_now=True, options={"maxMessagesPerTrigger": "100", "partitions": "2"}),
+]
+"""Each kind of death once, in as few lives as can be: each takes Java some seconds to start."""
+
+
+@pytest.mark.parametrize("number", range(STREAMS))
+def test_a_stream_that_is_killed_reads_each_message_once(tmp_path: Path, number: int) -> None:
+    seed = f"{SEED}-{number}"
+    lives = lives_of(random.Random(seed), LIVES) if number else SHORT  # noqa: S311 - no secrets
+    mode = "browse" if number % 5 == 4 else "consume"
+    tell(run(tmp_path, mode, seed, lives))
+
+
+def run(directory: Path, mode: str, seed: str, lives: list[Life]) -> Counter[int]:
+    """One story."""
+    print(f"SBNOTEBOOK_SEED={SEED}, {seed}, {mode}: {lives}")  # noqa: T201 - pytest shows it if the test fails
+    with Story(directory, mode, seed) as story:
+        story.live(lives)
+        counts = story.emulator.counts()
+        assert not story.drivers[-1].heard("failed")
+    delivered = story.check()
+    assert mode == "browse" or not counts
+    return delivered
+
+
+def tell(delivered: Counter[int]) -> None:
+    """What the kills cost."""
+    print(f"messages by how often they were delivered: {dict(sorted(delivered.items()))}")  # noqa: T201
