@@ -38,10 +38,17 @@ class Keeper:
             self._tell_to_close()
             raise
 
-    def close(self) -> None:
-        """Close the batch and wait until what it held is given back."""
+    def close(self, timeout: float | None = None) -> None:
+        """Close the batch and wait until what it held is given back.
+
+        Args:
+            timeout: seconds, None for as long as it takes.
+
+        Raises:
+            TimeoutError: it has not ended within so many seconds, and goes on.
+        """
         self._tell_to_close()
-        self._ended.result()
+        self._ended.result(timeout)
 
     def abandon(self) -> None:
         """Close the batch of which nobody knows any more, and warn. May be called anywhere, and waits for nothing."""

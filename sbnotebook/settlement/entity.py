@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Complete,
     Decision,
-    EntityAddress,
     LockedMessage,
-    Message,
     MessageState,
     PeekedMessage,
     ReceivedMessage,
@@ -22,14 +20,14 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement.deferring.defer_all import plan_defer_all
-from sbnotebook.settlement.deferring.deferred import Deferrals, compared, plan_of_deferred
+from sbnotebook.settlement.deferring.deferred import Deferrals, compared, plan_of_deferred, settle_deferred
+from sbnotebook.settlement.entity_sends import AsyncEntitySends
 from sbnotebook.settlement.locking.by_token import Lock, plan_by_token
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
 from sbnotebook.settlement.locking.receive_and_delete import receive_and_delete
 from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
-from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.picking.pick import PickOptions, plan_pick
 from sbnotebook.settlement.picking.sweep import Chosen, Filter
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
@@ -39,26 +37,18 @@ from sbnotebook.settlement.processing.process_run import Options, ProcessOptions
 from sbnotebook.settlement.processing.starting import processing
 from sbnotebook.settlement.removing.purge import plan_purge
 from sbnotebook.settlement.resubmitting.resubmit import Resubmitter
-from sbnotebook.settlement.sending.schedule import plan_cancel_scheduled, schedule_many
-from sbnotebook.settlement.sending.send import SendOptions, send_many
-
-if TYPE_CHECKING:
-    from sbnotebook.settlement.namespace import AsyncNamespace
+from sbnotebook.settlement.sending.schedule import plan_cancel_scheduled
 
 __all__ = ["AsyncEntity"]
 
 
-class AsyncEntity:
+class AsyncEntity(AsyncEntitySends):
     """One queue, topic, subscription or sub-queue: what can be done there.
 
     Args:
         namespace: where it is.
         address: which one.
     """
-
-    def __init__(self, namespace: AsyncNamespace, address: EntityAddress) -> None:
-        self.namespace = namespace
-        self.address = address
 
     def pages(
         self,
@@ -117,6 +107,7 @@ class AsyncEntity:
         renew_for: timedelta = DEFAULT_RENEW_FOR,
         verb: str = Complete.verb,
         archived: bool = True,
+        recorded: bool = True,
     ) -> LockedBatch:
         """An empty batch to lock messages with; open it as an asynchronous context manager.
 
@@ -124,6 +115,7 @@ class AsyncEntity:
             renew_for: for how long locks are renewed.
             verb: what its settlements are part of, for the archive.
             archived: False where completed messages are removed for good.
+            recorded: False where nothing at all is written down on this machine, because somebody else does.
         """
         namespace = self.namespace
         return LockedBatch(
@@ -131,7 +123,7 @@ class AsyncEntity:
             self.address,
             renew_for=renew_for,
             clock=namespace.clock,
-            records=namespace.records(verb, archived=archived),
+            records=namespace.records(verb, archived=archived) if recorded else (),
         )
 
     async def sessions(self, *, updated_after: datetime | None = None) -> list[str]:
@@ -265,6 +257,29 @@ class AsyncEntity:
         """
         return plan_of_deferred(self.address, tuple(messages), decision, self.batch)
 
+    async def settle_deferred(
+        self,
+        decisions: Mapping[int, Decision],
+        *,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        archived: bool = True,
+        journalled: bool = True,
+    ) -> Report:
+        """Settle deferred messages by their numbers, each as it was decided, at once and without a plan.
+
+        Args:
+            decisions: complete, dead-letter or abandon, by sequence number.
+            max_in_flight: settlements that wait for their answer at once.
+            archived: False where completed messages are removed for good.
+            journalled: False where this machine's journal is not to know of it.
+
+        See :func:`sbnotebook.settlement.deferring.deferred.settle_deferred`.
+        """
+        namespace = self.namespace
+        records = namespace.records(archived=archived, journalled=journalled)
+        batch = LockedBatch(namespace.connection, self.address, clock=namespace.clock, records=records)
+        return await settle_deferred(batch, decisions, Limits(max_in_flight))
+
     async def pick(
         self,
         messages: Iterable[ReceivedMessage | int],
@@ -309,39 +324,6 @@ class AsyncEntity:
         chosen = Chosen(only, before, to_sequence_number, max_messages=max_messages)
         return await plan_defer_all(self, chosen, progress)
 
-    async def send(
-        self,
-        messages: Iterable[Message],
-        *,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-        batch_size: int | None = None,
-        rate: float | None = None,
-        progress: Progress | None = None,
-    ) -> Report:
-        """Send messages here and wait for every confirmation.
-
-        See :func:`sbnotebook.settlement.sending.send.send_many`.
-        """
-        return await send_many(
-            self.namespace.pool(self.address),
-            messages,
-            max_in_flight=max_in_flight,
-            batch_size=batch_size,
-            pace=Pace(Limits(max_in_flight, rate).rate),
-            progress=progress,
-        )
-
-    async def schedule(
-        self,
-        messages: Iterable[Message],
-        *,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        **options: Unpack[SendOptions],
-    ) -> Report:
-        """Send messages that become active later: see :func:`sbnotebook.settlement.sending.schedule.schedule_many`."""
-        return await schedule_many(self.namespace.pool(self.address), messages, at=at, delay=delay, **options)
-
     async def scheduled(self, max_messages: int | None = None) -> list[PeekedMessage]:
         """The messages of a queue that become active later, by looking at all of it; a topic does not show them."""
         return await self.peek(max_messages, state=MessageState.SCHEDULED)
@@ -385,6 +367,3 @@ class AsyncEntity:
     ) -> Report:
         """Consume messages with a function and settle each by how that ended: see :meth:`processing`."""
         return await self.processing(function, seen=seen, progress=progress, **options).run()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.address} on {self.namespace.host}>"

@@ -1,0 +1,129 @@
+"""The offset of a stream that consumes: which messages its last micro-batch is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress
+
+__all__ = ["ConsumeOffset", "ranges_of"]
+
+_RANGE: Final = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
+_MOST: Final = 10_000_000
+"""Messages of a micro-batch that are believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeOffset:
+    """What Spark writes into its checkpoint before the messages are set aside, and gives back when it reads again.
+
+    Args:
+        entity: whose messages they are.
+        batch: counts the micro-batches of the stream.
+        numbers: the sequence numbers of the last micro-batch, in order.
+        enqueued: when the first and the last of them came into the entity, in ms; it tells them from messages with the
+            same numbers in an entity that was made anew, or in another namespace. None where no message says it.
+    """
+
+    entity: EntityAddress
+    batch: int = 0
+    numbers: tuple[int, ...] = ()
+    enqueued: tuple[int, int] | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any], entity: EntityAddress) -> Self:
+        """Read what stands in a checkpoint.
+
+        Args:
+            given: what Spark gives.
+            entity: the one that is consumed now.
+
+        Raises:
+            ConfigurationError: the checkpoint is another stream's.
+        """
+        try:
+            offset = cls(
+                EntityAddress.parse(given["entity"]),
+                int(given["batch"]),
+                tuple(_numbers(given["ranges"])),
+                _pair(given["enqueued"]),
+            )
+        except (LookupError, TypeError, ValueError):
+            raise ConfigurationError(
+                "The checkpoint is not that of a stream with mode=consume: give each stream a checkpointLocation of "
+                "its own."
+            ) from None
+        if offset.entity != entity:
+            raise ConfigurationError(
+                f"The checkpoint is that of a stream of {offset.entity}, and this one is of {entity}: give each stream "
+                "a checkpointLocation of its own."
+            )
+        return offset
+
+    def as_dict(self) -> dict[str, Any]:
+        """The offset as Spark writes it.
+
+        Example:
+            >>> ConsumeOffset(EntityAddress("orders"), 7, (1, 2, 3, 9), (1000, 2000)).as_dict()
+            {'batch': 7, 'entity': 'orders', 'ranges': '1-3,9', 'enqueued': '1000-2000'}
+        """
+        return {
+            "batch": self.batch,
+            "entity": self.entity.path,
+            "ranges": ",".join(f"{first}-{last}" if last > first else str(first) for first, last in self.ranges),
+            "enqueued": "" if self.enqueued is None else "{}-{}".format(*self.enqueued),
+        }
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The numbers as ranges, both ends included."""
+        return ranges_of(self.numbers)
+
+    def next(self, numbers: Iterable[int], enqueued: Iterable[int]) -> Self:
+        """The offset of the next micro-batch.
+
+        Args:
+            numbers: of its messages.
+            enqueued: when they came, in ms.
+        """
+        times = sorted(enqueued)
+        return type(self)(self.entity, self.batch + 1, tuple(sorted(numbers)), (times[0], times[-1]) if times else None)
+
+
+def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Numbers in order as ranges, both ends included.
+
+    Example:
+        >>> ranges_of([1, 2, 3, 7, 9, 10])
+        [(1, 3), (7, 7), (9, 10)]
+    """
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = ranges[-1][0], number
+        else:
+            ranges.append((number, number))
+    return ranges
+
+
+def _numbers(text: str) -> Iterator[int]:
+    count = 0
+    for part in text.split(",") if text else ():
+        first, last = _pair(part) or (0, -1)
+        count += last - first + 1
+        if first < 1 or last < first or count > _MOST:
+            raise ValueError(part)
+        yield from range(first, last + 1)
+
+
+def _pair(text: str) -> tuple[int, int] | None:
+    if not text:
+        return None
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]), int(found[2] or found[1])
