@@ -10,7 +10,7 @@ from typing import Any, Final
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.connection import Connection
 
-__all__ = ["EMULATOR", "ENVIRONMENT_VARIABLES", "Target", "resolve"]
+__all__ = ["EMULATOR", "ENVIRONMENT_VARIABLES", "Target", "notebook_variable", "resolve"]
 
 EMULATOR: Final = "emulator"
 ENVIRONMENT_VARIABLES: Final = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
@@ -90,14 +90,15 @@ def _databricks_secret(name: str) -> str:
     scope, slash, key = name.partition("/")
     if not (scope and slash and key):
         raise ConfigurationError("A Databricks secret is written secret:SCOPE/KEY.")
-    dbutils = _dbutils()
+    dbutils = notebook_variable("dbutils")
     if dbutils is None:
         raise ConfigurationError("There is no dbutils here: secret:SCOPE/KEY works in a Databricks notebook only.")
     return str(dbutils.secrets.get(scope, key))
 
 
-def _dbutils() -> Any:
+def notebook_variable(name: str) -> Any:
+    """The value of a variable of the notebook that this runs in; None where there is none."""
     from IPython.core.getipython import get_ipython
 
     shell: Any = get_ipython()
-    return shell.user_ns.get("dbutils") if shell is not None else None
+    return shell.user_ns.get(name) if shell is not None else None

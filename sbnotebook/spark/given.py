@@ -5,18 +5,20 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from sbnotebook.client.targets import resolve
+from sbnotebook.client.targets import EMULATOR, resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection
+from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.spark.scrubbing import secrets_of
 
-__all__ = ["MAX_NUMBER", "Given", "NamespaceTarget"]
+__all__ = ["MAX_NUMBER", "Given", "NamespaceTarget", "secrets_in"]
 
 MAX_NUMBER: Final = 2**63 - 1
 """The greatest sequence number."""
@@ -36,9 +38,11 @@ class NamespaceTarget:
 
     Args:
         text: a connection string, a host name, or ``emulator``.
+        machine: where this was made: on Spark's driver.
     """
 
     text: str = field(repr=False)
+    machine: str = field(default_factory=socket.gethostname)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -49,9 +53,15 @@ class NamespaceTarget:
         """A connection of this process's own.
 
         Raises:
-            ConfigurationError: the target cannot be used here.
+            ConfigurationError: the target cannot be used here, such as the driver's emulator on another machine, where
+                a new and empty one would be started.
             EmulatorStartError: the emulator could not be started.
         """
+        if self.text.lower() == EMULATOR and self.machine != socket.gethostname():
+            raise ConfigurationError(
+                "The emulator runs on the machine of Spark's driver only, and a worker on another machine needs it: "
+                "use a local Spark, or a namespace in Azure."
+            )
         return resolve(self.text).connection
 
 
@@ -77,8 +87,7 @@ class Given:
     @property
     def secrets(self) -> list[str]:
         """What must not be shown."""
-        found = [secrets_of(self._values.get(name.lower(), "")) for name in _TARGETS]
-        return [secret for secrets in found for secret in secrets]
+        return secrets_in(self._values)
 
     def entity(self) -> EntityAddress:
         """Which entity is meant."""
@@ -161,6 +170,13 @@ class Given:
             return None if text is None else kind(text.lower())
         except ValueError:
             raise ConfigurationError(f"{name} is {' or '.join(kind)}, not {_quoted(text)}.") from None
+
+
+def secrets_in(options: Mapping[str, str]) -> list[str]:
+    """What must not be shown of options, also where it was given by a wrong name."""
+    targets = {name.lower() for name in _TARGETS}
+    texts = [value.strip() for name, value in options.items() if name.lower() in targets or scrub(value) != value]
+    return [secret for text in texts for secret in secrets_of(text)]
 
 
 def _quoted(text: str | None) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Iterable
+from contextlib import ContextDecorator
+from typing import Final, Self
+from urllib.parse import quote
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.settlement.connecting.connection import scrub
@@ -28,15 +29,16 @@ def secrets_of(target: str) -> tuple[str, ...]:
     parts = [part.partition("=") for part in target.split(";")]
     # Without the padding, which is cut off easily; what is left of it says nothing.
     keys = [value.strip().rstrip("=") for name, _, value in parts if name.strip().lower() in _SECRET_PARTS]
-    found = [target, *keys] if "=" in target else keys
-    return tuple(sorted((text for text in found if text), key=len, reverse=True))
+    found = {target, *keys} if "=" in target else set(keys)
+    found |= {quote(text, safe="") for text in found}  # as in a URL
+    return tuple(sorted(filter(None, found), key=len, reverse=True))
 
 
-@contextmanager
-def scrubbed(secrets: Iterable[str] = ()) -> Generator[None]:
-    """Let errors out of the block without secrets and without the errors that caused them.
+class scrubbed(ContextDecorator):  # noqa: N801 (used like a function)
+    """Let errors out of the block without secrets, without the errors that caused them, and in a few lines.
 
-    An error of sbnotebook's own stays what it is, any other is named in the text.
+    An error of sbnotebook's own stays what it is, any other is named in the text. Spark shows users the stack of an
+    error as well: here it begins at this block, so that the sentence is not lost below it.
 
     Args:
         secrets: texts that are taken out wherever they stand; what looks like a key is, too.
@@ -44,10 +46,22 @@ def scrubbed(secrets: Iterable[str] = ()) -> Generator[None]:
     Raises:
         SbNotebookError: in the place of any error of another kind.
     """
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 (whatever it is, it ends in Spark's event log)
-        raise _clean(error, secrets) from None
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = tuple(secrets)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, stack: object) -> None:
+        if not isinstance(error, Exception):
+            return
+        clean = _clean(error, self._secrets)
+        try:
+            raise clean.with_traceback(None) from None
+        except SbNotebookError:
+            clean.__context__ = None  # not only hidden, but gone
+            raise
 
 
 def in_words(error: BaseException) -> str:

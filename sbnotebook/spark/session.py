@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "session"]
+__all__ = ["is_elsewhere", "register", "session"]
 
 _LOG: Final = Path(__file__).with_name("log4j2.properties").as_uri()
 _LOCAL: Final = {
@@ -25,32 +26,57 @@ _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_CONNECT: Final = ("grpc", "grpc_status", "zstandard")
+_THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 
 def session(say: Callable[[str], None] = print) -> SparkSession:
-    """The Spark session that is active, or else a local one that is started for this process.
+    """The Spark session that there is, or else a local one that is started for this process.
+
+    The session that there is: the active one, classic or of Spark Connect, and otherwise the one that the notebook has
+    in its variable ``spark``, as in Databricks. Where the environment variable SPARK_REMOTE names a Spark Connect
+    server, one is made there.
 
     A local session runs on all cores of this machine, listens on no outside address, and runs its Python workers with
     this Python (PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are set to it), in UTC.
 
     Args:
-        say: told in a sentence that a session was started.
+        say: told in a sentence which one it is.
 
     Raises:
-        ConfigurationError: there is no Java that Spark can start.
+        ConfigurationError: there is no Java that Spark can start, no package for Spark Connect, or only Databricks
+            Connect without a session.
 
     Example:
         >>> spark = session()  # doctest: +SKIP
         Started a local Spark 4.3.0 on 8 cores; spark.stop() ends it.
     """
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.getActiveSession()
-    if spark is None:
+    spark = _active()
+    if spark is not None:
+        say(f"Spark {spark.version} that runs already is used.")
+    elif os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_API_MODE") == "connect":
+        spark = _connect()
+        say(f"Connected to Spark {spark.version} by Spark Connect; spark.stop() ends the session.")
+    else:
         spark = _start()
         say(f"Started a local Spark {spark.version} on {os.cpu_count()} cores; spark.stop() ends it.")
     register(spark)
     return spark
+
+
+def is_elsewhere(spark: SparkSession) -> bool:
+    """Whether the workers of a session are known to run on other machines than this one.
+
+    Example:
+        >>> is_elsewhere(session())  # doctest: +SKIP
+        False
+    """
+    from pyspark.sql.session import SparkSession
+
+    either: Any = spark  # that of Spark Connect is another class
+    if isinstance(either, SparkSession):
+        return not str(either.sparkContext.master).startswith("local")
+    return either.client.host not in _THIS_MACHINE
 
 
 def register(spark: SparkSession) -> None:
@@ -60,10 +86,40 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(ServiceBusDataSource)
 
 
+def _active() -> SparkSession | None:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "NO_ACTIVE_OR_DEFAULT_SESSION":
+            raise
+    from sbnotebook.client.targets import notebook_variable  # not above: it loads the SDK
+
+    # A session of Spark Connect is active only in the thread, and by the class, that made it.
+    spark: Any = notebook_variable("spark")
+    return spark if hasattr(spark, "dataSource") and not getattr(spark, "is_stopped", True) else None
+
+
+def _connect() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    # Looked for here, because pyspark 4.3 ends the whole process where one is missing (pyspark.sql.connect.utils).
+    if not all(find_spec(package) for package in _CONNECT):
+        raise ConfigurationError("Spark Connect needs more packages: pip install 'pyspark[connect]'.")
+    return SparkSession.builder.getOrCreate()
+
+
 def _start() -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    if find_spec("databricks") is not None and find_spec("databricks.connect") is not None:
+        raise ConfigurationError(
+            "Databricks Connect starts no Spark here: make the session first, "
+            "spark = DatabricksSession.builder.getOrCreate()."
+        )
     # Java's environment is fixed when it starts, and its workers get theirs from it.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[*]").appName("sbnotebook")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource
 
@@ -16,6 +18,25 @@ if TYPE_CHECKING:
 
 __all__ = ["ServiceBusDataSource"]
 
+Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")
+
+
+def _told(
+    method: Callable[Concatenate[ServiceBusDataSource, Arguments], Made],
+) -> Callable[Concatenate[ServiceBusDataSource, Arguments], Made]:
+    """Let the errors of a method out as users shall see them."""
+
+    @wraps(method)
+    def run(self: ServiceBusDataSource, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
+        from sbnotebook.spark.given import secrets_in
+        from sbnotebook.spark.scrubbing import scrubbed
+
+        with scrubbed(secrets_in(self.options)):
+            return method(self, *args, **kwargs)
+
+    return run
+
 
 class ServiceBusDataSource(DataSource):
     """``format("servicebus")``: its options are in :mod:`sbnotebook.spark.options`.
@@ -28,6 +49,7 @@ class ServiceBusDataSource(DataSource):
         """What stands in ``format(…)``."""
         return "servicebus"
 
+    @_told
     def schema(self) -> StructType:
         """All message columns. Spark asks at ``load()``, so that wrong options are refused there."""
         from sbnotebook.spark.options import check_names
@@ -36,6 +58,7 @@ class ServiceBusDataSource(DataSource):
         check_names(self.options)
         return message_schema()
 
+    @_told
     def reader(self, schema: StructType) -> PeekReader:
         """Read by peeking.
 
@@ -47,6 +70,7 @@ class ServiceBusDataSource(DataSource):
 
         return PeekReader(ReadOptions.parse(self.options), schema)
 
+    @_told
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Stream by peeking onward, or by consuming.
 
@@ -60,6 +84,7 @@ class ServiceBusDataSource(DataSource):
         options = StreamOptions.parse(self.options)
         return (ConsumeStream if options.mode is Mode.CONSUME else BrowseStream)(options, schema)
 
+    @_told
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Write by sending, or by settling.
 
@@ -79,6 +104,7 @@ class ServiceBusDataSource(DataSource):
         options = WriteOptions.parse(self.options)
         return (SettleWriter if options.operation is Operation.SETTLE else SendWriter)(options, schema)
 
+    @_told
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Write each micro-batch by sending, or by settling.
 

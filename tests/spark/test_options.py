@@ -6,7 +6,7 @@ import pytest
 
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.spark.given import NamespaceTarget
+from sbnotebook.spark.given import NamespaceTarget, secrets_in
 from sbnotebook.spark.options import Mode, Operation, Orphans, ReadOptions, StreamOptions, WriteOptions, check_names
 
 KEY = "bXkta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="
@@ -168,3 +168,14 @@ def test_a_connection_string_in_the_wrong_place_is_not_repeated() -> None:
         assert KEY[:8] not in str(refusal.value)
     with pytest.raises(InvalidEntityAddressError):  # where nothing was taken out, the error stays what it is
         ReadOptions.parse({**GIVEN, "entity": "orders/$nothing"})
+
+
+def test_a_worker_on_another_machine_does_not_start_an_emulator_of_its_own() -> None:
+    elsewhere = NamespaceTarget("emulator", machine="driver.invalid")
+    with pytest.raises(ConfigurationError, match="runs on the machine of Spark's driver only"):
+        elsewhere.connection()
+
+
+def test_a_secret_under_a_wrong_name_is_known_as_one() -> None:
+    assert KEY.rstrip("=") in secrets_in({"conectionstring": CONNECTION_STRING})
+    assert secrets_in({"failurespath": "/lake/date=2020", "entity": "orders"}) == []

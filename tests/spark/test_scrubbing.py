@@ -5,6 +5,7 @@ import traceback
 import pytest
 
 from sbnotebook.errors import InvalidEntityAddressError, MissingExtraError, SbNotebookError
+from sbnotebook.model import EntityAddress
 from sbnotebook.spark.scrubbing import scrubbed, secrets_of
 
 KEY = "YWJjZGVmZ2hpamtsbW5vcA=="
@@ -28,6 +29,19 @@ def test_no_secret_is_left_in_an_error_or_in_what_caused_it() -> None:
     assert str(caught.value) == "LookupError: (***==) tried SharedAccessSignature=*** and sig=***&se=1"
     assert KEY not in shown
     assert "cannot reach" not in shown
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+
+
+def test_users_see_the_stack_from_the_block_on_only() -> None:
+    @scrubbed()
+    def outer() -> None:
+        EntityAddress.parse("")
+
+    with pytest.raises(InvalidEntityAddressError) as caught:
+        outer()
+    stack = traceback.format_exception(caught.value)
+    assert "address.py" not in "".join(stack)
+    assert len(stack) == 5
 
 
 def test_the_first_error_of_a_group_is_told() -> None:
@@ -50,6 +64,10 @@ def test_an_error_of_our_own_with_a_secret_is_told_without_it() -> None:
 @pytest.mark.parametrize("target", ["", "emulator", "name.servicebus.windows.net"])
 def test_what_is_no_connection_string_holds_no_secret(target: str) -> None:
     assert secrets_of(target) == ()
+
+
+def test_a_key_is_taken_out_of_a_url_too() -> None:
+    assert "a%2Bb%2F" in secrets_of("Endpoint=sb://n/;SharedAccessKey=a+b/=")
 
 
 def test_a_signature_is_a_secret_too() -> None:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from sbnotebook.spark import register, session
+from sbnotebook.spark.session import is_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,11 +30,14 @@ def test_a_local_session_suits_notebooks(spark: SparkSession) -> None:
     assert spark.sparkContext.pythonExec == sys.executable
 
 
-def test_the_active_session_is_taken_without_a_word(spark: SparkSession) -> None:
+def test_the_session_that_there_is_is_taken_and_said(spark: SparkSession) -> None:
     said: list[str] = []
-    spark.createDataFrame([(1,)], "n int")  # Spark calls that session active which was used last, in whatever test
     assert session(said.append) is spark
-    assert not said
+    assert said == [f"Spark {spark.version} that runs already is used."]
+
+
+def test_a_local_session_has_its_workers_here(spark: SparkSession) -> None:
+    assert not is_elsewhere(spark)
 
 
 def test_registering_twice_does_no_harm(spark: SparkSession) -> None:
@@ -37,13 +45,60 @@ def test_registering_twice_does_no_harm(spark: SparkSession) -> None:
     register(spark)
 
 
-def test_without_java_it_says_so_in_a_sentence() -> None:
-    result = run("from sbnotebook.spark import session; session()", JAVA_HOME="/nonexistent")
+@pytest.fixture
+def old_java(tmp_path: Path) -> str:
+    """A JAVA_HOME with a Java that knows less than Spark was compiled for."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'java.lang.UnsupportedClassVersionError: class file version 61.0' >&2\nexit 1\n")
+    java.chmod(0o755)
+    return str(tmp_path / "java")
+
+
+@pytest.mark.parametrize("java", ["", "nonexistent", "old"])
+def test_without_a_java_of_today_it_says_so_in_a_sentence(java: str, old_java: str, tmp_path: Path) -> None:
+    homes = {"": "", "nonexistent": str(tmp_path / "nowhere"), "old": old_java}
+    # Without JAVA_HOME it is the java on the PATH, where there is only what Spark's own scripts need.
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("bash", "env", "dirname", "ps", "sh", "rm", "mktemp"):
+        (tools / tool).symlink_to(shutil.which(tool) or tool)
+    result = run("from sbnotebook.spark import session; session()", JAVA_HOME=homes[java], PATH=str(tools))
     assert result.returncode == 1
     assert result.stderr.rstrip().splitlines()[-1] == (
         "sbnotebook.errors.ConfigurationError: Spark could not start Java: install Java 17 or newer, or set JAVA_HOME "
         "to where it is; `sbnotebook doctor` says what there is."
     )
+
+
+def test_where_databricks_connect_is_installed_it_asks_for_its_session(tmp_path: Path) -> None:
+    (tmp_path / "databricks" / "connect").mkdir(parents=True)
+    (tmp_path / "databricks" / "connect" / "__init__.py").touch()
+    result = run("from sbnotebook.spark import session; session()", PYTHONPATH=str(tmp_path))
+    assert result.stderr.rstrip().endswith("spark = DatabricksSession.builder.getOrCreate().")
+
+
+def test_a_session_of_spark_connect_is_the_one_in_the_notebook_s_variable() -> None:
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+from sbnotebook.spark.session import _active
+shell = InteractiveShell.instance()
+class Session:
+    dataSource, is_stopped = None, False
+spark = shell.user_ns["spark"] = Session()
+assert _active() is spark
+spark.is_stopped = True
+assert _active() is None
+"""
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+
+
+def test_without_the_packages_of_spark_connect_it_says_which() -> None:
+    code = "import sys; sys.modules['grpc'] = None; from sbnotebook.spark import session; session()"
+    result = run(code, SPARK_REMOTE="sc://localhost:1/;token=c2VjcmV0")
+    assert result.stderr.rstrip().endswith("Spark Connect needs more packages: pip install 'pyspark[connect]'.")
+    assert "c2VjcmV0" not in result.stderr
 
 
 def test_without_pyspark_it_names_the_extra() -> None:
