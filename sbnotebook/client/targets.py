@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+import socket
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.connection import Connection
 
-__all__ = ["EMULATOR", "ENVIRONMENT_VARIABLES", "Target", "notebook_variable", "resolve"]
+__all__ = ["EMULATOR", "ENVIRONMENT_VARIABLES", "NamespaceTarget", "Target", "notebook_variable", "resolve"]
 
 EMULATOR: Final = "emulator"
 ENVIRONMENT_VARIABLES: Final = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
@@ -28,6 +30,39 @@ class Target:
 
     connection: Connection
     found_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceTarget:
+    """Which namespace is meant. It can be pickled, and is resolved in each process that connects.
+
+    Args:
+        text: a connection string, a host name, or ``emulator``.
+        machine: where this was made: on Spark's driver.
+    """
+
+    text: str = field(repr=False)
+    machine: str = field(default_factory=socket.gethostname)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown."""
+        return secrets_of(self.text)
+
+    def connection(self) -> Connection:
+        """A connection of this process's own.
+
+        Raises:
+            ConfigurationError: the target cannot be used here, such as the driver's emulator on another machine, where
+                a new and empty one would be started.
+            EmulatorStartError: the emulator could not be started.
+        """
+        if self.text.lower() == EMULATOR and self.machine != socket.gethostname():
+            raise ConfigurationError(
+                "The emulator runs on the machine of Spark's driver only, and a worker on another machine needs it: "
+                "use a local Spark, or a namespace in Azure."
+            )
+        return resolve(self.text).connection
 
 
 def resolve(target: str | None = None, credential: Any = None) -> Target:

@@ -166,14 +166,18 @@ class AsyncNamespace:
             size = sum(len(message.body) for message in messages)
             await anyio.to_thread.run_sync(self.archive.require_room, size)
 
-    def records(self, verb: str = Complete.verb, *, archived: bool = True) -> tuple[Record, ...]:
+    def records(
+        self, verb: str = Complete.verb, *, archived: bool = True, journalled: bool = True
+    ) -> tuple[Record, ...]:
         """What is written down around each settlement.
 
         Args:
             verb: what the settlements are part of.
             archived: False where messages are removed for good.
+            journalled: False on a machine whose journal nobody reads, a cluster's worker; nothing is deferred there.
         """
-        always = (DeferralRecord(self.deferral_ledger), WakeUps(self.pool, self.clock or SystemClock()))
+        wake_ups = WakeUps(self.pool, self.clock or SystemClock())
+        always = (DeferralRecord(self.deferral_ledger), wake_ups) if journalled else ()
         if self.archive is None or not archived:
             return always
         return (*always, Removals(self.archive, self.host, self.peeker, verb))

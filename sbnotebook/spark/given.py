@@ -5,13 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from sbnotebook.client.targets import EMULATOR, resolve
+from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection
@@ -30,39 +28,6 @@ _SHOWN: Final = 40
 _SIZE: Final = re.compile(r"([0-9]{1,18})([kmg]?)b?", re.ASCII | re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 Choice = TypeVar("Choice", bound=StrEnum)
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceTarget:
-    """Which namespace is meant. It can be pickled, and is resolved in each process that connects.
-
-    Args:
-        text: a connection string, a host name, or ``emulator``.
-        machine: where this was made: on Spark's driver.
-    """
-
-    text: str = field(repr=False)
-    machine: str = field(default_factory=socket.gethostname)
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """What must not be shown."""
-        return secrets_of(self.text)
-
-    def connection(self) -> Connection:
-        """A connection of this process's own.
-
-        Raises:
-            ConfigurationError: the target cannot be used here, such as the driver's emulator on another machine, where
-                a new and empty one would be started.
-            EmulatorStartError: the emulator could not be started.
-        """
-        if self.text.lower() == EMULATOR and self.machine != socket.gethostname():
-            raise ConfigurationError(
-                "The emulator runs on the machine of Spark's driver only, and a worker on another machine needs it: "
-                "use a local Spark, or a namespace in Azure."
-            )
-        return resolve(self.text).connection
 
 
 class Given:

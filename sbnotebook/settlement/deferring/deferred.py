@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from sbnotebook.model import (
     DeadLetter,
     Decision,
     EntityAddress,
+    LockedMessage,
     MessageState,
     Outcome,
     OutcomeStatus,
@@ -40,7 +42,16 @@ if TYPE_CHECKING:
 
     from sbnotebook.settlement.locking.lock import LockedBatch
 
-__all__ = ["Deferrals", "Standing", "compared", "plan_of_deferred", "receive_those_there", "same_partition_chunks"]
+__all__ = [
+    "Deferrals",
+    "Standing",
+    "check_decision_of_deferred",
+    "compared",
+    "plan_of_deferred",
+    "receive_those_there",
+    "same_partition_chunks",
+    "settle_deferred",
+]
 
 _GROUP: Final = 200
 """Messages that are locked and settled together, and not interrupted."""
@@ -184,11 +195,7 @@ def plan_of_deferred(
         decision: what is to be done.
         batch_for: makes an empty batch of the entity; told ``verb``.
     """
-    if not isinstance(decision, Complete | DeadLetter | Abandon):
-        raise DecisionError(
-            f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."
-        )
-    check_decision(decision, entity)
+    check_decision_of_deferred(decision, entity)
     others = [m for m in messages if m.entity != entity or m.state is not MessageState.DEFERRED]
     if others:
         raise DecisionError(
@@ -197,17 +204,56 @@ def plan_of_deferred(
         )
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        return await _Settling(plan, batch_for, limits, progress).run()
+        decisions = {message.sequence_number: plan.decision for message in plan.messages}
+        return await _Settling(plan.messages, decisions, batch_for(verb=decision.verb), limits, progress).run()
 
     return Plan(entity, decision, messages, carry_out)
 
 
+async def settle_deferred(
+    batch: LockedBatch, decisions: Mapping[int, Decision], limits: Limits, progress: Progress | None = None
+) -> Report:
+    """Settle deferred messages of which only the numbers are known, each as it was decided.
+
+    Args:
+        batch: an empty batch of the entity, not open yet.
+        decisions: complete, dead-letter or abandon, by sequence number.
+        limits: how fast.
+        progress: told of every message that is finished.
+
+    Returns:
+        An outcome for each, in the order of the decisions.
+
+    Raises:
+        DecisionError: a decision is not possible there; nothing was done.
+    """
+    for decision in set(decisions.values()):
+        check_decision_of_deferred(decision, batch.address)
+    state = MessageState.DEFERRED
+    messages = [PeekedMessage(entity=batch.address, sequence_number=number, state=state) for number in decisions]
+    return await _Settling(messages, decisions, batch, limits, progress).run()
+
+
+def check_decision_of_deferred(decision: Decision, entity: EntityAddress) -> None:
+    """Refuse a decision that is not possible for deferred messages.
+
+    Raises:
+        DecisionError: says what to do instead.
+    """
+    if not isinstance(decision, Complete | DeadLetter | Abandon):
+        raise DecisionError(
+            f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."
+        )
+    check_decision(decision, entity)
+
+
 @dataclass(slots=True)
 class _Settling:
-    """A plan for deferred messages that is carried out."""
+    """Decisions on deferred messages that are carried out."""
 
-    plan: Plan
-    batch_for: Callable[..., LockedBatch]
+    messages: Sequence[ReceivedMessage]
+    decisions: Mapping[int, Decision]
+    batch: LockedBatch
     limits: Limits
     progress: Progress | None
     ends: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
@@ -219,15 +265,14 @@ class _Settling:
         """Settle the messages, group by group; an outcome for each."""
         pace = self.limits.pace()
         size = min(_GROUP, pace.at_once or _GROUP)
-        messages = self.plan.messages
         with reporting(self._report) as self.tell:
             try:
-                async with self.batch_for(verb=self.plan.decision.verb) as batch:
-                    for start in range(0, len(messages), size):
-                        some = messages[start : start + size]
+                async with self.batch:
+                    for start in range(0, len(self.messages), size):
+                        some = self.messages[start : start + size]
                         await pace.wait(len(some))
-                        await self._settle(batch, {message.sequence_number: message for message in some})
-            except (SbNotebookError, ServiceBusError, OSError) as error:
+                        await self._settle({message.sequence_number: message for message in some})
+            except (SbNotebookError, ServiceBusError, OSError, sqlite3.Error) as error:
                 if not self.ends:
                     raise
                 # Some are settled already, and their outcomes must not be lost. What raised did nothing.
@@ -235,15 +280,33 @@ class _Settling:
                 self.stopped = f"Not attempted: {explained(error)}"
         return self._report()
 
-    async def _settle(self, batch: LockedBatch, some: Mapping[int, ReceivedMessage]) -> None:
-        locked = [m for m in await batch.receive_deferred(some) if is_same(m, some[m.sequence_number])]
-        decision, at_once = self.plan.decision, self.limits.max_in_flight
+    async def _settle(self, some: Mapping[int, ReceivedMessage]) -> None:
+        locked: dict[str, list[LockedMessage]] = {}
+        for message in await self.batch.receive_deferred(some):
+            if is_same(message, some[message.sequence_number]):
+                locked.setdefault(self.decisions[message.sequence_number].verb, []).append(message)
         # An interrupt takes effect between two groups: what was under way has its outcome.
         with anyio.CancelScope(shield=True):
-            self.begun |= {message.sequence_number for message in locked}
-            self._note(await batch.settle(decision, locked, max_in_flight=at_once, progress=self.progress))
+            for mine in locked.values():
+                self.begun |= {message.sequence_number for message in mine}
+                self._note(await self._settle_alike(mine))
         absent = [some[number] for number in some.keys() - self.ends.keys()]
-        self._note(outcome_for(message, decision, OutcomeStatus.NOT_FOUND, _NOT_HAD) for message in absent)
+        self._note(
+            outcome_for(message, self.decisions[message.sequence_number], OutcomeStatus.NOT_FOUND, _NOT_HAD)
+            for message in absent
+        )
+
+    async def _settle_alike(self, locked: Sequence[LockedMessage]) -> Report:
+        """Settle messages of which all are to be completed, or dead-lettered, or abandoned."""
+        decisions = {message.sequence_number: self.decisions[message.sequence_number] for message in locked}
+        own = {number: each for number, each in decisions.items() if isinstance(each, DeadLetter)}
+        return await self.batch.settle(
+            decisions[locked[0].sequence_number],
+            locked,
+            each=own if len(set(own.values())) > 1 else None,
+            max_in_flight=self.limits.max_in_flight,
+            progress=self.progress,
+        )
 
     def _note(self, outcomes: Iterable[Outcome]) -> None:
         known = {outcome.sequence_number or 0: outcome for outcome in outcomes}
@@ -251,8 +314,8 @@ class _Settling:
         self.tell(known.values())
 
     def _report(self) -> Report:
-        return Report(
-            self.ends.get(message.sequence_number)
-            or outcome_until_now(message, self.plan.decision, self.stopped, begun=message.sequence_number in self.begun)
-            for message in self.plan.messages
-        )
+        return Report(self.ends.get(message.sequence_number) or self._until_now(message) for message in self.messages)
+
+    def _until_now(self, message: ReceivedMessage) -> Outcome:
+        number = message.sequence_number
+        return outcome_until_now(message, self.decisions[number], self.stopped, begun=number in self.begun)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -13,7 +13,7 @@ from uuid import UUID
 import anyio
 
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
-from sbnotebook.model import Abandon, Decision, EntityAddress, LockedMessage, MessageState, Release, Report
+from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, LockedMessage, MessageState, Release, Report
 from sbnotebook.settlement import sdk_internals, sdk_waits
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.deferring.deferred import receive_those_there, same_partition_chunks
@@ -243,6 +243,7 @@ class LockedBatch(Holding):
         decision: Decision,
         messages: Iterable[LockedMessage] | None = None,
         *,
+        each: Mapping[int, DeadLetter] | None = None,
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
         progress: Progress | None = None,
         pace: Pace | None = None,
@@ -254,6 +255,7 @@ class LockedBatch(Holding):
         Args:
             decision: complete, abandon, dead-letter, defer or release.
             messages: which of the messages, all that are held by default.
+            each: to dead-letter: reasons and descriptions of their own, by sequence number.
             max_in_flight: settlements that wait for their answer at once.
             progress: told of every message that is finished.
             pace: how many a second at most, and whether it is held up; None for no limit.
@@ -267,7 +269,9 @@ class LockedBatch(Holding):
         self._held.check_ours(chosen)
         if isinstance(decision, Abandon) and decision.delay:
             await self._keep_for(decision.delay)
-        settling = Settling(self._open_receiver(), decision, self._held, max_in_flight=max_in_flight, progress=progress)
+        settling = Settling(
+            self._open_receiver(), decision, self._held, each=each, max_in_flight=max_in_flight, progress=progress
+        )
         with settling.watched(chosen) as ended:
             await self._carry_out(settling, chosen, max_in_flight * _CHUNKS, pace or Pace(None))
         return ended[0]

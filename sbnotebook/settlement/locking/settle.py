@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -44,6 +44,8 @@ _ANSWER_WITHIN: Final = 20.0
 """Seconds."""
 _FINISH_WITHIN: Final = 5.0
 """Seconds to wait for what is under way when the caller is cancelled."""
+_DEFERRING_FRAMES: Final = 4
+"""Frames that defer as many messages as may be in flight together."""
 _UNDER_WAY: Final = "It was under way when it was cut off, and may be done or not."
 
 Progress = Callable[[int], None]
@@ -89,6 +91,7 @@ class Settling:
         receiver: the one that the messages were received from, and that nobody else uses meanwhile.
         decision: complete, abandon, dead-letter, defer or release.
         held: is told of each outcome at once, so that none is lost when the caller is cancelled.
+        each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
         max_in_flight: settlements that wait for their answer at once.
         progress: told of every message that is finished.
     """
@@ -99,6 +102,7 @@ class Settling:
         decision: Decision,
         held: HeldMessages,
         *,
+        each: Mapping[int, DeadLetter] | None = None,
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
         progress: Progress | None = None,
     ) -> None:
@@ -109,6 +113,7 @@ class Settling:
         if max_in_flight < 1:
             raise ConfigurationError("max_in_flight is 1 or more.")
         self._operation = _operation(decision)
+        self._each = each or {}
         self._held = held
         self._max_in_flight = max_in_flight
         self._progress = progress
@@ -135,8 +140,9 @@ class Settling:
     async def _run(self, holds: Sequence[Hold]) -> None:
         await sdk_internals.catch_up(self._receiver)
         await self._open()
-        here = [hold for hold in holds if sdk_internals.is_on_link(self._receiver, hold.received)]
-        await self._settle_on_link(here)
+        if not self._each:  # a link settles many with one decision
+            here = [hold for hold in holds if sdk_internals.is_on_link(self._receiver, hold.received)]
+            await self._settle_on_link(here)
         await self._settle_by_tokens([hold for hold in holds if hold.message.lock_token not in self.outcomes])
 
     async def _settle_on_link(self, holds: Sequence[Hold]) -> None:
@@ -158,8 +164,10 @@ class Settling:
                 self._note(hold, self._ended(hold, error), was_in_doubt=doubt)
 
         received = [[hold.received for hold in part] for part in parts]
+        is_deferring = isinstance(self.decision, Defer)
+        at_once = self._max_in_flight // max(map(len, parts)) if is_deferring else self._max_in_flight
         await sdk_settling.LinkSettling(self._receiver, *self._operation).run(
-            received, max_in_flight=self._max_in_flight, answer_within=_ANSWER_WITHIN, began=begin, ended=end
+            received, max_in_flight=at_once, answer_within=_ANSWER_WITHIN, began=begin, ended=end
         )
 
     async def _settle_by_tokens(self, holds: Sequence[Hold]) -> None:
@@ -182,10 +190,15 @@ class Settling:
             self._progress(1)
 
     def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
-        """What one frame can settle: a message; to release, all whose deliveries follow one another."""
-        if not isinstance(self.decision, Release):
+        """What one frame settles: a message; to release and to defer, many whose deliveries follow one another."""
+        if not isinstance(self.decision, Release | Defer):
             return [[hold] for hold in holds]
-        return [holds[part] for part in sdk_locks.ranges([hold.received for hold in holds])]
+        most = max(1, self._max_in_flight // _DEFERRING_FRAMES) if isinstance(self.decision, Defer) else len(holds)
+        return [
+            holds[start : min(start + most, part.stop)]
+            for part in sdk_locks.ranges([hold.received for hold in holds])
+            for start in range(part.start, part.stop, most)
+        ]
 
     def report(self, messages: Iterable[LockedMessage]) -> Report:
         """What is known now of messages of the batch, in their order."""
@@ -227,9 +240,11 @@ class Settling:
     async def _attempt_by_token(self, hold: Hold) -> Outcome:
         hold.in_doubt = True
         error: Exception | None = None
+        own = self._each.get(hold.message.sequence_number)
+        operation = self._operation if own is None else _operation(own)
         try:
             await sdk_internals.settle_by_token(
-                self._receiver, hold.received.lock_token, *self._operation, answer_within=_ANSWER_WITHIN
+                self._receiver, hold.received.lock_token, *operation, answer_within=_ANSWER_WITHIN
             )
         except Exception as raised:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
             error = raised

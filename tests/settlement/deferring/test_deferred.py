@@ -165,3 +165,50 @@ async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
 def test_chunks_keep_partitions_apart() -> None:
     numbers = [3, (1 << 48) + 1, 1, 2, (1 << 48) + 2]
     assert list(same_partition_chunks(numbers, 2)) == [[1, 2], [3], [(1 << 48) + 1, (1 << 48) + 2]]
+
+
+async def test_deferred_messages_are_settled_by_their_numbers_each_as_it_was_decided(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 9, 8))
+    decisions = {
+        1: Complete(),
+        2: DeadLetter("Bad", "carrier UA"),
+        3: DeadLetter("Bad", "carrier LH"),
+        4: DeadLetter("Old"),
+        5: Abandon(),
+        9: Complete(),
+        99: Complete(),
+    }
+    report = await queue.settle_deferred(decisions)
+    assert [outcome.sequence_number for outcome in report] == list(decisions)
+    assert [outcome.status.value for outcome in report] == ["settled"] * 5 + ["not found"] * 2
+    assert [outcome.verb for outcome in report[:5]] == ["complete", *["dead-letter"] * 3, "abandon"]
+    letters = await namespace.entity(queue.address.dead_letter).peek()
+    said = {m.message_id: (m.dead_letter_reason, m.dead_letter_error_description) for m in letters}
+    assert said == {"2": ("Bad", "carrier UA"), "3": ("Bad", "carrier LH"), "4": ("Old", "")}
+    left = {message.message_id: message for message in await queue.peek()}
+    assert left.keys() == {"5", "6", "7", "8", "9"}
+    assert left["5"].delivery_count == left["6"].delivery_count + 1
+    assert (await queue.deferred()).entries.keys() == {5, 6, 7, 8}, "what is settled is not in the journal any more"
+    assert namespace.archive is not None
+    assert len(namespace.archive.find_numbers(namespace.host, queue.address, [1, 2, 9])) == 1
+
+
+async def test_what_cannot_be_decided_of_deferred_messages_is_refused_before_anything_is_done(
+    namespace: AsyncNamespace,
+) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    with pytest.raises(DecisionError, match="To defer deferred messages"):
+        await queue.settle_deferred({1: Complete(), 2: Defer()})
+    assert len(await queue.peek(state=MessageState.DEFERRED)) == 2
+    letters = namespace.entity(queue.address.dead_letter)
+    with pytest.raises(DecisionError, match="is a dead-letter queue already"):
+        await letters.settle_deferred({1: DeadLetter("x")})
+    assert len(await queue.settle_deferred({})) == 0
+
+
+async def test_where_no_journal_and_no_archive_is_kept_nothing_is_written(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    assert (await queue.settle_deferred({1: Complete()}, archived=False, journalled=False)).ok
+    assert (await queue.deferred()).entries.keys() == {1, 2}
+    assert namespace.archive is not None
+    assert namespace.archive.find_numbers(namespace.host, queue.address, [1]) == []

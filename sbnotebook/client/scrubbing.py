@@ -1,0 +1,83 @@
+"""Errors without secrets, where Spark shows their text to the user and keeps it in its event log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ContextDecorator
+from typing import Final, Self
+from urllib.parse import quote
+
+from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.connecting.failures import explained
+
+__all__ = ["in_words", "scrubbed", "secrets_of"]
+
+_MAX_TEXT: Final = 1000
+_SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})
+
+
+def secrets_of(target: str) -> tuple[str, ...]:
+    """What must not be shown of a target: the connection string and the keys in it, the longest first.
+
+    Example:
+        >>> secrets_of("Endpoint=sb://n/;SharedAccessKeyName=k;SharedAccessKey=abc=")[-1]
+        'abc'
+        >>> secrets_of("emulator")
+        ()
+    """
+    parts = [part.partition("=") for part in target.split(";")]
+    # Without the padding, which is cut off easily; what is left of it says nothing.
+    keys = [value.strip().rstrip("=") for name, _, value in parts if name.strip().lower() in _SECRET_PARTS]
+    found = {target, *keys} if "=" in target else set(keys)
+    found |= {quote(text, safe="") for text in found}  # as in a URL
+    return tuple(sorted(filter(None, found), key=len, reverse=True))
+
+
+class scrubbed(ContextDecorator):  # noqa: N801 (used like a function)
+    """Let errors out of the block without secrets, without the errors that caused them, and in a few lines.
+
+    An error of sbnotebook's own stays what it is, any other is named in the text. Spark shows users the stack of an
+    error as well: here it begins at this block, so that the sentence is not lost below it.
+
+    Args:
+        secrets: texts that are taken out wherever they stand; what looks like a key is, too.
+
+    Raises:
+        SbNotebookError: in the place of any error of another kind.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = tuple(secrets)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, stack: object) -> None:
+        if not isinstance(error, Exception):
+            return
+        clean = _clean(error, self._secrets)
+        try:
+            raise clean.with_traceback(None) from None
+        except SbNotebookError:
+            clean.__context__ = None  # not only hidden, but gone
+            raise
+
+
+def in_words(error: BaseException) -> str:
+    """The text of an error, with the name of its kind where it is not one of sbnotebook's own."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    if isinstance(error, SbNotebookError):
+        return str(error)
+    return f"{type(error).__name__}: {explained(error)[:_MAX_TEXT]}"  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _clean(error: Exception, secrets: Iterable[str]) -> SbNotebookError:
+    text = in_words(error)
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    text = scrub(text)
+    if isinstance(error, SbNotebookError) and text == str(error):
+        return error
+    return ConfigurationError(text) if isinstance(error, ConfigurationError) else SbNotebookError(text)
