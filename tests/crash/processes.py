@@ -136,6 +136,11 @@ class Driver:
         return [each["reason"] for each in self.said if each["what"] == what]
 
     @property
+    def is_alive(self) -> bool:
+        """Whether the process that began it runs."""
+        return self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         """Of the Python process that began it."""
         return self._process.pid

@@ -99,6 +99,9 @@ class Story:
     def __exit__(self, *_: object) -> None:
         for driver in self.drivers:
             driver.kill()
+        reasons = [brief(reason) for driver in self.drivers for reason in driver.heard("failed")]
+        for reason, times in Counter(reasons).items():
+            print(f"failed {times} times: {reason}")  # noqa: T201
         with suppress(AssertionError):  # it never ended well: that is what is told
             self.emulator.kill()
 
@@ -112,7 +115,7 @@ class Story:
                 self._tell(f"killed is {victim}")
                 self._strike(victim, driver)
             if number + 1 == len(lives):
-                self._finish(driver)
+                self._finish(driver, life)
 
     @property
     def log(self) -> Path:
@@ -121,7 +124,9 @@ class Story:
 
     def _born(self, life: Life) -> Driver:
         options = {"entity": QUEUE, "mode": self.mode, **life.options}
-        job = Job(self.emulator.connection_string, options, str(self.directory), life.master, life.is_available_now)
+        # Only the end of a run tells that all was browsed.
+        is_available_now = life.is_available_now or (self.mode == "browse" and not life.deaths)
+        job = Job(self.emulator.connection_string, options, str(self.directory), life.master, is_available_now)
         driver = Driver(job, self.log)
         self.drivers.append(driver)
         return driver
@@ -129,12 +134,12 @@ class Story:
     def _await_moment(self, driver: Driver) -> None:
         """Until a micro-batch was planned or is done, or just some time after the start."""
         kind = self.chance.choice(("offsets", "commits", "time"))
-        wait_until("the driver's start", lambda: bool(driver.heard("started")))
+        self._await("the driver's start", driver, lambda: bool(driver.heard("started")))
         if kind == "time":
             self._pass(self.chance.uniform(0, 6))
             return
         before = self._steps(kind)
-        wait_until(f"new {kind} in the checkpoint", lambda: self._steps(kind) > before)
+        self._await(f"new {kind} in the checkpoint", driver, lambda: self._steps(kind) > before)
         self._pass(self.chance.uniform(0, 0.4))
 
     def _steps(self, kind: str) -> int:
@@ -167,25 +172,32 @@ class Story:
                 found[:] = find[victim]()
                 return bool(found)
 
-            wait_until(str(victim), is_there)
+            self._await(str(victim), driver, is_there)
             kill([self.chance.choice(found)])
         self.deaths[victim] += 1
 
-    def _finish(self, driver: Driver) -> None:
-        wait_until("a last message", lambda: bool(self.supply.confirmed))
+    def _finish(self, driver: Driver, life: Life) -> None:
+        self._await_said("ended" if life.is_available_now else "started", driver)
         self.supply.stop()
         self._tell("all is sent")
         if self.mode == "consume":
-            wait_until("an empty queue", lambda: not self.emulator.counts())
+            self._await("an empty queue", driver, lambda: not self.emulator.counts())
         else:
-            self._await_all_read(driver)
+            # The second run from now on began after all was sent.
+            self._await_said("ended", driver, 2 + len(driver.heard("ended")))
         self._tell("all is read")
         driver.stop()
 
-    def _await_all_read(self, driver: Driver) -> None:
-        """A run that began after all was sent has ended: it read all."""
-        before = len(driver.heard("ended"))
-        wait_until("the last runs", lambda: len(driver.heard("ended")) > before + 1)
+    def _await_said(self, what: str, driver: Driver, times: int = 1) -> None:
+        self._await(f"a driver's word: {what}", driver, lambda: len(driver.heard(what)) >= times)
+        self._tell(f"a driver has {what}")
+
+    def _await(self, what: str, driver: Driver, condition: Callable[[], bool]) -> None:
+        def has_come() -> bool:
+            assert driver.is_alive, f"the driver died by itself: see {self.log}"
+            return condition()
+
+        wait_until(what, has_come)
 
     def _waiting(self) -> int:
         try:
@@ -197,10 +209,9 @@ class Story:
 
     def _tell(self, what: str) -> None:
         """Print what pytest shows if the test fails."""
-        failed = [len(driver.heard("failed")) for driver in self.drivers]
         print(  # noqa: T201
             f"{time.monotonic() - self._begin:6.1f} s: {what}; planned {self._steps('offsets')}, "
-            f"done {self._steps('commits')}, sent {len(self.supply.confirmed)}, queries that failed {failed}"
+            f"done {self._steps('commits')}, sent {len(self.supply.confirmed)}"
         )
 
     def check(self) -> Counter[int]:
@@ -220,3 +231,10 @@ class Story:
         assert not [row for row in rows if sent.get(row["message_id"]) != row["digest"]]
         assert max(names.values()) == 1, f"{names.most_common(1)} was sent twice"
         return Counter(row["delivery_count"] for row in rows)
+
+
+def brief(reason: str) -> str:
+    """The lines of a failure that tell most."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    ends = [line for line in lines if "Error: " in line and not line.startswith(("at ", "Caused by"))]
+    return " | ".join(line[:300] for line in (lines[:1] + ends[-1:]))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, sha2
@@ -97,7 +98,7 @@ def run_once(spark: SparkSession, job: Job, stopped: threading.Event) -> None:
         while not query.awaitTermination(0.2):  # pyright: ignore[reportArgumentType] - Spark's hint is too narrow
             if stopped.is_set():
                 query.stop()
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         say("failed", str(error))
     else:
         say("ended")
