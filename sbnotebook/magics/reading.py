@@ -96,22 +96,39 @@ class Reading(Acting):
         return found.groups(given.by or TRAITS)
 
     @line_magic
-    @command(ENTITY, INTO)
+    @command(
+        ENTITY,
+        COUNT,
+        STATE,
+        FROM,
+        argument("--to-sequence-number", metavar="N", help="stop at this sequence number, which is included"),
+        argument("-p", "--partitions", metavar="N", help="peek so many ranges in parallel (default 1)"),
+        INTO,
+    )
     def sb_spark(self, given: Given) -> Any:
         """Load the messages of an entity into Spark by peeking; nothing is locked or removed.
 
-        The Spark session is the one that there is, or else a new one on this machine. The frame peeks again each
-        time it is used, unless it is cached.
+        The Spark session is the one that there is, or else a new one on this machine, which is also bound to the
+        variable spark. The frame peeks again each time it is used, unless it is cached.
 
         Example::
 
             %sb_spark orders/$dlq --into letters
             letters.groupBy("dead_letter_reason").count().show()
+            %sb_spark orders/$dlq --partitions 4 --state deferred --into deferred
         """
-        from sbnotebook.spark import session
+        from sbnotebook.spark import load
 
-        namespace = self.namespace
-        reader = session().read.format("servicebus").option("entity", str(namespace.entity(given.entity).address))
-        if namespace.connection_string is None:
-            return reader.option("fullyQualifiedNamespace", namespace.host).load()
-        return reader.option("connectionString", namespace.connection_string).load()
+        frame = load(
+            self.namespace,
+            given.entity,
+            say=say,
+            maxMessages=given.count,
+            fromSequenceNumber=given.from_sequence_number,
+            toSequenceNumber=given.to_sequence_number,
+            state=given.state,
+            partitions=given.partitions,
+        )
+        shell: Any = self.shell
+        shell.user_ns.setdefault("spark", frame.sparkSession)
+        return frame

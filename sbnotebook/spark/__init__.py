@@ -11,9 +11,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from sbnotebook.errors import MissingExtraError
+from sbnotebook.spark.loading import load
 from sbnotebook.spark.session import register, session
 
-__all__ = ["register", "session"]
+__all__ = ["load", "register", "session"]
 
 if find_spec("pyspark") is None:
     raise MissingExtraError("sbnotebook.spark", "spark")

@@ -4,9 +4,12 @@ For all:
 
 =======================  ==========================================================================================
 entity                   ``orders``, ``orders/$dlq``, ``events/subscriptions/audit``; to send, a queue or a topic
-connectionString         one of these four says which namespace; by ``.option(…)`` only: SQL's ``OPTIONS`` show it
-secret.connectionString  the same under a name that Spark hides, in SQL's ``OPTIONS``, too
-fullyQualifiedNamespace  ``NAME.servicebus.windows.net``, with the DefaultAzureCredential of the driver and workers
+connectionString         one of these four says which namespace; by ``.option(…)`` only, and not with Spark Connect:
+                         SQL's ``OPTIONS``, Spark's settings and Spark Connect show it
+secret.connectionString  the same under a name that Spark hides in SQL's ``OPTIONS`` and its settings, too
+fullyQualifiedNamespace  ``NAME.servicebus.windows.net``, with the connection string for it that
+                         :func:`sbnotebook.spark.register` was given, or else with the DefaultAzureCredential of the
+                         driver and workers
 target                   ``emulator``, or ``env:VARIABLE``, which is read on the driver
 =======================  ==========================================================================================
 

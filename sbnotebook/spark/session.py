@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sbnotebook.errors import ConfigurationError
 
@@ -26,6 +26,8 @@ _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_REGISTERED: Final[dict[str, str]] = {}
+"""Connection strings by the lower case of their hosts."""
 _CONNECT: Final = ("grpc", "grpc_status", "zstandard")
 _THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
 
@@ -79,11 +81,37 @@ def is_elsewhere(spark: SparkSession) -> bool:
     return either.client.host not in _THIS_MACHINE
 
 
-def register(spark: SparkSession) -> None:
-    """Make ``format("servicebus")`` known to a session; needed only where Spark does not find it by itself."""
+def register(spark: SparkSession, *connection_strings: str) -> None:
+    """Make ``format("servicebus")`` known to a session, where Spark does not find it by itself, and give it secrets.
+
+    Spark Connect, which Databricks' shared and serverless compute use, shows every option in its UI and event log, the
+    connection string, too. One that is given here is shown nowhere: the option ``fullyQualifiedNamespace`` finds it by
+    the host in it. It is remembered for all sessions of this process.
+
+    Args:
+        spark: classic or of Spark Connect.
+        connection_strings: of the namespaces that will be named by their hosts.
+
+    Raises:
+        ConfigurationError: a connection string cannot be read.
+
+    Example:
+        >>> register(spark, "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=…")  # doctest: +SKIP
+        >>> orders = spark.read.format("servicebus").options(  # doctest: +SKIP
+        ...     entity="orders", fullyQualifiedNamespace="shop.servicebus.windows.net").load()
+    """
     from sbnotebook.spark.source import ServiceBusDataSource
 
-    spark.dataSource.register(ServiceBusDataSource)
+    if connection_strings:
+        from sbnotebook.settlement import Connection
+
+        _REGISTERED.update({str(Connection(text).host).lower(): text for text in connection_strings})
+
+    class Registered(ServiceBusDataSource):
+        # A class of a function travels by its value, and the bytes of it are shown nowhere.
+        connection_strings: ClassVar = dict(_REGISTERED)
+
+    spark.dataSource.register(Registered if _REGISTERED else ServiceBusDataSource)
 
 
 def _active() -> SparkSession | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource
 
@@ -32,7 +32,7 @@ def _told(
         from sbnotebook.spark.given import secrets_in
         from sbnotebook.spark.scrubbing import scrubbed
 
-        with scrubbed(secrets_in(self.options)):
+        with scrubbed(secrets_in(self.given())):
             return method(self, *args, **kwargs)
 
     return run
@@ -42,7 +42,21 @@ class ServiceBusDataSource(DataSource):
     """``format("servicebus")``: its options are in :mod:`sbnotebook.spark.options`.
 
     This module is imported at the first look-up of any data source, so it imports the rest only when it is used.
+
+    Attributes:
+        connection_strings: those that :func:`sbnotebook.spark.register` was given, by the hosts that they are for.
     """
+
+    connection_strings: ClassVar[Mapping[str, str]] = {}
+
+    def given(self) -> dict[str, str]:
+        """The options by the lower case of their names, with the connection string of a namespace that is named."""
+        options = {name.lower(): value for name, value in self.options.items()}
+        text = self.connection_strings.get(options.get("fullyqualifiednamespace", "").strip().lower())
+        if text is not None:
+            del options["fullyqualifiednamespace"]
+            options["connectionstring"] = text
+        return options
 
     @classmethod
     def name(cls) -> str:
@@ -55,7 +69,7 @@ class ServiceBusDataSource(DataSource):
         from sbnotebook.spark.options import check_names
         from sbnotebook.spark.schema import message_schema
 
-        check_names(self.options)
+        check_names(self.given())
         return message_schema()
 
     @_told
@@ -68,7 +82,7 @@ class ServiceBusDataSource(DataSource):
         from sbnotebook.spark.options import ReadOptions
         from sbnotebook.spark.peek_reader import PeekReader
 
-        return PeekReader(ReadOptions.parse(self.options), schema)
+        return PeekReader(ReadOptions.parse(self.given()), schema)
 
     @_told
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
@@ -81,7 +95,7 @@ class ServiceBusDataSource(DataSource):
         from sbnotebook.spark.consume_stream import ConsumeStream
         from sbnotebook.spark.options import Mode, StreamOptions
 
-        options = StreamOptions.parse(self.options)
+        options = StreamOptions.parse(self.given())
         return (ConsumeStream if options.mode is Mode.CONSUME else BrowseStream)(options, schema)
 
     @_told
@@ -101,7 +115,7 @@ class ServiceBusDataSource(DataSource):
 
         if overwrite:
             raise ConfigurationError('Messages can only be added to an entity: write.mode("append").')
-        options = WriteOptions.parse(self.options)
+        options = WriteOptions.parse(self.given())
         return (SettleWriter if options.operation is Operation.SETTLE else SendWriter)(options, schema)
 
     @_told
@@ -121,5 +135,5 @@ class ServiceBusDataSource(DataSource):
 
         if overwrite:
             raise ConfigurationError('Messages can only be added to an entity: outputMode("append").')
-        options = WriteOptions.parse(self.options)
+        options = WriteOptions.parse(self.given())
         return (SettleStreamWriter if options.operation is Operation.SETTLE else SendStreamWriter)(options, schema)
