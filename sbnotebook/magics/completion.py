@@ -74,7 +74,7 @@ class Completer:
             context: the text, and where the cursor is.
         """
         match = _LINE.fullmatch(context.text_until_cursor)
-        magic: Any = self._shell.magics_manager.find("line", match["magic"]) if match else None
+        magic: Any = self._shell.find_line_magic(match["magic"]) if match else None
         if match is None or magic is None:
             return {"completions": []}
         place = _Place.of(match["rest"])

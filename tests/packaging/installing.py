@@ -77,7 +77,7 @@ def test_the_magics_work_without_an_extra(installed: Installed) -> None:
         "%load_ext sbnotebook",
         "%sb_connect emulator --into namespace",
         "namespace.create_queue('orders')",
-        "%sb_send orders hello",
+        '%sb_send orders "hello"',
         "%sb_peek orders",
         "%sb_triage orders",
     )
