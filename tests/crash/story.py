@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -234,7 +235,7 @@ class Story:
 
 
 def brief(reason: str) -> str:
-    """The lines of a failure that tell most."""
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    ends = [line for line in lines if "Error: " in line and not line.startswith(("at ", "Caused by"))]
-    return " | ".join(line[:300] for line in (lines[:1] + ends[-1:]))
+    """The lines of a failure that tell most, without what differs each time."""
+    lines = [re.sub(r"(id|runId) = [0-9a-f-]+|o[0-9]+", "", line).strip()[:300] for line in reason.splitlines()]
+    errors = [line for line in lines if "Error: " in line and not line.startswith("at ")]
+    return " | ".join(dict.fromkeys([*lines[:1], *errors]))
