@@ -10,7 +10,7 @@ Source: AMQP 1.0 part 3, messaging, section 3.2.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, NamedTuple, cast
 
 from sbnotebook.errors import AmqpDecodeError
@@ -24,6 +24,7 @@ __all__ = [
     "HEADER",
     "MESSAGE_ANNOTATIONS",
     "PROPERTIES",
+    "SECTIONS",
     "SEQUENCE",
     "VALUE",
     "Section",
@@ -44,6 +45,9 @@ DATA: Final = 0x75
 SEQUENCE: Final = 0x76
 VALUE: Final = 0x77
 FOOTER: Final = 0x78
+
+SECTIONS: Final = frozenset(range(HEADER, FOOTER + 1))
+"""All of them."""
 
 _MAP_HEADS: Final = {0xC1: 3, 0xD1: 9}
 """Bytes before the first item of a map: its constructor, size and count (section 1.6.23)."""
@@ -159,12 +163,15 @@ def section_value(payload: bytes, section: Section) -> AmqpValue:
     return value
 
 
-def section_values(payload: bytes, start: int = 0) -> tuple[dict[int, AmqpValue], list[Section]]:
+def section_values(
+    payload: bytes, start: int = 0, wanted: Container[int] = SECTIONS
+) -> tuple[dict[int, AmqpValue], list[Section]]:
     """Decode a message in one pass, but for its body.
 
     Args:
         payload: the message.
         start: where to begin: 0, or behind the annotations.
+        wanted: the codes of the sections that are decoded; the others are skipped.
 
     Returns:
         The values of the sections by their codes, and where the sections of the body stand.
@@ -183,8 +190,10 @@ def section_values(payload: bytes, start: int = 0) -> tuple[dict[int, AmqpValue]
         if code in _BODIES:
             end = skip(payload, value_start)
             bodies.append(_make_section(Section, (code, start, value_start, end)))
-        else:
+        elif code in wanted:
             values[code], end = decode(payload, value_start)
+        else:
+            end = skip(payload, value_start)
         start = end
     return values, bodies
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
+from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
-__all__ = ["PAGE", "Peeker"]
+__all__ = ["PAGE", "PayloadPage", "Peeker", "Wanted"]
 
 PAGE: Final = 250
 """Messages asked for at once; the service gives no more (azure-sdk-for-python issue 26643), and often fewer."""
@@ -41,8 +43,15 @@ class Peeker:
         A page may be shorter than asked for although more messages follow. A message that cannot be read is in it and
         says so.
         """
+        page = await self.payload_page(from_sequence_number, count, session_id)
+        return page.messages()
+
+    async def payload_page(
+        self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None
+    ) -> PayloadPage:
+        """The same page, to be read later, and perhaps only in part."""
         payloads = await self.payloads(from_sequence_number, count, session_id)
-        return _numbered([peeked_from_payload(each, self._address) for each in payloads], from_sequence_number)
+        return PayloadPage(self._address, from_sequence_number, payloads)
 
     async def payloads(
         self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None
@@ -95,30 +104,90 @@ class Peeker:
             state: only messages in this state; the others are passed over.
             session_id: only messages of this session, which is not locked by that; None for all.
         """
-        given, start = 0, from_sequence_number
-        while max_messages is None or given < max_messages:
-            wanted = PAGE if max_messages is None or state is not None else min(PAGE, max_messages - given)
-            page = await self.page(start, wanted, session_id)
+        wanted = Wanted(from_sequence_number, to_sequence_number, max_messages, state)
+        while wanted.count:
+            page = await self.page(wanted.next_number, wanted.count, session_id)
             if not page:
                 return
-            start = page[-1].sequence_number + 1
-            kept = [m for m in page if (state is None or m.state is state)]
-            past_the_end = to_sequence_number is not None and page[-1].sequence_number > to_sequence_number
-            if to_sequence_number is not None:
-                kept = [message for message in kept if message.sequence_number <= to_sequence_number]
-            if max_messages is not None:
-                kept = kept[: max_messages - given]
-            given += len(kept)
-            if kept:
+            if kept := wanted.take(page):
                 yield kept
-            if past_the_end:
-                return
 
     async def close(self) -> None:
         """Close the connection; the next page opens another."""
         browser, self._browser = self._browser, None
         if browser is not None:
             await browser.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadPage:
+    """A page of messages as AMQP bytes.
+
+    Args:
+        entity: where they were peeked.
+        first: the sequence number that was asked for.
+        payloads: the messages; none when there are no more.
+    """
+
+    entity: EntityAddress
+    first: int
+    payloads: list[bytes]
+
+    def messages(self, sections: Collection[int] = SECTIONS) -> list[PeekedMessage]:
+        """The messages, each with a number.
+
+        Args:
+            sections: what is read of them: see :func:`peeked_from_payload`.
+        """
+        return _numbered([peeked_from_payload(each, self.entity, sections) for each in self.payloads], self.first)
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last message; the one before ``first`` when there is none."""
+        if not self.payloads:
+            return self.first - 1
+        last = peeked_from_payload(self.payloads[-1], self.entity, ()).sequence_number
+        return last or self.messages(())[-1].sequence_number
+
+
+@dataclass(slots=True)
+class Wanted:
+    """Which messages are wanted of pages that come one after the other.
+
+    Args:
+        next_number: where the next page begins.
+        to_sequence_number: where to stop, that number included; None for the end of the entity.
+        max_messages: how many at most, None for all.
+        state: only messages in this state.
+    """
+
+    next_number: int = 1
+    to_sequence_number: int | None = None
+    max_messages: int | None = None
+    state: MessageState | None = None
+
+    @property
+    def count(self) -> int:
+        """How many messages to ask for; 0 when nothing more is wanted."""
+        bounds = [PAGE]
+        if self.to_sequence_number is not None:
+            bounds.append(self.to_sequence_number - self.next_number + 1)
+        # Of those that come, any number may be in another state.
+        if self.max_messages is not None and (self.state is None or not self.max_messages):
+            bounds.append(self.max_messages)
+        return max(0, min(bounds))
+
+    def take(self, page: list[PeekedMessage]) -> list[PeekedMessage]:
+        """Those of a page that are wanted."""
+        self.next_number = page[-1].sequence_number + 1
+        state, last = self.state, self.to_sequence_number
+        kept = page if state is None else [message for message in page if message.state is state]
+        if last is not None and self.next_number > last:
+            kept = [message for message in kept if message.sequence_number <= last]
+        if self.max_messages is not None:
+            kept = kept[: self.max_messages]
+            self.max_messages -= len(kept)
+        return kept
 
 
 def _numbered(page: list[PeekedMessage], first: int) -> list[PeekedMessage]:

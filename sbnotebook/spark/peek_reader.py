@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader
 
 from sbnotebook.client.portal import run
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.spark.options import ReadOptions
+from sbnotebook.spark.range_reader import read_ranges
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.scrubbing import scrubbed
-from sbnotebook.spark.sequence_ranges import SequenceRange, plan_ranges
+from sbnotebook.spark.sequence_ranges import SequenceRange, next_number_of, plan_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,8 +38,7 @@ class PeekReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = schema
-        MessageBatches(schema)  # refuses it here, not in each worker
+        self._batches = MessageBatches(schema)
 
     def partitions(self) -> list[SequenceRange]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Cut what is read into as many ranges as were asked for. Spark does this once for each ``load()``."""
@@ -47,33 +46,24 @@ class PeekReader(DataSourceReader):
         whole = SequenceRange(options.from_sequence_number, options.to_sequence_number)
         if options.partitions == 1:
             return [whole]
-        with self._entity() as entity:
+        target = options.namespace
+        with scrubbed(target.secrets):
+            return run(self._plan, whole, AsyncNamespace(target.connection(), archive=None))
 
-            async def next_number(number: int) -> int | None:
-                page = await entity.peek(1, from_sequence_number=number)
-                return page[0].sequence_number if page else None
-
-            return run(plan_ranges, options.partitions, whole, next_number)
+    async def _plan(self, whole: SequenceRange, namespace: AsyncNamespace) -> list[SequenceRange]:
+        async with namespace:
+            next_number = next_number_of(namespace.entity(self._options.entity))
+            return await plan_ranges(self._options.partitions, whole, next_number)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Peek one range, a record batch for each page that the service gives."""
-        options, batches = self._options, MessageBatches(self._schema)
-        with self._entity() as entity:
-            pages = entity.pages(
-                from_sequence_number=partition.first,
-                to_sequence_number=partition.last,
+        """Peek one range."""
+        options = self._options
+        with scrubbed(options.namespace.secrets):
+            yield from read_ranges(
+                options.namespace,
+                options.entity,
+                [partition],
+                self._batches,
                 max_messages=options.max_messages,
                 state=options.state,
             )
-            while page := run(anext, pages, None):
-                yield batches.of(page)
-
-    @contextmanager
-    def _entity(self) -> Generator[AsyncEntity]:
-        target = self._options.namespace
-        with scrubbed(target.secrets):
-            namespace = AsyncNamespace(target.connection())
-            try:
-                yield namespace.entity(self._options.entity)
-            finally:
-                run(namespace.close)

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, Column, ColumnType
+from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
 
 if TYPE_CHECKING:
     from sbnotebook.model import PeekedMessage
@@ -36,6 +37,25 @@ _TYPES: Final[dict[ColumnType, DataType]] = {
     ColumnType.STRING_MAP: MapType(StringType(), StringType()),
 }
 _COLUMNS: Final = {column.name: column for column in COLUMNS}
+_FROM_SERVICE: Final = (
+    "entity", "sequence_number", "enqueued_sequence_number", "partition_key", "enqueued_time",
+    "scheduled_enqueue_time", "locked_until", "delivery_count", "state", "dead_letter_source",
+)  # fmt: skip
+_FROM_PROPERTIES: Final = (
+    "message_id", "session_id", "correlation_id", "subject", "content_type", "content_encoding", "to", "reply_to",
+    "reply_to_session_id", "expires_at", "time_to_live_ms",
+)  # fmt: skip
+_FROM_APPLICATION_PROPERTIES: Final = (
+    "dead_letter_reason", "dead_letter_error_description", "resubmit_count", "application_properties",
+    "application_property_types",
+)  # fmt: skip
+_SECTIONS: Final = (
+    dict.fromkeys(_FROM_SERVICE, frozenset[int]())
+    | dict.fromkeys(_FROM_PROPERTIES, frozenset((PROPERTIES,)))
+    | dict.fromkeys(_FROM_APPLICATION_PROPERTIES, frozenset((APPLICATION_PROPERTIES,)))
+    | {"body": frozenset((DATA,)), "body_type": frozenset((DATA,)), "body_text": frozenset((PROPERTIES, DATA))}
+)
+"""The sections of a message that a column is made of; all for what is not here."""
 _SHOWN: Final = 80
 
 
@@ -61,6 +81,8 @@ class MessageBatches:
 
     def __init__(self, schema: StructType) -> None:
         self._columns = [_column(field) for field in schema.fields]
+        self.sections = frozenset[int]().union(*(_SECTIONS.get(column.name, SECTIONS) for column in self._columns))
+        """What has to be read of a message for these columns: see :func:`peeked_from_payload`."""
         # Spark compares what it is given with this very schema.
         self._schema: Any = to_arrow_schema(schema, timezone="UTC")
 

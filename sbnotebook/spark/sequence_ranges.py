@@ -10,7 +10,7 @@ Source: Service Bus documentation, "Message sequencing and timestamps".
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, pairwise
@@ -20,11 +20,15 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from sbnotebook.settlement import AsyncEntity
+from sbnotebook.settlement.patience import patiently
 
 __all__ = [
     "NextNumber",
     "SequenceRange",
+    "divide",
     "end_of_partition",
+    "first_numbers",
+    "last_number",
     "last_numbers",
     "next_number_of",
     "partition_of",
@@ -73,12 +77,18 @@ def end_of_partition(partition: int) -> int:
     return (partition + 1 << _PARTITION_SHIFT) - 1
 
 
-def next_number_of(entity: AsyncEntity) -> NextNumber:
-    """Ask an entity, by peeking one message."""
+def next_number_of(entity: AsyncEntity, patience: float = 0.0) -> NextNumber:
+    """Ask an entity, by peeking one message.
+
+    Args:
+        entity: which one.
+        patience: seconds for which a service that does not answer is asked again.
+    """
+    peeker = entity.namespace.peeker(entity.address)
 
     async def next_number(number: int) -> int | None:
-        page = await entity.peek(1, from_sequence_number=number)
-        return page[0].sequence_number if page else None
+        page = await patiently(peeker.payload_page, number, 1, address=entity.address, patience=patience)
+        return page.last_number if page.payloads else None
 
     return next_number
 
@@ -92,9 +102,69 @@ async def last_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTH
         known: numbers by partition that are passed over; they stay in the answer where nothing stands behind them.
     """
     lasts = dict(known)
-    async for _, last in _spans(next_number, known):
-        lasts[partition_of(last)] = last
+    async for partition, first in first_numbers(next_number, known):
+        lasts[partition] = await last_number(first, end_of_partition(partition), next_number)
     return lasts
+
+
+async def first_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTHING) -> AsyncIterator[tuple[int, int]]:
+    """The partitions that have messages, each with the first of its numbers: see :func:`last_numbers`."""
+    partition = 0
+    while partition < _PARTITIONS:
+        passed = known.get(partition, end_of_partition(partition - 1))
+        first = await next_number(max(1, passed + 1)) if passed < end_of_partition(_PARTITIONS - 1) else None
+        if first is None:
+            return
+        partition = partition_of(first)
+        if first > known.get(partition, -1):  # else it is of a partition that was not asked for
+            yield partition, first
+            partition += 1
+
+
+async def last_number(first: int, end: int, next_number: NextNumber) -> int:
+    """The last number up to ``end`` that there is a message for: in steps that grow, then by halving.
+
+    Args:
+        first: a number that there is a message for.
+        end: where to stop, included.
+        next_number: asks the service.
+    """
+    low, high, step = first, end + 1, _FIRST_STEP
+    while high - low > 1:
+        asked = low + step if low + step < high else (low + high) // 2
+        found = await next_number(asked)
+        if found is None or found > end:
+            high = asked
+        else:
+            low, step = found, step * _GROWTH
+    return low
+
+
+def divide(spans: Sequence[tuple[int, int]], count: int) -> list[list[SequenceRange]]:
+    """Divide spans of numbers into so many lists of ranges, or fewer, with about as many numbers each.
+
+    Args:
+        spans: first and last numbers, both included.
+        count: how many lists.
+
+    Example:
+        >>> divide([(1, 4), (11, 12)], 2)
+        [[SequenceRange(first=1, last=3)], [SequenceRange(first=4, last=4), SequenceRange(first=11, last=12)]]
+    """
+    total = sum(last - first + 1 for first, last in spans)
+    count = min(count, total)
+    lists: list[list[SequenceRange]] = [[] for _ in range(count)]
+    place = 0
+    for span_first, last in spans:
+        first = span_first
+        while first <= last:
+            part = ((place + 1) * count - 1) // total
+            room = total * (part + 1) // count - place
+            end = min(last, first + room - 1)
+            lists[part].append(SequenceRange(first, end))
+            place += end - first + 1
+            first = end + 1
+    return lists
 
 
 async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber) -> list[SequenceRange]:
@@ -116,7 +186,9 @@ async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber)
         found = await next_number(max(number, whole.first))
         return None if found is None or (whole.last is not None and found > whole.last) else found
 
-    pieces = await _without_gaps([span async for span in _spans(within, _NOTHING)], count, within)
+    firsts = [each async for each in first_numbers(within)]
+    spans = [(first, await last_number(first, end_of_partition(partition), within)) for partition, first in firsts]
+    pieces = await _without_gaps(spans, count, within)
     starts = [0, *accumulate(last - first + 1 for first, last in pieces)]
     total = starts[-1]
     count = max(1, min(count, total))
@@ -127,33 +199,6 @@ async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber)
         cuts.append(pieces[piece][0] + place - starts[piece])
     ranges = [SequenceRange(start, end - 1) for start, end in pairwise(cuts)]
     return [*ranges, SequenceRange(cuts[-1], whole.last)]
-
-
-async def _spans(next_number: NextNumber, known: Mapping[int, int]) -> AsyncIterator[tuple[int, int]]:
-    """The first and the last number of each partition that has messages behind what is known."""
-    partition = 0
-    while partition < _PARTITIONS:
-        passed = known.get(partition, end_of_partition(partition - 1))
-        first = await next_number(max(1, passed + 1)) if passed < end_of_partition(_PARTITIONS - 1) else None
-        if first is None:
-            return
-        partition = partition_of(first)
-        if first > known.get(partition, -1):  # else it is of a partition that was not asked for
-            yield first, await _last(first, end_of_partition(partition), next_number)
-            partition += 1
-
-
-async def _last(first: int, end: int, next_number: NextNumber) -> int:
-    """The last number up to ``end`` that there is a message for: in steps that grow, then by halving."""
-    low, high, step = first, end + 1, _FIRST_STEP
-    while high - low > 1:
-        asked = low + step if low + step < high else (low + high) // 2
-        found = await next_number(asked)
-        if found is None or found > end:
-            high = asked
-        else:
-            low, step = found, step * _GROWTH
-    return low
 
 
 async def _without_gaps(spans: list[tuple[int, int]], count: int, next_number: NextNumber) -> list[tuple[int, int]]:

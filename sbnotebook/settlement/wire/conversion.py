@@ -10,6 +10,7 @@ protocol guide" (message annotations).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
@@ -22,6 +23,7 @@ from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     PROPERTIES,
+    SECTIONS,
     VALUE,
     Section,
     section_value,
@@ -51,14 +53,16 @@ _REASON: Final = 200
 """Characters of the sentence that says why a message cannot be read."""
 
 
-def peeked_from_payload(payload: bytes, entity: EntityAddress) -> PeekedMessage:
+def peeked_from_payload(payload: bytes, entity: EntityAddress, sections: Collection[int] = SECTIONS) -> PeekedMessage:
     """A peeked message from its AMQP bytes; bytes that are no message become one that says so in ``unreadable``.
 
     Args:
         payload: the encoded message, with the annotations that the service added.
         entity: where it was peeked.
+        sections: what is read beside the header and the annotations: the codes of sections, that of data for a body of
+            any kind. What is not read is missing in the message, and whether it can be read is not known.
     """
-    fields = _read(payload, entity)
+    fields = _read(payload, entity, sections)
     del fields["locked_until"]
     return PeekedMessage(**fields)
 
@@ -68,9 +72,9 @@ def locked_from_payload(payload: bytes, entity: EntityAddress, lock_token: UUID)
     return LockedMessage(lock_token=lock_token, **_read(payload, entity))
 
 
-def _read(payload: bytes, entity: EntityAddress) -> dict[str, Any]:
+def _read(payload: bytes, entity: EntityAddress, sections: Collection[int] = SECTIONS) -> dict[str, Any]:
     try:
-        fields = _fields(payload)
+        fields = _fields(payload, sections)
     except AmqpDecodeError as error:
         fields = what_can_be_read(payload)
         fields |= {"body": payload, "extras": {UNREADABLE: str(error)[:_REASON]}}
@@ -78,11 +82,12 @@ def _read(payload: bytes, entity: EntityAddress) -> dict[str, Any]:
     return fields
 
 
-def _fields(payload: bytes) -> dict[str, Any]:
+def _fields(payload: bytes, sections: Collection[int]) -> dict[str, Any]:
     fields, extras, end = read_service_part(payload)
-    values, parts = section_values(payload, end)
+    values, parts = section_values(payload, end, sections) if sections else ({}, [])
     _read_properties(as_list(values.get(PROPERTIES)), fields, extras)
-    _read_body(payload, parts, fields, extras)
+    if DATA in sections:
+        _read_body(payload, parts, fields, extras)
     if "absolute_expiry_time" in extras:
         _read_long_life(fields, extras)
     _read_application_properties(as_map(values.get(APPLICATION_PROPERTIES)), fields, extras)

@@ -1,0 +1,102 @@
+"""Peeking ranges of sequence numbers into record batches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from sbnotebook.client.portal import Work, run
+from sbnotebook.model import EntityAddress, MessageState
+from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.patience import PATIENCE, patiently
+from sbnotebook.settlement.peek import PAGE, PayloadPage, Peeker, Wanted
+from sbnotebook.spark.given import NamespaceTarget
+from sbnotebook.spark.schema import MessageBatches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sbnotebook.model import PeekedMessage
+    from sbnotebook.spark.sequence_ranges import SequenceRange
+
+__all__ = ["ahead", "read_ranges"]
+
+T = TypeVar("T")
+
+_ROWS, _BYTES = 2000, 4 << 20
+"""Of a record batch, about: each costs Spark some milliseconds, and each is in memory as a whole."""
+_CUT_OFF: Final = 30.0
+"""Seconds that a page that nobody waits for any more may take to end."""
+
+
+def read_ranges(
+    target: NamespaceTarget,
+    entity: EntityAddress,
+    ranges: Iterable[SequenceRange],
+    batches: MessageBatches,
+    *,
+    max_messages: int | None = None,
+    state: MessageState | None = None,
+    patience: float = 0.0,
+) -> Generator[pa.RecordBatch]:
+    """Read messages over a connection of its own; while some are converted, the next are asked for.
+
+    A service that does not answer any more in the middle is asked again for a minute.
+
+    Args:
+        target: the namespace.
+        entity: where the messages stand.
+        ranges: which ones.
+        batches: makes the columns; of a message no more is read than they need.
+        max_messages: how many of each range at most, None for all.
+        state: only messages in this state.
+        patience: seconds for which a service that does not answer at all is asked again.
+    """
+    namespace = AsyncNamespace(target.connection(), archive=None)
+    peeker = namespace.peeker(entity)
+    try:
+        held: list[PeekedMessage] = []
+        size = 0
+        for numbers in ranges:
+            wanted = Wanted(numbers.first, numbers.last, max_messages, state)
+            for page in ahead(_pages(peeker, entity, wanted, patience)):
+                held += wanted.take(page.messages(batches.sections))
+                size += sum(map(len, page.payloads))
+                if len(held) >= _ROWS or size >= _BYTES:
+                    yield batches.of(held)
+                    held, size = [], 0
+                if not wanted.count:
+                    break
+        if held:
+            yield batches.of(held)
+    finally:
+        run(namespace.close)
+
+
+def ahead(pages: AsyncIterator[T]) -> Generator[T]:
+    """What an asynchronous iterator gives, which works on the next item on the background loop meanwhile.
+
+    Args:
+        pages: none of them is None.
+    """
+    work = Work(anext, pages, None).start()
+    try:
+        while (page := work.result()) is not None:
+            work = Work(anext, pages, None).start()
+            yield page
+    finally:
+        work.cancel()
+        work.wait(_CUT_OFF)
+
+
+async def _pages(peeker: Peeker, entity: EntityAddress, wanted: Wanted, patience: float) -> AsyncIterator[PayloadPage]:
+    """Page after page to the last number that is wanted; who reads them may want less."""
+    most = PAGE if wanted.max_messages is None or wanted.state else wanted.max_messages
+    asked = Wanted(wanted.next_number, wanted.to_sequence_number)
+    while asked.count:
+        count = min(asked.count, most)
+        page = await patiently(peeker.payload_page, asked.next_number, count, address=entity, patience=patience)
+        if not page.payloads:
+            return
+        yield page
+        asked.next_number, patience = page.last_number + 1, PATIENCE
