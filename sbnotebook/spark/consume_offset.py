@@ -8,13 +8,36 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress
+from sbnotebook.model import EntityAddress, ReceivedMessage
 
-__all__ = ["ConsumeOffset", "ranges_of"]
+__all__ = ["ConsumeOffset", "Taken", "ranges_of"]
 
 _RANGE: Final = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
 _MOST: Final = 10_000_000
 """Messages of a micro-batch that are believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What is remembered of a message that comes into a micro-batch.
+
+    Args:
+        number: its sequence number.
+        size: about how many bytes it has.
+        enqueued: when it came into the entity, in ms; None when it does not say.
+    """
+
+    number: int
+    size: int
+    enqueued: int | None
+
+    @classmethod
+    def of(cls, message: ReceivedMessage) -> Self:
+        """What there is to remember of a message."""
+        properties = message.application_properties
+        size = 1 + len(message.body) + sum(len(name) + len(str(value)) for name, value in properties.items())
+        time = message.enqueued_time
+        return cls(message.sequence_number, size, None if time is None else round(time.timestamp() * 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +106,21 @@ class ConsumeOffset:
         """The numbers as ranges, both ends included."""
         return ranges_of(self.numbers)
 
-    def next(self, numbers: Iterable[int], enqueued: Iterable[int]) -> Self:
+    def next(self, messages: Iterable[Taken]) -> Self:
         """The offset of the next micro-batch.
 
         Args:
-            numbers: of its messages.
-            enqueued: when they came, in ms.
+            messages: what it is made of.
         """
-        times = sorted(enqueued)
-        return type(self)(self.entity, self.batch + 1, tuple(sorted(numbers)), (times[0], times[-1]) if times else None)
+        taken = sorted(messages, key=lambda message: message.number)
+        times = [message.enqueued for message in taken if message.enqueued is not None]
+        enqueued = (min(times), max(times)) if times else None
+        return type(self)(self.entity, self.batch + 1, tuple(message.number for message in taken), enqueued)
+
+    def is_of(self, message: ReceivedMessage) -> bool:
+        """Whether a message with one of the numbers is one of the messages."""
+        time = Taken.of(message).enqueued
+        return self.enqueued is None or time is None or self.enqueued[0] <= time <= self.enqueued[1]
 
 
 def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -1,37 +1,55 @@
-"""Consuming an entity as a stream: each message once, from end to end, where the sink takes each micro-batch once."""
+"""Consuming an entity as a stream: each message once, from end to end, where the sink takes each micro-batch once.
+
+Spark writes the offset of a micro-batch to its checkpoint, reads the micro-batch as often as it needs to, and writes to
+the checkpoint that it is done. So that all reads give the same messages, a micro-batch goes through four steps:
+
+1. ``latestOffset`` *locks* messages and gives their sequence numbers as the offset. Whoever is killed here leaves
+   nothing behind: the locks end by themselves, and the messages come again.
+2. Spark writes the offset. Then ``partitions`` *defers* these messages, and plans to read those of which that is
+   confirmed. Only now are they set aside, so no message is set aside that no checkpoint knows.
+3. ``read`` *peeks* the deferred messages by their numbers, in any task, as often as Spark likes. Nobody else receives
+   them meanwhile, because a deferred message is given only to who asks for it by its number.
+4. ``latestOffset`` of the next micro-batch comes when this one is durable, and *removes* it before it locks another.
+   Spark calls ``commit`` late or never, so nothing is left to do there.
+
+Why the same messages are read after any crash: tasks run only after ``partitions`` has returned, and then each message
+of the offset is either deferred, for certain, or it is not part of the micro-batch and its lock is gone. A process that
+starts again asks for the same offset and finds the first by peeking; the others are active, and come again in a later
+micro-batch, with an offset of their own. Whoever was killed within ``partitions`` has read nothing, so that any part of
+the messages may be the micro-batch. A deferral that had no answer is repeated, and then looked at, until it is known;
+when that takes longer than a minute the query ends before it has read anything.
+
+Why nothing is removed that was not read: the process that planned a micro-batch removes the numbers that it planned.
+One that starts after it removes what is deferred under the numbers of the offset, which are this stream's, unless all
+of this comes together: a lock was lost between the first two steps, the query ended at that very micro-batch, and
+another program deferred that message meanwhile. So nobody else should defer messages of an entity that is consumed as a
+stream. The offset has the times of its messages, so that the checkpoint of one entity never removes from another.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import signal
 import threading
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from sbnotebook.client.keeper import Keeper
-from sbnotebook.client.portal import portal, run
-from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.client.portal import run
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import MessageState
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.deferring.deleting import DeferredDeleter
+from sbnotebook.spark.consume_life import ConsumeLife
 from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
-from sbnotebook.spark.consuming import Consuming
-from sbnotebook.spark.intake import Intake
+from sbnotebook.spark.consuming import tell_loss
 from sbnotebook.spark.numbered_pages import numbered_pages
-from sbnotebook.spark.options import Orphans, StreamOptions
-from sbnotebook.spark.orphan_scan import find_orphans, report_orphans
+from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.scrubbing import scrubbed
-from sbnotebook.spark.sequence_ranges import last_numbers, next_number_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,65 +57,61 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumeStream", "DeferredMessages"]
 
-_LOG: Final = logging.getLogger(__name__)
-_MAX_BYTES: Final = 256 << 20
-"""Bytes of a micro-batch where nothing is said: they are in memory until they are set aside."""
-_RENEW_FOR: Final = timedelta(days=3650)
-_CLOSE_WITHIN: Final = 5.0
-
 
 @dataclass
 class DeferredMessages(InputPartition):
     """The messages that one task reads.
 
     Args:
+        batch: the micro-batch, as the offset counts it.
         ranges: of their sequence numbers, both ends included.
-        batch: the micro-batch.
     """
 
-    ranges: list[tuple[int, int]]
     batch: int
+    ranges: list[tuple[int, int]]
 
-
-@dataclass(slots=True)
-class _Life:
-    """What is open in the process that drives the query."""
-
-    namespace: AsyncNamespace
-    keeper: Keeper
-    consuming: Consuming
-    ours: set[int] = field(default_factory=set[int])
-    is_begun: bool = False
-    scan: Future[int] | None = None
+    @property
+    def numbers(self) -> list[int]:
+        """Their sequence numbers."""
+        return [number for first, last in self.ranges for number in range(first, last + 1)]
 
 
 class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """To be documented."""
+    """Takes messages out of an entity, each exactly once: ``readStream`` with ``mode=consume``.
+
+    It is pickled and sent to the workers, which call :meth:`read` only. The other methods are called in one process
+    for each query, which opens its connections at the first call and keeps them.
+
+    Args:
+        options: what is consumed, and how much at once.
+        schema: the message columns that are wanted.
+
+    Raises:
+        ConfigurationError: the schema has other columns than messages have.
+    """
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = schema
-        self._life: _Life | None = None
-        MessageBatches(schema)  # refuses it here, not in each worker
+        self._batches = MessageBatches(schema)
+        self._life: ConsumeLife | None = None
 
-    # ---------------------------------------------------------------- where the query is driven
+    # ---------------------------------------------------------------- in the process that drives the query
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Where a new stream begins: with no messages."""
         return ConsumeOffset(self._options.entity).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
-        """How many messages a micro-batch has at most."""
+        """How many messages a micro-batch has at most; the bytes are counted here."""
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
         """Take what is there now, and nothing that comes later."""
         with self._scrubbed():
-            consuming = self._opened().consuming
-            consuming.intake.until = run(last_numbers, next_number_of(consuming.entity))
+            self._opened().take_only_what_is_there()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """Remove the messages up to ``start``, which are durable, and lock the next micro-batch.
+        """Remove the messages of ``start``, which are durable, and lock those of the next micro-batch.
 
         Args:
             start: the offset up to which everything is durable.
@@ -105,96 +119,82 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Returns:
             The offset of the next micro-batch, or ``start`` when there are no messages.
+
+        Raises:
+            ConfigurationError: the trigger is once, the entity has sessions, or the checkpoint is not this stream's.
+            SbNotebookError: the service does not answer, or refuses it.
         """
         with self._scrubbed():
-            before = ConsumeOffset.parse(start, self._options.entity)
-            count = self._limit(limit)
-            life = self._opened()
-            life.ours.update(before.numbers)
-            self._begin(life)
-            latest = run(life.consuming.latest, before, count)
-            if life.scan is not None:
-                life.ours.update(latest.numbers)
-            return latest.as_dict()
+            if isinstance(limit, ReadAllAvailable):
+                raise ConfigurationError(
+                    "A stream with mode=consume cannot end after one micro-batch (trigger once), because its messages "
+                    "would not be removed: use trigger(availableNow=True)."
+                )
+            most = self._options.max_messages
+            most = min(most, limit.max_rows) if isinstance(limit, ReadMaxRows) else most
+            return self._opened().latest(self._offset(start), most).as_dict()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[DeferredMessages]:  # noqa: ARG002  # pyright: ignore[reportIncompatibleMethodOverride]
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
+        """What the query's progress shows as the latest offset of the source.
+
+        Returns:
+            ``backlog``, the messages that wait behind the micro-batch, where the connection may ask for that (right
+            Manage), and ``orphans``, the deferred messages that belong to nobody, if there are any.
+        """
+        with self._scrubbed():
+            return None if self._life is None else self._life.progress()
+
+    def partitions(
+        self,
+        start: dict[str, Any],  # noqa: ARG002 (the offset tells all)
+        end: dict[str, Any],
+    ) -> list[DeferredMessages]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Set the messages of a micro-batch aside, whose offset is in the checkpoint now, and divide them among tasks.
 
         Args:
             start: where it begins.
-            end: its offset.
+            end: its offset; it may be one that another process has given.
+
+        Raises:
+            SbNotebookError: some of them are not there any more, or it is not certain that they are set aside.
         """
         with self._scrubbed():
-            offset = ConsumeOffset.parse(end, self._options.entity)
-            life = self._opened()
-            life.ours.update(offset.numbers)
-            numbers = run(life.consuming.plan, offset)
+            offset = self._offset(end)
+            numbers = self._opened().plan(offset)
         count = max(1, min(self._options.partitions, len(numbers)))
         cuts = [len(numbers) * part // count for part in range(count + 1)]
-        return [DeferredMessages(ranges_of(numbers[first:last]), offset.batch) for first, last in pairwise(cuts)]
+        return [DeferredMessages(offset.batch, ranges_of(numbers[first:last])) for first, last in pairwise(cuts)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: Spark says this late or never, and :meth:`latestOffset` has done it by then."""
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
-        """What the query's progress shows as the source's latest offset."""
-        return None
+        """Nothing: Spark says this late or never, and :meth:`latestOffset` has removed the messages by then."""
 
     def stop(self) -> None:
-        """Give back what is locked and not set aside."""
+        """Give back what is locked and not set aside, without raising a delivery count."""
         life, self._life = self._life, None
         if life is not None:
-            with contextlib.suppress(Exception):  # its locks end by themselves
-                if life.scan is not None:
-                    life.scan.cancel()
-                life.keeper.close(_CLOSE_WITHIN)
-                portal().start_task_soon(_close, life).result(_CLOSE_WITHIN)
+            life.close()
 
-    def _opened(self) -> _Life:
+    def _offset(self, given: dict[str, Any]) -> ConsumeOffset:
+        return ConsumeOffset.parse(given, self._options.entity)
+
+    def _opened(self) -> ConsumeLife:
         if self._life is None:
-            options = self._options
-            namespace = AsyncNamespace(options.namespace.connection(), archive=None)
-            entity = namespace.entity(options.entity)
-            batch = entity.batch(renew_for=_RENEW_FOR, recorded=False)
-            keeper = Keeper(batch)
-            intake = Intake(entity, batch, options.max_bytes or _MAX_BYTES)
-            deleter = DeferredDeleter(namespace.connection, options.entity)
-            self._life = _Life(
-                namespace, keeper, Consuming(entity, intake, deleter, fails_on_data_loss=options.fail_on_data_loss)
-            )
+            self._life = ConsumeLife(self._options)
             _stop_at_sigterm()
         return self._life
-
-    def _begin(self, life: _Life) -> None:
-        if life.is_begun:
-            return
-        life.is_begun = True
-        entity = life.consuming.entity
-        if self._options.orphans is Orphans.REPORT:
-            life.scan = portal().start_task_soon(report_orphans, entity, life.ours)
-        elif self._options.orphans is Orphans.ADOPT:
-            life.consuming.orphans |= run(find_orphans, entity, life.ours)
-
-    def _limit(self, limit: ReadLimit) -> int:
-        if isinstance(limit, ReadAllAvailable):
-            raise ConfigurationError(
-                "A stream with mode=consume cannot end after one micro-batch (trigger once), because its messages "
-                "would not be removed: use trigger(availableNow=True)."
-            )
-        most = self._options.max_messages
-        return min(most, limit.max_rows) if isinstance(limit, ReadMaxRows) else most
 
     # ---------------------------------------------------------------- in the workers
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Peek the messages of one partition, the same again for a repeated task or a second action.
 
+        Args:
+            partition: one of :meth:`partitions`.
+
         Raises:
-            SbNotebookError: some of them are not deferred there any more.
+            SbNotebookError: some of them are not there any more.
         """
-        options, batches = self._options, MessageBatches(self._schema)
-        numbers = [number for first, last in partition.ranges for number in range(first, last + 1)]
-        count = 0
+        options, numbers, count = self._options, partition.numbers, 0
         with self._scrubbed():
             namespace = AsyncNamespace(options.namespace.connection(), archive=None)
             try:
@@ -203,32 +203,16 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     there = [message for message in page if message.state is MessageState.DEFERRED]
                     count += len(there)
                     if there:
-                        yield batches.of(there)
+                        yield self._batches.of(there)
             finally:
                 run(namespace.close)
             if count < len(numbers):
-                self._tell_loss(len(numbers) - count, partition.batch)
-
-    def _tell_loss(self, count: int, batch: int) -> None:
-        text = (
-            f"{count:,} messages of {self._options.entity} that belong to micro-batch {batch} are not there any more: "
-            "they have expired, or something else has removed them."
-        )
-        if self._options.fail_on_data_loss:
-            raise SbNotebookError(
-                f'{text} To go on without them, start the stream with .option("failOnDataLoss", "false").'
-            )
-        _LOG.warning("%s The stream goes on without them.", text)
+                tell_loss(options.entity, len(numbers) - count, partition.batch, fails=options.fail_on_data_loss)
 
     @contextmanager
     def _scrubbed(self) -> Generator[None]:
         with scrubbed(self._options.namespace.secrets):
             yield
-
-
-async def _close(life: _Life) -> None:
-    await life.consuming.deleter.close()
-    await life.namespace.close()
 
 
 def _stop_at_sigterm() -> None:

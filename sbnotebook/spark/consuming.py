@@ -9,23 +9,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 import anyio
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.model import LockedMessage, MessageState, PeekedMessage, ReceivedMessage
+from sbnotebook.model import EntityAddress, LockedMessage, MessageState
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.deferring.deleting import DeferredDeleter
-from sbnotebook.spark.consume_offset import ConsumeOffset
-from sbnotebook.spark.intake import Intake, size_of
+from sbnotebook.spark.consume_offset import ConsumeOffset, Taken
+from sbnotebook.spark.intake import Intake
 from sbnotebook.spark.numbered_pages import numbered_pages
 
-__all__ = ["Consuming"]
+__all__ = ["Consuming", "tell_loss"]
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
+_LOOKS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Consuming:
     intake: Intake
     deleter: DeferredDeleter
     fails_on_data_loss: bool = True
-    orphans: dict[int, PeekedMessage] = field(default_factory=dict[int, PeekedMessage])
+    orphans: dict[int, Taken] = field(default_factory=dict[int, Taken])
     """Messages that were deferred before, to be taken into the next micro-batches."""
     _locked: _Locked | None = None
     _planned: tuple[ConsumeOffset, tuple[int, ...]] | None = None
@@ -79,12 +79,11 @@ class Consuming:
             return locked.end  # asked again
         self._locked = None
         await self._remove(start)
-        taken = self._adopt(max_messages) or await self.intake.lock(max_messages)
-        if not taken:
+        adopted = self._adopt(max_messages)
+        messages = () if adopted else await self.intake.lock(max_messages)
+        if not (adopted or messages):
             return start
-        times = (time for message in taken if (time := _enqueued(message)) is not None)
-        end = start.next((message.sequence_number for message in taken), times)
-        messages = tuple(message for message in taken if isinstance(message, LockedMessage))
+        end = start.next([*adopted, *map(Taken.of, messages)])
         self._locked = _Locked(start, end, messages)
         return end
 
@@ -95,93 +94,87 @@ class Consuming:
             SbNotebookError: some of them are not there any more, or it is not certain that they are deferred.
         """
         if self._planned is None or self._planned[0] != end:
-            numbers = await self._set_aside(end)
-            self._planned, self._locked = (end, tuple(numbers)), None
+            locked, self._locked = self._locked, None
+            if locked is not None and locked.end == end and locked.messages:
+                numbers = await self.intake.defer(locked.messages)
+            else:
+                is_adopted = locked is not None and locked.end == end
+                numbers = await self._still_deferred(end, fails=self.fails_on_data_loss and not is_adopted)
+            self._planned = end, tuple(numbers)
         return self._planned[1]
 
-    async def _set_aside(self, end: ConsumeOffset) -> list[int]:
-        locked = self._locked
-        if locked is None or locked.end != end:
-            return await self._still_deferred(end)
-        adopted = set(end.numbers) - {message.sequence_number for message in locked.messages}
-        there = await self._still_deferred(end, adopted) if adopted else []
-        return sorted(there + await self.intake.defer(locked.messages))
-
-    # ---------------------------------------------------------------- what another process began
-
-    async def _still_deferred(self, end: ConsumeOffset, numbers: Iterable[int] | None = None) -> list[int]:
+    async def _still_deferred(self, end: ConsumeOffset, *, fails: bool) -> list[int]:
         """Which messages of a micro-batch are deferred, where this process did not do it."""
-        wanted = set(end.numbers if numbers is None else numbers)
-        states = await self._states(end, wanted)
-        if any(state is not MessageState.DEFERRED for state in states.values()):
-            await anyio.sleep(_PAUSE)  # what a process that was killed has sent last may be on its way
-            states = await self._states(end, wanted)
+        states = await self._states(end)
+        for _ in range(_LOOKS):
+            if all(state is MessageState.DEFERRED for state in states.values()):
+                break
+            await anyio.sleep(_PAUSE)  # what a process that was ended has sent last may be on its way
+            before, states = states, await self._states(end)
+            if states == before:
+                break
         deferred = [number for number, state in states.items() if state is MessageState.DEFERRED]
-        absent = wanted - states.keys()
+        absent = set(end.numbers) - states.keys()
         if absent:
-            self._tell_loss(absent)
-        if len(deferred) + len(absent) < len(wanted):
-            _LOG.info("The last process did not set aside all of micro-batch %d: the rest comes again.", end.batch)
-        return sorted(deferred)
+            first = f" (the first is #{min(absent)})"
+            tell_loss(self.entity.address, len(absent), end.batch, first, fails=fails)
+        if len(deferred) < len(states):
+            _LOG.warning(
+                "%d messages of micro-batch %d were not set aside before the stream ended: they come again later.",
+                len(states) - len(deferred),
+                end.batch,
+            )
+        return deferred
 
-    async def _states(self, offset: ConsumeOffset, numbers: Iterable[int]) -> dict[int, MessageState]:
+    async def _states(self, offset: ConsumeOffset) -> dict[int, MessageState]:
         states: dict[int, MessageState] = {}
-        async for page in numbered_pages(self.entity, numbers):
+        async for page in numbered_pages(self.entity, offset.numbers):
             for message in page:
-                self._check_same(offset, message)
+                if not offset.is_of(message):
+                    raise ConfigurationError(
+                        f"The checkpoint is not that of {self.entity.address} as it is now: #{message.sequence_number} "
+                        "came at another time, so the entity was made anew, or is in another namespace. Start with a "
+                        "new checkpointLocation."
+                    )
                 states[message.sequence_number] = message.state
         return states
 
-    def _check_same(self, offset: ConsumeOffset, message: PeekedMessage) -> None:
-        time = _enqueued(message)
-        if offset.enqueued is None or time is None or offset.enqueued[0] <= time <= offset.enqueued[1]:
-            return
-        raise ConfigurationError(
-            f"The checkpoint is not that of {self.entity.address} as it is now: #{message.sequence_number} came at "
-            "another time, so the entity was made anew or is in another namespace. Start with a new checkpointLocation."
-        )
-
-    def _tell_loss(self, absent: set[int]) -> None:
-        text = (
-            f"{len(absent):,} messages of {self.entity.address} that belong to a micro-batch are not there any more "
-            f"(the first is #{min(absent)}): they have expired, or something else has removed them."
-        )
-        if self.fails_on_data_loss:
-            raise SbNotebookError(
-                f'{text} To go on without them, start the stream with .option("failOnDataLoss", "false").'
-            )
-        _LOG.warning("%s The stream goes on without them.", text)
-
-    # ---------------------------------------------------------------- removing, adopting
-
     async def _remove(self, start: ConsumeOffset) -> None:
-        if start == self._removed or not start.numbers:
+        if start == self._removed:
             return
         if self._planned is not None and self._planned[0] == start:
             numbers: Iterable[int] = self._planned[1]
         else:
-            states = await self._states(start, start.numbers)
+            states = await self._states(start)
             numbers = [number for number, state in states.items() if state is MessageState.DEFERRED]
         await self.deleter.delete(numbers)
         self._removed = start
 
-    def _adopt(self, max_messages: int) -> list[PeekedMessage]:
-        adopted: list[PeekedMessage] = []
+    def _adopt(self, max_messages: int) -> list[Taken]:
+        adopted: list[Taken] = []
         size = 0
         for message in self.orphans.values():
-            size += size_of(message)
+            size += message.size
             if len(adopted) == max_messages or (adopted and size > self.intake.max_bytes):
                 break
             adopted.append(message)
         for message in adopted:
-            del self.orphans[message.sequence_number]
+            del self.orphans[message.number]
         return adopted
 
 
-def _enqueued(message: ReceivedMessage) -> int | None:
-    time = message.enqueued_time
-    return None if time is None else _millis(time)
+def tell_loss(entity: EntityAddress, count: int, batch: int, which: str = "", *, fails: bool) -> None:
+    """Say that messages of a micro-batch are not there any more.
 
-
-def _millis(time: datetime) -> int:
-    return round(time.timestamp() * 1000)
+    Raises:
+        SbNotebookError: that is an error, as it is unless the user said otherwise.
+    """
+    text = (
+        f"{count:,} messages of {entity} that belong to micro-batch {batch} are not there any more{which}: they have "
+        "expired, or something else has removed them."
+    )
+    if fails:
+        raise SbNotebookError(
+            f'{text} To go on without them, start the stream with .option("failOnDataLoss", "false").'
+        )
+    _LOG.warning("%s The stream goes on without them.", text)

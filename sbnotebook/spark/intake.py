@@ -14,10 +14,11 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Defer, LockedMessage, MessageState, Outcome, OutcomeStatus, ReceivedMessage, Release
 from sbnotebook.settlement import AsyncEntity, LockedBatch
 from sbnotebook.settlement.patience import PATIENCE, patiently
+from sbnotebook.spark.consume_offset import Taken
 from sbnotebook.spark.numbered_pages import numbered_pages
 from sbnotebook.spark.sequence_ranges import partition_of
 
-__all__ = ["Intake", "size_of"]
+__all__ = ["Intake"]
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_WAIT, _MORE_WAIT = 1.0, 0.25
@@ -83,7 +84,7 @@ class Intake:
         wanted = [message for message in held if self._is_wanted(message)]
         left = min(max_messages - len(wanted), _STEP, max(1, _GROWTH * len(held)))
         if wanted:
-            size = sum(map(size_of, wanted))
+            size = sum(Taken.of(message).size for message in wanted)
             left = min(left, (self.max_bytes - size) * len(wanted) // size)
         return 0 if self._is_past(held) else max(left, 0)
 
@@ -91,7 +92,7 @@ class Intake:
         chosen: list[LockedMessage] = []
         size = 0
         for message in filter(self._is_wanted, self.batch.messages):
-            size += size_of(message)
+            size += Taken.of(message).size
             if len(chosen) == max_messages or (chosen and size > self.max_bytes):
                 break
             chosen.append(message)
@@ -205,12 +206,6 @@ class Intake:
 
     async def _is_there(self, message: LockedMessage) -> bool:
         return bool([page async for page in numbered_pages(self.entity, [message.sequence_number])])
-
-
-def size_of(message: ReceivedMessage) -> int:
-    """About how many bytes a message has."""
-    properties = message.application_properties
-    return 1 + len(message.body) + sum(len(name) + len(str(value)) for name, value in properties.items())
 
 
 def _is_refused(outcome: Outcome) -> bool:

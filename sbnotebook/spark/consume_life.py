@@ -1,0 +1,169 @@
+"""What is open in the process that drives a query that consumes: a batch of locks, the look for orphans, the counts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import anyio
+
+from sbnotebook.client.keeper import Keeper
+from sbnotebook.client.portal import Work, portal, run
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress, SubQueue
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.deferring.deleting import DeferredDeleter
+from sbnotebook.spark.consume_offset import ConsumeOffset
+from sbnotebook.spark.consuming import Consuming
+from sbnotebook.spark.intake import Intake
+from sbnotebook.spark.options import Orphans, StreamOptions
+from sbnotebook.spark.orphan_scan import OrphanScan
+from sbnotebook.spark.scrubbing import in_words
+from sbnotebook.spark.sequence_ranges import last_numbers, next_number_of
+
+__all__ = ["ConsumeLife"]
+
+T = TypeVar("T")
+
+_MAX_BYTES: Final = 256 << 20
+"""Bytes of a micro-batch where nothing is said: they are in memory until they are set aside."""
+_RENEW_FOR: Final = timedelta(days=3650)
+_CLOSE_WITHIN: Final = 5.0
+_COUNT_EVERY, _COUNT_WITHIN = 15.0, 5.0
+"""Seconds: the service throttles management operations."""
+_REFUSALS: Final = {
+    "requires sessions": (
+        "{} requires sessions, and a stream that consumes would tear them apart: look at it with mode=browse, or "
+        "consume it session by session with sbnotebook's entity(…).process."
+    ),
+    "received from the topic": (
+        "Messages cannot be consumed from the topic {0}: name a subscription, {0}/subscriptions/NAME."
+    ),
+}
+"""What stands in an error of opening the entity, and what is said then."""
+
+
+class ConsumeLife:
+    """Connections and locks of one query, from its first micro-batch until it ends.
+
+    Args:
+        options: what is consumed, and how.
+
+    Raises:
+        ConfigurationError: the entity cannot be consumed as a stream.
+    """
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._namespace = AsyncNamespace(options.namespace.connection(), archive=None)
+        self._entity = self._namespace.entity(options.entity)
+        batch = self._entity.batch(renew_for=_RENEW_FOR, recorded=False)
+        try:
+            self._keeper = Keeper(batch)
+        except Exception as error:
+            run(self._namespace.close)
+            if (refused := _refused(error, options.entity)) is not None:
+                raise refused from None
+            raise
+        self._deleter = DeferredDeleter(self._namespace.connection, options.entity)
+        self._consuming = Consuming(
+            self._entity,
+            Intake(self._entity, batch, options.max_bytes or _MAX_BYTES),
+            self._deleter,
+            fails_on_data_loss=options.fail_on_data_loss,
+        )
+        self._scan = OrphanScan(self._entity)
+        self._scanning: Future[int] | None = None
+        self._is_begun = False
+        self._counted: tuple[float, int | None] | None = None
+        self._work: Work[Any] | None = None
+
+    def take_only_what_is_there(self) -> None:
+        """Take what is there now, and nothing that comes later."""
+        self._consuming.intake.until = run(last_numbers, next_number_of(self._entity))
+
+    def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
+        """Remove what is durable, and lock the next micro-batch: see :meth:`Consuming.latest`."""
+        self._scan.except_for(start.numbers)
+        self._begin()
+        end = self._do(self._consuming.latest, start, max_messages)
+        self._scan.except_for(end.numbers)
+        if end == start and self._consuming.intake.until is not None and self._scanning is not None:
+            self._scan.rests = False  # it is the last time that Spark asks
+            self._scanning.result()
+        return end
+
+    def plan(self, end: ConsumeOffset) -> tuple[int, ...]:
+        """Set a micro-batch aside; gives its numbers."""
+        self._scan.except_for(end.numbers)
+        return self._do(self._consuming.plan, end)
+
+    def _do(self, function: Callable[..., Awaitable[T]], *arguments: object) -> T:
+        self._work = work = Work(function, *arguments)
+        return work.start().result()
+
+    def _begin(self) -> None:
+        if self._is_begun:
+            return
+        if self._options.orphans is Orphans.REPORT:
+            self._scanning = portal().start_task_soon(self._scan.report)
+        elif self._options.orphans is Orphans.ADOPT:
+            self._consuming.orphans |= run(self._scan.find)
+        self._is_begun = True
+
+    def progress(self) -> dict[str, Any] | None:
+        """How many messages wait behind this micro-batch, and how many orphans there are, as far as that is known."""
+        known: dict[str, Any] = {}
+        backlog = run(self._backlog)
+        if backlog is not None:
+            known["backlog"] = backlog
+        if self._scanning is not None and self._scanning.done() and self._scanning.result():
+            known["orphans"] = self._scanning.result()
+        return known or None
+
+    async def _backlog(self) -> int | None:
+        if self._counted is None or (self._counted[1] is not None and anyio.current_time() > self._counted[0]):
+            count: int | None = None
+            with contextlib.suppress(Exception), anyio.fail_after(_COUNT_WITHIN):  # it takes the right Manage
+                count = await _count(self._entity)
+            self._counted = anyio.current_time() + _COUNT_EVERY, count
+        count = self._counted[1]
+        return None if count is None else max(0, count - self._consuming.in_hand)
+
+    def close(self) -> None:
+        """Give back what is locked and not set aside, as far as that is possible within some seconds."""
+        if self._scanning is not None:
+            self._scanning.cancel()
+        with contextlib.suppress(Exception):  # locks end by themselves
+            if self._work is not None:  # it goes on when a signal has ended the wait for it
+                self._work.cancel()
+                self._work.wait(_CLOSE_WITHIN)
+            self._keeper.close(_CLOSE_WITHIN)
+        with contextlib.suppress(Exception):
+            portal().start_task_soon(self._close).result(_CLOSE_WITHIN)
+
+    async def _close(self) -> None:
+        await self._deleter.close()
+        await self._namespace.close()
+
+
+async def _count(entity: AsyncEntity) -> int:
+    """Messages that stand in an entity, locked and deferred ones among them."""
+    address = entity.address
+    place = EntityAddress(address.name, address.subscription)
+    (counts,) = await entity.namespace.counts([place])
+    match address.sub_queue:
+        case None:
+            return counts.active
+        case SubQueue.DEAD_LETTER:
+            return counts.dead_letter
+        case SubQueue.TRANSFER_DEAD_LETTER:
+            return counts.transfer_dead_letter
+
+
+def _refused(error: Exception, entity: EntityAddress) -> ConfigurationError | None:
+    words = in_words(error)
+    return next((ConfigurationError(text.format(entity)) for found, text in _REFUSALS.items() if found in words), None)
