@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -45,17 +46,23 @@ class Grace:
             raise failure
 
     @contextmanager
-    def period(self, seconds: float) -> Generator[None]:
+    def period(self, seconds: float, at_most: float = math.inf) -> Generator[anyio.CancelScope]:
         """A block that is cut off only so many seconds after the work was cancelled; then it ends without an error.
 
         Look for the cancellation behind it (``anyio.lowlevel.checkpoint_if_cancelled``).
+
+        Args:
+            seconds: after the cancellation.
+            at_most: seconds after which it is cut off in any case; ``cancelled_caught`` of what it gives tells that.
         """
-        with anyio.CancelScope(shield=True) as scope:
+        # One scope for both: a second one around each transfer takes as long as packing its messages.
+        now = anyio.current_time()
+        with anyio.CancelScope(
+            deadline=now + min(at_most, seconds if self._is_over else math.inf), shield=True
+        ) as scope:
             self._periods[scope] = seconds
-            if self._is_over:
-                scope.deadline = anyio.current_time() + seconds
             try:
-                yield
+                yield scope
             finally:
                 del self._periods[scope]
 
@@ -66,4 +73,4 @@ class Grace:
             self._is_over = True
             self._on_cancel()
             for scope, seconds in self._periods.items():
-                scope.deadline = anyio.current_time() + seconds
+                scope.deadline = min(scope.deadline, anyio.current_time() + seconds)

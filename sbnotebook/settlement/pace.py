@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 
 __all__ = ["Pace", "Pause", "Throttle"]
 
@@ -75,9 +76,14 @@ class Pace:
         self._next_at = 0.0
         self.at_once = max(1, int(rate)) if rate else None
         """Messages that may go together, a second's worth; None for any number."""
+        self.is_free = not rate and pause is None
+        """Whether nothing is ever held back."""
 
     async def wait(self, count: int) -> None:
         """Wait until the next ``count`` messages may go; without a rate it is only a chance to be cancelled."""
+        if self.is_free:
+            await anyio.lowlevel.checkpoint()
+            return
         now = anyio.current_time()
         await anyio.sleep(max(0.0, self._next_at - now))
         if self._pause is not None and self._pause.is_on:

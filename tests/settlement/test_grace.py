@@ -41,6 +41,28 @@ async def test_a_period_that_begins_after_the_cancellation_is_bounded_too() -> N
     assert anyio.current_time() - started < 50
 
 
+async def test_a_block_that_may_take_so_long_at_most_is_cut_off_without_a_cancellation() -> None:
+    async with Grace().watching():
+        with Grace().period(60, at_most=0.02) as late:
+            await anyio.sleep(60)
+        with Grace().period(60, at_most=60) as in_time:
+            await anyio.lowlevel.checkpoint()
+    assert (late.cancelled_caught, in_time.cancelled_caught) == (True, False)
+
+
+@pytest.mark.parametrize(("seconds", "at_most"), [(0.02, 60), (60, 0.02)])
+async def test_what_comes_first_cuts_a_cancelled_block_off(seconds: float, at_most: float) -> None:
+    grace = Grace()
+    with anyio.CancelScope() as scope:
+        async with grace.watching():
+            with grace.period(seconds, at_most) as period:
+                scope.cancel()
+                await anyio.sleep(60)
+            assert period.cancelled_caught
+            await anyio.lowlevel.checkpoint_if_cancelled()
+    assert scope.cancelled_caught
+
+
 async def test_it_is_told_at_once_that_the_work_was_cancelled() -> None:
     told: list[str] = []
     with anyio.CancelScope() as scope:

@@ -125,3 +125,9 @@ async def test_work_that_is_held_up_can_be_cancelled() -> None:
         await Pace(None, pause).wait(1)
     assert scope.cancelled_caught
     assert not pause.holds
+
+
+def test_only_what_has_neither_a_rate_nor_a_pause_is_never_held_back() -> None:
+    assert Pace(None).is_free
+    assert not Pace(10).is_free
+    assert not Pace(None, Pause()).is_free

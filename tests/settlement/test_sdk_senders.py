@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -32,6 +34,39 @@ async def test_bytes_are_sent_as_they_are_alone_and_in_a_batch(namespace: AsyncN
     seen = await namespace.peeker(EntityAddress("bytes-sent")).payloads(1)
     assert len(seen) == 7
     assert [found[-len(payload) :] for found, payload in zip(seen, payloads, strict=False)] == payloads
+
+
+async def test_a_confirmation_is_waited_for_longer_than_the_sdk_looks_for_a_frame_at_a_time(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("late-confirmation")
+    async with namespace.connection.sender(EntityAddress("late-confirmation")) as sender:
+        await sdk_senders.reopen(sender)
+        shared_emulator.faults.entity("late-confirmation").accept_delay_ms = 500
+        started = time.monotonic()
+        await sdk_senders.send_payload(sender, payload_of(Message()))
+        assert time.monotonic() - started > 0.45
+    assert len(await namespace.entity("late-confirmation").peek()) == 1
+
+
+async def test_a_sender_that_was_closed_sends_nothing(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("closed-sender")
+    async with namespace.connection.sender(EntityAddress("closed-sender")) as sender:
+        await sdk_senders.reopen(sender)
+    with pytest.raises(ValueError, match="shutdown"):
+        await sdk_senders.send_payload(sender, payload_of(Message()))
+    assert await namespace.entity("closed-sender").peek() == []
+
+
+async def test_a_token_that_is_about_to_end_is_renewed_before_a_message_is_sent(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("token-renewed")
+    async with namespace.connection.sender(EntityAddress("token-renewed")) as sender:
+        await sdk_senders.reopen(sender)
+        token: Any = vars(vars(vars(sender)["_handler"])["_cbs_authenticator"])
+        token.update(_expires_on=time.time() + 1, _refresh_window=60)
+        await sdk_senders.send_payload(sender, payload_of(Message()))
+        assert token["_expires_on"] > time.time() + 60
+    assert len(await namespace.entity("token-renewed").peek()) == 1
 
 
 async def test_a_message_that_is_larger_than_a_batch_may_be(

@@ -284,7 +284,7 @@ class Packer:
             self._finish(key)
             pack = None
         if pack is None:
-            pack = self._open[key] = Pack(*key, _envelope(message))
+            pack = self._open[key] = Pack(*key, _envelope(message) if self._max_count > 1 else b"")
         pack.add(item)
         self._waiting += 1
         self._waiting_bytes += len(item.payload)

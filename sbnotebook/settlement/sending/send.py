@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import anyio
 import anyio.lowlevel
@@ -56,6 +56,7 @@ class SendOptions(TypedDict, total=False):
     batch_size: int | None
     pace: Pace | None
     progress: Progress | None
+    tally: Tally | None
 
 
 _MAX_BATCH_COUNT: Final = 1000
@@ -91,15 +92,7 @@ _CONTENT_CONDITIONS: Final = frozenset(
 """What a transfer is rejected with for its content (AMQP 1.0 section 2.8.15, and Service Bus's own)."""
 
 
-async def send_many(
-    pool: SenderPool,
-    messages: Iterable[Message],
-    *,
-    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-    batch_size: int | None = None,
-    pace: Pace | None = None,
-    progress: Progress | None = None,
-) -> Report:
+async def send_many(pool: SenderPool, messages: Iterable[Message], **options: Unpack[SendOptions]) -> Report:
     """Send messages and wait for the confirmation of each.
 
     Messages of one session or partition key are sent in their order, one transfer of them at a time. A message that
@@ -108,11 +101,13 @@ async def send_many(
     Args:
         pool: senders to the entity.
         messages: pulled in a thread, one by one as there is room, not read ahead.
-        max_in_flight: transfers that wait for their confirmation at once; fewer while they have more than 32 MiB.
+        max_in_flight: transfers that wait for their confirmation at once, 10 by default; fewer while they have more
+            than 32 MiB.
         batch_size: messages in one transfer at most; None packs as many as the entity's size limit allows, 1
             sends each on its own.
         pace: how many a second at most, None for no limit.
         progress: told of every message that is finished.
+        tally: is told each outcome as it comes, and makes the report; None for one that keeps them all.
 
     Returns:
         An outcome for each message, in the same order. A transfer without an answer is UNCONFIRMED and is not
@@ -129,7 +124,6 @@ async def send_many(
         Exception: what the iterable itself raises; what was pulled before is sent first, and a note on the exception
             says how that ended.
     """
-    options = SendOptions(max_in_flight=max_in_flight, batch_size=batch_size, pace=pace, progress=progress)
     return await deliver_many(pool, messages, _SEND, **options)
 
 
@@ -150,6 +144,7 @@ async def deliver_many(
     batch_size: int | None = None,
     pace: Pace | None = None,
     progress: Progress | None = None,
+    tally: Tally | None = None,
 ) -> Report:
     """What :func:`send_many` does, for any way to bring packs to the service."""
     if max_in_flight < 1 or (batch_size is not None and batch_size < 1):
@@ -161,7 +156,7 @@ async def deliver_many(
     sizes = sizes._replace(batch=int(sizes.batch * way.share))
     arrived = _Bell()
     packer = Packer(messages, way.verb, pool.address, sizes, max_count, arrived.ring)
-    run = _Run(pool, packer, arrived, way, max_in_flight, pace, progress)
+    run = _Run(pool, packer, arrived, way, max_in_flight, pace, progress, tally or Tally())
     with reporting(run.tally.report):
         try:
             await run.carry_out()
@@ -203,8 +198,9 @@ class _Run:
         max_in_flight: int,
         pace: Pace,
         progress: Progress | None,
+        tally: Tally,
     ) -> None:
-        self.tally = Tally()
+        self.tally = tally
         self._pool = pool
         self._packer = packer
         self._arrived = arrived
@@ -215,14 +211,18 @@ class _Run:
         self._order: dict[str, anyio.Lock] = {}
         self._unfinished: set[Pack] = set()
         self._in_hand = self._bytes = self._workers = 0
-        self._to_workers, self._from_feed = anyio.create_memory_object_stream[Pack](0)
-        self._freed = anyio.Event()
+        self._handed: asyncio.Queue[Pack | None] = asyncio.Queue()
+        # As much as is pulled ahead; but what is paced or can be held up begins at once when it is handed over.
+        self._most_in_hand = max_in_flight + (max_in_flight // 4 if pace.is_free else 0)
+        self._freed = asyncio.Event()
         self._grace = Grace(packer.stop)
 
     async def carry_out(self) -> None:
-        async with self._grace.watching(), self._from_feed, anyio.create_task_group() as workers, self._to_workers:
+        async with self._grace.watching(), anyio.create_task_group() as workers:
             workers.start_soon(self._pull)
             await self._feed(workers)
+            for _ in range(self._workers):
+                self._handed.put_nowait(None)
 
     def close(self) -> None:
         """Give an outcome to everything that was pulled and has none, because the caller was cancelled."""
@@ -262,20 +262,18 @@ class _Run:
                 await self._arrived.wait(_LOOK_AGAIN)
 
     async def _hand_over(self, pack: Pack, workers: TaskGroup) -> None:
-        await self._pace.wait(len(pack.items))
-        while self._bytes and self._bytes + pack.size > _MAX_BYTES_IN_FLIGHT:
-            self._freed = anyio.Event()
+        await self._pace.wait(len(pack.items))  # always lets others run, so that packs are begun in their order
+        while self._in_hand > self._most_in_hand or (self._bytes and self._bytes + pack.size > _MAX_BYTES_IN_FLIGHT):
+            self._freed = asyncio.Event()
             await self._freed.wait()
         self._bytes += pack.size
-        if self._workers < self._max_in_flight and not self._to_workers.statistics().tasks_waiting_receive:
+        if self._workers < min(self._in_hand, self._max_in_flight):
             self._workers += 1
-            workers.start_soon(self._work, pack)
-        else:
-            await self._to_workers.send(pack)
+            workers.start_soon(self._work)
+        self._handed.put_nowait(pack)
 
-    async def _work(self, first: Pack) -> None:
-        await self._work_on(first)
-        async for pack in self._from_feed:
+    async def _work(self) -> None:
+        while (pack := await self._handed.get()) is not None:
             await self._work_on(pack)
 
     async def _work_on(self, pack: Pack) -> None:
@@ -338,26 +336,22 @@ class _Run:
         return error
 
     async def _try_once(self, pack: Pack) -> None:
-        try:
-            async with self._pool.slot() as sender:
-                with self._grace.period(_FINISH_WITHIN):
-                    await self._ask(pack, sender)
-                await anyio.lowlevel.checkpoint_if_cancelled()
-        except TimeoutError:
-            raise OperationTimeoutError(message=f"No answer came within {self._patience(pack):.0f} seconds.") from None
+        patience = self._pool.answer_within + pack.size / _SLOWEST
+        async with self._pool.slot() as sender:
+            with self._grace.period(_FINISH_WITHIN, patience) as scope:
+                await self._ask(pack, sender)
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            if scope.cancelled_caught:
+                raise OperationTimeoutError(message=f"No answer came within {patience:.0f} seconds.")
 
     async def _ask(self, pack: Pack, sender: ServiceBusSender) -> None:
         pack.asked = True
         try:
-            with anyio.fail_after(self._patience(pack)):
-                numbers = await self._way.carry(sender, pack)
+            numbers = await self._way.carry(sender, pack)
         except Exception as error:
             pack.asked = _is_unanswered(error)
             raise
         self._finish_pack(pack, Outcome(OutcomeStatus.SETTLED, self._way.verb, self._pool.address), numbers)
-
-    def _patience(self, pack: Pack) -> float:
-        return self._pool.answer_within + pack.size / _SLOWEST
 
     def _finish_pack(self, pack: Pack, outcome: Outcome, numbers: Sequence[int | None] | None = None) -> None:
         self._unfinished.discard(pack)

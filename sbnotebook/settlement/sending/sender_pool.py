@@ -86,9 +86,9 @@ class SenderPool:
         line = sdk_senders.line_of(sender)
         try:
             yield sender
-        except ServiceBusError:
-            if sdk_senders.is_open(sender):  # it was refused, and no more than that
-                self._keep(sender)
+        except ServiceBusError as error:
+            if sdk_senders.is_open(sender) and not isinstance(error, OperationTimeoutError):
+                self._keep(sender)  # it was refused, and no more than that
             else:
                 await _close(sender, line)
             raise
