@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
-from sbnotebook.model.schema import COLUMNS, ColumnType, columns_of, message_from_row, peeked_from_row
+from sbnotebook.model.schema import (
+    COLUMNS,
+    SENT_COLUMNS,
+    ColumnType,
+    columns_of,
+    message_from_row,
+    messages_from_columns,
+    peeked_from_row,
+)
 from sbnotebook.settlement.locking.settle import Progress
 
 if TYPE_CHECKING:
@@ -21,7 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "arrow_schema",
+    "brought_here",
     "messages_from",
+    "messages_or_errors",
     "peeked_messages",
     "table_of_pages",
     "table_to_pandas",
@@ -29,7 +39,7 @@ __all__ = [
     "to_pandas",
 ]
 
-_ROWS_AT_ONCE: Final = 10_000
+_ROWS_AT_ONCE: Final = 1_000
 _BODY_COLUMNS: Final = ("body", "body_text")
 
 
@@ -101,17 +111,18 @@ def messages_from(data: Any) -> Iterator[Message]:
     """What users hand in to be sent, as messages, one by one.
 
     Args:
-        data: a message, a text, bytes, a pandas frame, an Arrow table or batch, or an iterable of messages, texts,
-            bytes and rows (mappings). Columns with the names of message columns are taken as such. Where there is
-            no column ``body`` or ``body_text``, the other columns become a JSON body, with times in ISO 8601 and binary
-            values in base64.
+        data: a message, a text, bytes, a pandas or Spark frame, an Arrow table or batch, or an iterable of messages,
+            texts, bytes and rows (mappings). Columns with the names of message columns are taken as such. Where there
+            is no column ``body`` or ``body_text``, the columns that are not a part of the message otherwise become a
+            JSON body, with times in ISO 8601 and binary values in base64. A Spark frame is brought here first; a large
+            one is better written by Spark itself, with ``frame.write.format("servicebus")``.
 
     Raises:
         ConfigurationError: the data is none of these; raised as it is met, nothing after it is pulled.
     """
     if isinstance(data, (Message, str, bytes, Mapping)):
         yield _message(data)  # pyright: ignore[reportUnknownArgumentType]
-    elif isinstance(data, (pa.Table, pa.RecordBatch)):
+    elif isinstance(data := brought_here(data), (pa.Table, pa.RecordBatch)):
         yield from _from_arrow(data)
     elif type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
         for start in range(0, len(data), _ROWS_AT_ONCE):
@@ -123,7 +134,14 @@ def messages_from(data: Any) -> Iterator[Message]:
         raise ConfigurationError(f"Messages cannot be made of {type(data).__name__}: {_ACCEPTED}.")
 
 
-_ACCEPTED: Final = "give messages, texts, bytes, rows, a pandas frame or an Arrow table"
+_ACCEPTED: Final = "give messages, texts, bytes, rows, a pandas, Arrow or Spark frame"
+
+
+def brought_here(data: Any) -> Any:
+    """A Spark frame, classic or of Spark Connect, as an Arrow table; anything else as it is."""
+    if type(data).__module__.startswith("pyspark.sql.") and hasattr(data, "toArrow"):
+        return data.toArrow()
+    return data
 
 
 def _message(item: Any) -> Message:
@@ -139,13 +157,56 @@ def _message(item: Any) -> Message:
 def _from_arrow(table: pa.Table | pa.RecordBatch) -> Iterator[Message]:
     batches = table.to_batches(_ROWS_AT_ONCE) if isinstance(table, pa.Table) else [table]
     for batch in batches:
-        known = arrow_schema().names
-        schema: Any = batch.schema
-        nested = {
-            field.name: field.type for field in schema if pa.types.is_nested(field.type) and field.name not in known
-        }
-        for row in batch.to_pylist():
-            yield _from_row(row | {name: _with_dicts(row[name], kind) for name, kind in nested.items()})
+        for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+            for message in messages_or_errors(batch.slice(start, _ROWS_AT_ONCE)):
+                if isinstance(message, Exception):
+                    raise message
+                yield message
+
+
+def messages_or_errors(rows: pa.RecordBatch) -> Iterator[Message | ConfigurationError]:
+    """A message for each row of a batch, as :func:`messages_from` makes it, or why there is none."""
+    try:
+        yield from _messages_of(rows)
+    except (ConfigurationError, ValueError, OverflowError, pa.ArrowException) as error:
+        if rows.num_rows == 1:  # it alone is wrong
+            yield _refusal(error)
+            return
+        for row in range(rows.num_rows):
+            yield from messages_or_errors(rows.slice(row, 1))
+
+
+def _refusal(error: Exception) -> ConfigurationError:
+    return error if isinstance(error, ConfigurationError) else ConfigurationError(f"A row cannot be sent: {error}.")
+
+
+def _messages_of(rows: pa.RecordBatch) -> list[Message]:
+    names: list[str] = rows.schema.names
+    columns: dict[str, list[Any]] = {name: rows.column(name).to_pylist() for name in names if name in SENT_COLUMNS}
+    bodies = [columns[name] for name in _BODY_COLUMNS if name in columns]
+    # Beside a body all that the service sets is left out; without one it is as good a content as any.
+    taken = arrow_schema().names if bodies else SENT_COLUMNS
+    others = [name for name in names if name not in taken]
+    without = [not any(values[row] is not None for values in bodies) for row in range(rows.num_rows)]
+    if others and any(without):
+        contents = zip(*(_values(rows.column(name)) for name in others), strict=True)
+        _add_contents(columns, without, [dict(zip(others, values, strict=True)) for values in contents])
+    return messages_from_columns(columns, rows.num_rows)
+
+
+def _add_contents(columns: dict[str, list[Any]], without: list[bool], contents: list[dict[str, Any]]) -> None:
+    """Give rows without a body one of JSON."""
+    bodies = columns.get("body", [None] * len(without))
+    columns["body"] = [
+        _json(row) if lacks else body for lacks, row, body in zip(without, contents, bodies, strict=True)
+    ]
+    if "content_type" not in columns:
+        columns["content_type"] = ["application/json" if lacks else None for lacks in without]
+
+
+def _values(column: Any) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    return [_with_dicts(value, column.type) for value in values] if pa.types.is_nested(column.type) else values
 
 
 def _with_dicts(value: Any, kind: Any) -> Any:
@@ -164,15 +225,19 @@ def _with_dicts(value: Any, kind: Any) -> Any:
 def _from_row(row: Mapping[str, Any]) -> Message:
     if any(row.get(name) is not None for name in _BODY_COLUMNS):
         return message_from_row(row)
-    known = arrow_schema().names
-    content = {name: value for name, value in row.items() if name not in known}
+    # Without a body what the service sets is as good a content as any.
+    taken = arrow_schema().names if any(name in row for name in _BODY_COLUMNS) else SENT_COLUMNS
+    content = {name: value for name, value in row.items() if name not in taken}
     if not content:
         return message_from_row(row)
+    return message_from_row({"content_type": "application/json", **row, "body": _json(content)})
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
     try:
-        body = json.dumps(content, ensure_ascii=False, default=_json_text, allow_nan=False).encode()
+        return json.dumps(content, ensure_ascii=False, default=_json_text, allow_nan=False).encode()
     except ValueError as error:  # JSON has no infinity, and no value that holds itself
         raise ConfigurationError(f"A row cannot be sent as JSON: {error}.") from None
-    return message_from_row({"content_type": "application/json", **row, "body": body})
 
 
 def _json_text(value: Any) -> str:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 from sbnotebook.client.durations import duration
-from sbnotebook.client.frames import messages_from
+from sbnotebook.client.frames import brought_here, messages_from
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Message, Send
 from sbnotebook.settlement.entity import AsyncEntity
@@ -40,7 +40,7 @@ class SendPlan(Plan):
     def __init__(
         self, entity: AsyncEntity, data: Any, *, at: datetime | None = None, delay: str | timedelta | None = None
     ) -> None:
-        held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else data
+        held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else brought_here(data)
         first = tuple(islice(messages_from(held), _SHOWN))
         decision = Send(at, duration(delay) if delay is not None else None)
         super().__init__(plan_send(entity, held, decision, messages_from, first))

@@ -128,10 +128,7 @@ class Sending(Acting):
             %sb_push summary results --rate 200
         """
         entity = self.namespace.entity(given.entity)
-        frame = variable(given, given.frame)
-        if type(frame).__module__.startswith("pyspark."):
-            frame = frame.toArrow()
-        return self.carry_out(entity.plan_send(frame), given)
+        return self.carry_out(entity.plan_send(variable(given, given.frame)), given)
 
 
 def _what_to_send(given: Given) -> Any:

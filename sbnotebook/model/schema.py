@@ -7,11 +7,12 @@ columns are lossless: a message that became a row and a message again is the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
-from types import NoneType
+from itertools import repeat
+from types import MappingProxyType, NoneType
 from typing import Any, Final, TypeVar
 
 from sbnotebook.errors import ConfigurationError
@@ -22,7 +23,16 @@ from sbnotebook.model.extras import extras_from_bytes, extras_to_bytes
 from sbnotebook.model.message import Message, MessageState, PeekedMessage
 from sbnotebook.model.property_text import from_text, to_text
 
-__all__ = ["COLUMNS", "Column", "ColumnType", "columns_of", "message_from_row", "peeked_from_row"]
+__all__ = [
+    "COLUMNS",
+    "SENT_COLUMNS",
+    "Column",
+    "ColumnType",
+    "columns_of",
+    "message_from_row",
+    "messages_from_columns",
+    "peeked_from_row",
+]
 
 _E = TypeVar("_E", bound=StrEnum)
 _SHOWN: Final = 60
@@ -117,6 +127,13 @@ _SENT_TEXTS: Final = (
     "message_id", "session_id", "partition_key", "correlation_id", "subject", "content_type", "content_encoding",
     "to", "reply_to", "reply_to_session_id",
 )  # fmt: skip
+_BODY_COLUMNS: Final = ("body", "body_text", "body_type", "content_type", "content_encoding")
+_PROPERTY_COLUMNS: Final = ("application_properties", "application_property_types")
+SENT_COLUMNS: Final = frozenset(
+    {*_SENT_TEXTS, *_BODY_COLUMNS, *_PROPERTY_COLUMNS, "time_to_live_ms", "scheduled_enqueue_time", "extras"}
+)
+"""The columns that a sender writes; the others are set by the service."""
+_NOTHING: Final[Mapping[str, AmqpValue]] = MappingProxyType({})
 
 
 def columns_of(messages: Iterable[Message]) -> dict[str, list[Any]]:
@@ -137,6 +154,76 @@ def message_from_row(row: Mapping[str, Any]) -> Message:
         ConfigurationError: a value does not fit its column.
     """
     return Message(**_sent_fields(row))
+
+
+def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[Message]:
+    """What :func:`message_from_row` makes of each row, of many at once and several times as fast.
+
+    Args:
+        columns: values by column name, those of :data:`SENT_COLUMNS` that there are.
+        count: how many rows there are.
+
+    Raises:
+        ConfigurationError: a value does not fit its column.
+    """
+    texts = (_texts(name, columns[name]) if name in columns else repeat(None) for name in _SENT_TEXTS)
+    lives = (_life({name: value}) for name, value in _named(columns, "time_to_live_ms", count))
+    times = (_time({name: value}, name) for name, value in _named(columns, "scheduled_enqueue_time", count))
+    extras = (_extras_from({name: value}) if value else _NOTHING for name, value in _named(columns, "extras", count))
+    fields = zip(_bodies(columns, count), _property_maps(columns, count), lives, times, extras, *texts, strict=False)
+    return [
+        Message(
+            body=body,
+            body_type=body_type,
+            application_properties=properties,
+            time_to_live=life,
+            scheduled_enqueue_time=time,
+            extras=extra,
+            message_id=message_id,
+            session_id=session_id,
+            partition_key=partition_key,
+            correlation_id=correlation_id,
+            subject=subject,
+            content_type=content_type,
+            content_encoding=content_encoding,
+            to=to,
+            reply_to=reply_to,
+            reply_to_session_id=reply_to_session_id,
+        )
+        for (body, body_type), properties, life, time, extra, message_id, session_id, partition_key, correlation_id,
+        subject, content_type, content_encoding, to, reply_to, reply_to_session_id in fields
+    ]  # fmt: skip
+
+
+def _named(columns: Mapping[str, Sequence[Any]], name: str, count: int) -> Iterator[tuple[str, Any]]:
+    return zip(repeat(name), columns.get(name) or repeat(None, count))
+
+
+def _texts(name: str, values: Sequence[Any]) -> Iterator[str | None]:
+    return (value if value is None or type(value) is str else _text_in({name: value}, name) for value in values)
+
+
+def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> Iterable[tuple[bytes, BodyType]]:
+    given = {name: columns[name] for name in _BODY_COLUMNS if name in columns}
+    bodies, types = given.get("body", ()), set(given.get("body_type", ()))
+    if bodies and types <= {None, BodyType.DATA.value} and set(map(type, bodies)) == {bytes}:
+        return zip(bodies, repeat(BodyType.DATA))
+    return (_body({name: values[row] for name, values in given.items()}) for row in range(count))
+
+
+def _property_maps(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[Mapping[str, AmqpValue]]:
+    values, kinds = (columns.get(name) or repeat(None, count) for name in _PROPERTY_COLUMNS)
+    for value, kind in zip(values, kinds, strict=True):
+        if not value:
+            yield _NOTHING
+        elif _is_of_pairs(value) and not kind:
+            yield MappingProxyType(dict(value))
+        else:
+            yield _properties_from(dict(zip(_PROPERTY_COLUMNS, (value, kind), strict=True)))
+
+
+def _is_of_pairs(value: object) -> bool:
+    return type(value) is list  # as Arrow gives maps
 
 
 def peeked_from_row(row: Mapping[str, Any]) -> PeekedMessage:
@@ -163,16 +250,20 @@ def peeked_from_row(row: Mapping[str, Any]) -> PeekedMessage:
 
 def _sent_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {name: _text_in(row, name) for name in _SENT_TEXTS}
-    ttl = _whole(row, "time_to_live_ms")
-    try:
-        fields["time_to_live"] = None if ttl is None else timedelta(milliseconds=ttl)
-    except OverflowError:
-        raise _misfit("time_to_live_ms", "milliseconds of less than a billion days", ttl) from None
+    fields["time_to_live"] = _life(row)
     fields["scheduled_enqueue_time"] = _time(row, "scheduled_enqueue_time")
     fields["body"], fields["body_type"] = _body(row)
     fields["application_properties"] = _properties_from(row)
     fields["extras"] = _extras_from(row)
     return fields
+
+
+def _life(row: Mapping[str, Any]) -> timedelta | None:
+    ttl = _whole(row, "time_to_live_ms")
+    try:
+        return None if ttl is None else timedelta(milliseconds=ttl)
+    except OverflowError:
+        raise _misfit("time_to_live_ms", "milliseconds of less than a billion days", ttl) from None
 
 
 def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyType]:

@@ -77,8 +77,8 @@ class FailuresFolder:
         Raises:
             ConfigurationError: the folder cannot be written to, or Parquet has no type for a column.
         """
-        rows = pa.Table.from_batches([], to_arrow_schema(_without_outcomes(schema), timezone="UTC"))
         try:
+            rows = pa.Table.from_batches([], to_arrow_schema(_without_outcomes(schema), timezone="UTC"))
             filesystem, folder = self._open()
             filesystem.create_dir(folder, recursive=True)
             file = _File(filesystem, folder, _NO_ROWS)

@@ -1,22 +1,15 @@
-"""Sending the rows of a frame as messages, with a limit on what is in flight in each task."""
+"""Sending the rows of a frame as messages: what Spark asks of a writer. :mod:`sbnotebook.spark.send_task` sends."""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-from sbnotebook.client.frames import messages_from
-from sbnotebook.client.portal import run
-from sbnotebook.errors import SbNotebookError
-from sbnotebook.model import Message, Report
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.spark.options import WriteOptions
-from sbnotebook.spark.scrubbing import in_words, scrubbed
+from sbnotebook.spark.send_task import SendTask, SentMessages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,19 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SendStreamWriter", "SendWriter", "SentMessages"]
 
-_ROWS_AT_ONCE: Final = 5_000
 _LOG: Final = logging.getLogger(__name__)
-
-
-@dataclass
-class SentMessages(WriterCommitMessage):
-    """What one task sent, every message confirmed.
-
-    Args:
-        count: how many messages.
-    """
-
-    count: int
 
 
 class SendWriter(DataSourceArrowWriter):
@@ -48,10 +29,14 @@ class SendWriter(DataSourceArrowWriter):
 
     Args:
         options: where to and how.
+        schema: of the frame.
+
+    Raises:
+        ConfigurationError: the columns cannot be sent, or ``failuresPath`` cannot be written.
     """
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:  # noqa: ARG002 (to be checked)
-        self._options = options
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._task = SendTask.prepared(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
         """Send the rows of one task.
@@ -59,61 +44,63 @@ class SendWriter(DataSourceArrowWriter):
         Raises:
             SbNotebookError: not all could be sent; says how many were.
         """
-        target, address, sent = self._options.namespace, self._options.entity, 0
-        with scrubbed(target.secrets):
-            namespace = AsyncNamespace(target.connection())
-            try:
-                for messages in _chunks(iterator):
-                    report = self._send(namespace.entity(address), messages)
-                    sent += report.settled
-                    _check(report)
-            except Exception as error:
-                raise SbNotebookError(
-                    f"{sent:,} messages of this task were sent to {address}, then it failed: {in_words(error)}"
-                ) from error
-            finally:
-                run(namespace.close)
-        return SentMessages(sent)
+        return self._task.run(iterator)
 
     def commit(self, messages: list[SentMessages | None]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Report what was sent."""
-        _LOG.info("%d messages were sent to %s.", _total(messages), self._options.entity)
+        """Report what was sent, and what was not."""
+        _report(self._task, messages)
 
     def abort(self, messages: list[SentMessages | None]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Report what was sent; it stays sent."""
-        sent = _total(messages)
-        _LOG.warning("The job failed; %d messages that tasks sent to %s before stay there.", sent, self._options.entity)
-
-    def _send(self, entity: AsyncEntity, messages: list[Message]) -> Report:
-        options, began = self._options, time.monotonic()
-
-        async def send() -> Report:
-            return await entity.send(
-                messages, max_in_flight=options.max_in_flight, batch_size=options.batch_size, rate=options.rate
-            )
-
-        report = run(send)
-        if options.rate is not None:  # the limit goes on from one chunk to the next
-            time.sleep(max(0.0, began + len(messages) / options.rate - time.monotonic()))
-        return report
+        _report_failure(self._task, messages)
 
 
 class SendStreamWriter(DataSourceStreamArrowWriter):
-    """To be built."""
+    """Sends the rows of each micro-batch as :class:`SendWriter` does.
+
+    A micro-batch that Spark repeats, because the query was stopped in the middle of it, is sent again.
+
+    Args:
+        options: where to and how.
+        schema: of the frame.
+
+    Raises:
+        ConfigurationError: the columns cannot be sent, or ``failuresPath`` cannot be written.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._task = SendTask.prepared(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
+        """Send the rows of one task.
+
+        Raises:
+            SbNotebookError: not all could be sent; says how many were.
+        """
+        return self._task.run(iterator)
+
+    def commit(self, messages: list[SentMessages | None], batchId: int) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
+        """Report what was sent, and what was not."""
+        _report(self._task, messages, f"Micro-batch {batchId}: ")
+
+    def abort(self, messages: list[SentMessages | None], batchId: int) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
+        """Report what was sent; it stays sent."""
+        _report_failure(self._task, messages, f"Micro-batch {batchId}: ")
 
 
-def _check(report: Report) -> None:
-    if not report.ok:
-        first = report.failures[0]
-        raise SbNotebookError(f"{report}. The first that was not: {first.condition}: {first.description}")
+def _report(task: SendTask, messages: Sequence[SentMessages | None], what: str = "") -> None:
+    """Log how it ended; Spark lets warnings through to the standard error of its driver, and nothing that is less."""
+    sent = sum(message.count for message in messages if message is not None)
+    failed = sum(message.failed for message in messages if message is not None)
+    if not failed:
+        _LOG.info("%s%s messages were sent to %s.", what, f"{sent:,}", task.address)
+        return
+    first = next(message.first_failure for message in messages if message is not None and message.failed)
+    said = "%s%s messages were sent to %s, and %s rows were not: they are in failuresPath. The first: %s"
+    _LOG.warning(said, what, f"{sent:,}", task.address, f"{failed:,}", first)
 
 
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[Message]]:
-    """The rows as messages, so many at once that their outcomes fit in memory."""
-    for batch in batches:
-        for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-            yield list(messages_from(batch.slice(start, _ROWS_AT_ONCE)))
-
-
-def _total(messages: list[SentMessages | None]) -> int:
-    return sum(message.count for message in messages if message is not None)
+def _report_failure(task: SendTask, messages: Sequence[SentMessages | None], what: str = "") -> None:
+    ended = [message.count for message in messages if message is not None]
+    said = "%sThe write to %s failed; what was sent stays there: %s messages of %s tasks that ended well, and what the "
+    _LOG.warning(said + "error says of the others.", what, task.address, f"{sum(ended):,}", f"{len(ended):,}")

@@ -215,7 +215,7 @@ class Unsendable:
     [
         (5, "cannot be made of int"),
         (None, "cannot be made of NoneType"),
-        (Unsendable(), "cannot be made of Unsendable: give messages, texts, bytes, rows, a pandas frame or an Arrow"),
+        (Unsendable(), "cannot be made of Unsendable: give messages, texts, bytes, rows, a pandas, Arrow or Spark"),
         ([5], "A message cannot be made of int"),
         ([None], "A message cannot be made of NoneType"),
         ([{"n": math.inf}], "cannot be sent as JSON"),

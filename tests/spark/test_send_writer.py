@@ -1,34 +1,30 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sbnotebook.client import Namespace
-from sbnotebook.errors import SbNotebookError
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import Described, Int, Symbol, Timestamp, ULong
-from sbnotebook.spark import send_writer
-from sbnotebook.spark.options import WriteOptions
-from sbnotebook.spark.send_writer import SendWriter, SentMessages
+from sbnotebook.model.amqp import Described, Int, Symbol, Timestamp, ULong, type_name
+from sbnotebook.settlement import Connection
 from sbnotebook.testing.comparison import differences
 
 Read = Callable[..., DataFrame]
 Write = Callable[..., None]
-
-
-def writer_to(queue: str, connection_string: str, **options: str) -> SendWriter:
-    return SendWriter(WriteOptions.parse({"entity": queue, "connectionString": connection_string, **options}))
-
-
-def texts(*chunks: list[str]) -> Iterator[pa.RecordBatch]:
-    return iter([pa.RecordBatch.from_pydict({"body_text": chunk}) for chunk in chunks])
 
 
 def test_messages_come_through_spark_as_they_were(read: Read, write: Write, namespace: Namespace, queue: str) -> None:
@@ -92,50 +88,148 @@ def test_a_failure_fails_the_job_with_counts(
     write: Write, spark: SparkSession, namespace: Namespace, queue: str
 ) -> None:
     frame = spark.createDataFrame([("ok",), ("x" * 1_100_000,)], "body_text string").coalesce(1)
-    says = f"1 messages of this task were sent to {queue}, then it failed: send: 1 settled, 1 failed. .*size-exceeded"
+    says = (
+        f"1 messages of this task were sent to {queue}, then it failed: 1 failed; the rest of its rows was not sent. "
+        "The first that was not: failed: amqp:link:message-size-exceeded"
+    )
     with pytest.raises(PythonException, match=says):
         write(frame, queue)
     assert len(namespace.entity(queue).peek()) == 1
 
 
-# ---------------------------------------------------------------- one task, in this process
+def rejected(spark: SparkSession, count: int, partitions: int) -> DataFrame:
+    """Rows of which every tenth cannot be sent."""
+    rows = spark.range(0, count, numPartitions=partitions).select(
+        f.format_string("m%d", "id").alias("message_id"), "id"
+    )
+    kind = f.when(f.col("id") % 10 == 3, f.lit("no such type")).otherwise(f.lit("long"))
+    typed = f.create_map(f.lit("n"), kind).alias("application_property_types")
+    values = f.create_map(f.lit("n"), f.col("id").cast("string")).alias("application_properties")
+    return rows.select("message_id", f.lit("x").alias("body_text"), values, typed)
 
 
-def test_a_task_tells_how_many_it_sent(connection_string: str, namespace: Namespace, queue: str) -> None:
-    writer = writer_to(queue, connection_string)
-    assert writer.write(texts(["a", "b"], [], ["c"])) == SentMessages(3)
-    assert writer.write(iter([])) == SentMessages(0)
-    assert len(namespace.entity(queue).peek()) == 3
-
-
-def test_what_was_sent_before_a_failure_is_counted(
-    connection_string: str, queue: str, caplog: pytest.LogCaptureFixture
+def test_rows_that_failed_are_kept_and_can_be_repaired_and_written(
+    write: Write, spark: SparkSession, namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
-    writer = writer_to(queue, connection_string)
+    folder = tmp_path / "failed"
+    write(rejected(spark, 2000, 3), queue, failuresPath=folder.as_uri())
+    failed = spark.read.parquet(str(folder))
+    assert {row.message_id for row in failed.collect()} == {f"m{n}" for n in range(3, 2000, 10)}
+    (why,) = failed.select("outcome_status", "outcome_condition", "outcome_description").distinct().take(2)[:1]
+    assert (why.outcome_status, why.outcome_condition) == ("failed", "amqp:encode-error")
+    assert "is not a property value of the AMQP type 'no such type'" in why.outcome_description
+    assert len(namespace.entity(queue).peek()) == 1800
+    write(failed.drop("application_property_types"), queue, failuresPath=str(tmp_path / "again"))
+    assert len({message.message_id for message in namespace.entity(queue).peek()}) == 2000
+    assert spark.read.parquet(str(tmp_path / "again")).count() == 0
+
+
+def test_a_frame_that_cannot_be_sent_is_refused_before_anything_is(
+    write: Write, spark: SparkSession, namespace: Namespace, queue: str, tmp_path: Path
+) -> None:
+    frame = spark.range(10).withColumn("body_text", f.lit("x"))
+    with pytest.raises(AnalysisException, match="The column message_id is a bigint, but it must be a string"):
+        write(frame.withColumnRenamed("id", "message_id"), queue)
+    (tmp_path / "file").touch()
+    with pytest.raises(AnalysisException, match="failuresPath cannot be written: "):
+        write(frame, queue, failuresPath=str(tmp_path / "file" / "folder"))
     with pytest.raises(
-        SbNotebookError, match=r"^2 messages of this task were sent to .*, then it failed: .*holds bytes"
+        PythonException, match=r"maxInFlightTotal is 1, but [0-9,]+ tasks can run at once and each needs"
     ):
-        writer.write(iter([*texts(["a", "b"]), pa.RecordBatch.from_pydict({"body": [1]})]))
-    writer.abort([SentMessages(4), None])
-    assert f"4 messages that tasks sent to {queue} before stay there" in caplog.text
+        write(frame, queue, maxInFlightTotal=1)
+    assert len(namespace.entity(queue).peek()) == 0
 
 
-def test_the_rate_holds_from_one_chunk_to_the_next(
-    connection_string: str, queue: str, monkeypatch: pytest.MonkeyPatch
+REPEATED = """
+import sys
+import time
+from pathlib import Path
+import sbnotebook
+from pyspark.sql import SparkSession
+from sbnotebook.spark import register
+
+marker, connection_string, once, plain, failures = sys.argv[1:]
+# The second number says how often a task is tried.
+spark = SparkSession.builder.master("local[1,2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+register(spark)
+
+def failing_once(queue):
+    def rows(batches):
+        yield from batches
+        if not Path(marker).exists():
+            Path(marker).touch()
+            with sbnotebook.connect(connection_string) as namespace:
+                until = time.monotonic() + 120
+                while len(namespace.entity(queue).peek(200)) < 200 and time.monotonic() < until:
+                    time.sleep(0.1)
+            raise EOFError("the first attempt")
+    return rows
+
+frame = spark.range(0, 1000, numPartitions=1).selectExpr(
+    "concat('m', id) AS message_id", "repeat('x', if(id = 7, 1100000, 1000)) AS body_text"
+)
+for queue in (once, plain):
+    Path(marker).unlink(missing_ok=True)
+    failing = frame.mapInArrow(failing_once(queue), frame.schema)
+    failing.write.format("servicebus").mode("append").options(
+        connectionString=connection_string, entity=queue, failuresPath=failures
+    ).save()
+"""
+
+
+def test_a_task_that_spark_repeats_sends_the_same_ids(
+    spark: SparkSession, shared_emulator: RunningEmulator, connection_string: str, queue: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(send_writer, "_ROWS_AT_ONCE", 5)
-    writer = writer_to(queue, connection_string, rate="50")
-    began = time.monotonic()
-    assert writer.write(texts([str(n) for n in range(40)])) == SentMessages(40)
-    assert time.monotonic() - began >= 0.8
+    """The first attempt fails when many messages are there; duplicate detection knows those of the second."""
+    shared_emulator.create_queue(f"{queue}-once", QueueOptions(requires_duplicate_detection=True))
+    arguments = [str(tmp_path / "marker"), connection_string, f"{queue}-once", queue, str(tmp_path / "failures")]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", REPEATED, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("999 messages were sent to") == 2
+    with Namespace(Target(Connection(connection_string), "")) as namespace:
+        once, twice = (
+            Counter(str(message.message_id) for message in namespace.entity(name).peek())
+            for name in (f"{queue}-once", queue)
+        )
+    ids = {f"m{n}" for n in range(1000)} - {"m7"}
+    assert once == Counter(dict.fromkeys(ids, 1))
+    assert set(twice) == ids
+    assert twice.total() >= len(ids) + 200
+    # One of each write, because the second attempt's file takes the place of the first one's.
+    assert [row.message_id for row in spark.read.parquet(str(tmp_path / "failures")).collect()] == ["m7"] * 2
 
 
-def test_nobody_loses_a_message_that_has_no_answer_yet(connection_string: str, queue: str) -> None:
-    """A task that is cut off in the middle has either sent a chunk or says how far it came."""
+def test_what_is_scheduled_keyed_and_typed_arrives_so(
+    write: Write, spark: SparkSession, namespace: Namespace, queue: str
+) -> None:
+    namespace.create_queue(f"{queue}-sessions", requires_session=True)
+    write(
+        spark.sql(
+            "SELECT concat('s', id % 3) AS session_id, 'x' AS body, timestamp '2999-01-01 00:00:00' AS"
+            " scheduled_enqueue_time, map('n', 5) AS application_properties, 60000 AS time_to_live_ms FROM range(30)"
+        ),
+        f"{queue}-sessions",
+    )
+    found = namespace.entity(f"{queue}-sessions").scheduled()
+    assert len(found) == 30
+    assert {message.session_id for message in found} == {"s0", "s1", "s2"}
+    assert {message.scheduled_enqueue_time for message in found} == {datetime(2999, 1, 1, tzinfo=UTC)}
+    assert {type_name(message.application_properties["n"]) for message in found} == {"int"}
+    assert {message.time_to_live for message in found} == {timedelta(minutes=1)}
 
-    def cut() -> Iterator[pa.RecordBatch]:
-        yield from texts(["a"] * 3)
-        raise EOFError
 
-    with pytest.raises(SbNotebookError, match=r"^3 messages of this task were sent to .*, then it failed: EOFError"):
-        writer_to(queue, connection_string).write(cut())
+def test_a_spark_frame_is_sent_by_an_entity_too(spark: SparkSession, namespace: Namespace, queue: str) -> None:
+    frame = spark.sql("SELECT 'UA' AS subject, timestamp '2013-01-01 05:15:00' AS first")
+    assert namespace.entity(queue).send(frame).settled == 1
+    assert namespace.entity(queue).plan_send(frame).apply().settled == 1
+    for message in namespace.entity(queue).peek():
+        assert (message.subject, json.loads(message.body)) == ("UA", {"first": "2013-01-01T05:15:00+00:00"})

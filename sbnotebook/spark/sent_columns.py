@@ -1,0 +1,131 @@
+"""The columns of a frame that is sent, looked at before anything is sent."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from pyspark.errors import PySparkTypeError
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    CharType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampType,
+    VarcharType,
+)
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.schema import COLUMNS, SENT_COLUMNS, ColumnType
+from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS
+
+__all__ = ["check_sent_columns"]
+
+_TEXT: Final = (StringType, CharType, VarcharType)
+_VALUES: Final = (*_TEXT, BooleanType, IntegralType, FloatType, DoubleType, BinaryType, TimestampType)
+_BODIES: Final = ("body", "body_text")
+_SHOWN: Final = 80
+_ALIKE: Final = 0.85
+
+
+def check_sent_columns(schema: StructType) -> None:
+    """Refuse a frame whose rows cannot be sent as they are meant.
+
+    Args:
+        schema: the frame's.
+
+    Raises:
+        ConfigurationError: a message column has a type that does not fit, a column would be lost, or nothing is there
+            that could be a body.
+
+    Example:
+        >>> check_sent_columns(StructType().add("message_id", "string").add("carrier", "string"))
+        >>> check_sent_columns(StructType().add("message_id", "long").add("carrier", "string"))
+        Traceback (most recent call last):
+        ...
+        sbnotebook.errors.ConfigurationError: The column message_id is a bigint, but it must be a string: cast it.
+    """
+    names = [field.name for field in schema.fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(f"There are several columns {name[:_SHOWN]}: rename or drop all but one.")
+    for field in schema.fields:
+        _check_type(field.name, field.dataType)
+    others = [name for name in names if name not in SENT_COLUMNS and name not in OUTCOME_COLUMNS]
+    if any(name in _BODIES for name in names):
+        _refuse_misspelt(others)
+    elif not others:
+        raise ConfigurationError(
+            "The frame has nothing to send: give it a column body or body_text, or other columns, of which a JSON body "
+            "is made."
+        )
+
+
+def _check_type(name: str, kind: DataType) -> None:
+    if name in SENT_COLUMNS and not isinstance(kind, NullType):
+        holds, fits = _KINDS[name]
+        if not fits(kind):
+            shown = kind.simpleString()[:_SHOWN]
+            raise ConfigurationError(f"The column {name} is a {shown}, but it must be {holds}: cast it.")
+    try:
+        with suppress(ValueError):  # the map of nothing to nothing, which is handed over all the same
+            to_arrow_type(kind, timezone="UTC")
+    except PySparkTypeError:
+        shown = kind.simpleString()[:_SHOWN]
+        raise ConfigurationError(
+            f"The column {name[:_SHOWN]} cannot be sent: Spark does not hand a {shown} to Python."
+        ) from None
+
+
+def _refuse_misspelt(others: list[str]) -> None:
+    """Columns beside a body are not sent, which is not what somebody wants who wrote messageId."""
+    plain = {column.replace("_", ""): column for column in SENT_COLUMNS}
+    for name in others:
+        near = difflib.get_close_matches(name.lower().replace("_", ""), plain, n=1, cutoff=_ALIKE)
+        if near:
+            raise ConfigurationError(
+                f"The column {name[:_SHOWN]} is no message column and would not be sent: "
+                f"rename it to {plain[near[0]]}, or drop it."
+            )
+
+
+def _is_map(of: tuple[type[DataType], ...]) -> Callable[[DataType], bool]:
+    def fits(kind: DataType) -> bool:
+        return (
+            isinstance(kind, MapType)
+            and isinstance(kind.keyType, _TEXT)
+            and isinstance(kind.valueType, (*of, NullType))
+        )
+
+    return fits
+
+
+def _kinds() -> dict[str, tuple[str, Callable[[DataType], bool]]]:
+    by_type: dict[ColumnType, tuple[str, Callable[[DataType], bool]]] = {
+        ColumnType.STRING: ("a string", lambda kind: isinstance(kind, _TEXT)),
+        ColumnType.INT: ("a whole number", lambda kind: isinstance(kind, IntegralType)),
+        ColumnType.LONG: ("a whole number", lambda kind: isinstance(kind, IntegralType)),
+        ColumnType.TIMESTAMP: ("a timestamp", lambda kind: isinstance(kind, TimestampType)),
+        ColumnType.BINARY: ("binary", lambda kind: isinstance(kind, BinaryType)),
+        ColumnType.STRING_MAP: ("a map of strings to strings", _is_map(_TEXT)),
+    }
+    kinds = {column.name: by_type[column.type] for column in COLUMNS}
+    kinds["body"] = ("binary or a string", lambda kind: isinstance(kind, (*_TEXT, BinaryType)))
+    kinds["application_properties"] = (
+        "a map of strings to strings, numbers, booleans, timestamps or binary values",
+        _is_map(_VALUES),
+    )
+    return kinds
+
+
+_KINDS: Final = _kinds()

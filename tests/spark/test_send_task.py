@@ -1,0 +1,208 @@
+"""One task of a write, in this process."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql.types import StructType
+
+from sbnotebook.client import Namespace
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.spark import send_task
+from sbnotebook.spark.options import WriteOptions
+from sbnotebook.spark.send_task import SendTask, SentMessages
+from sbnotebook.spark.send_writer import SendStreamWriter, SendWriter
+
+TEXTS = StructType().add("message_id", "string").add("body_text", "string")
+LARGE = "x" * 1_100_000
+
+
+def given(queue: str, connection_string: str, **options: str) -> WriteOptions:
+    return WriteOptions.parse({"entity": queue, "connectionString": connection_string, **options})
+
+
+def task_to(queue: str, connection_string: str, **options: str) -> SendTask:
+    task = SendTask.prepared(given(queue, connection_string, **options), TEXTS)
+    return pickle.loads(pickle.dumps(task))  # noqa: S301 (as Spark does it)
+
+
+def texts(*chunks: list[str]) -> Iterator[pa.RecordBatch]:
+    return iter([pa.RecordBatch.from_pydict({"body_text": chunk}) for chunk in chunks])
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    untyped: Any = parquet
+    return untyped.read_table(path).to_pylist()
+
+
+def test_it_tells_how_many_it_sent(connection_string: str, namespace: Namespace, queue: str) -> None:
+    task = task_to(queue, connection_string)
+    assert task.run(texts(["a", "b"], [], ["c"])) == SentMessages(3)
+    assert task.run(iter([])) == SentMessages(0)
+    assert len(namespace.entity(queue).peek()) == 3
+
+
+def test_the_rate_holds_over_the_whole_task(
+    connection_string: str, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_task, "_ROWS_AT_ONCE", 5)
+    began = time.monotonic()
+    assert task_to(queue, connection_string, rate="20").run(texts([str(n) for n in range(40)])) == SentMessages(40)
+    assert time.monotonic() - began >= 0.95
+
+
+def test_it_does_not_wait_between_chunks(
+    connection_string: str, shared_emulator: RunningEmulator, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More transfers are in flight at once than one chunk of rows gives."""
+    monkeypatch.setattr(send_task, "_ROWS_AT_ONCE", 2)
+    task = task_to(queue, connection_string, batchSize="1", maxInFlight="10")
+    task.run(texts(["warm"]))
+    shared_emulator.faults.entity(queue).accept_delay_ms = 300
+    began = time.monotonic()
+    assert task.run(texts([str(n) for n in range(40)])) == SentMessages(40)
+    assert time.monotonic() - began < 20 * 0.3  # 4 round trips, and 20 if each chunk were waited for
+
+
+@pytest.mark.parametrize("rows", [2, 1000])
+def test_a_row_that_cannot_be_sent_is_kept_and_the_others_go_on(
+    connection_string: str,
+    namespace: Namespace,
+    queue: str,
+    tmp_path: Path,
+    rows: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(send_task, "_ROWS_AT_ONCE", rows)
+    bodies = [LARGE if n % 9 == 4 else "x" for n in range(30)]
+    kinds = [[("p", "none" if n % 9 == 6 else "long")] for n in range(30)]
+    strings = pa.map_(pa.string(), pa.string())
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "message_id": [str(n) for n in range(30)],
+            "body_text": bodies,
+            "application_properties": pa.array([[("p", str(n))] for n in range(30)], type=strings),
+            "application_property_types": pa.array(kinds, type=strings),
+        }
+    )
+    done = task_to(queue, connection_string, failuresPath=str(tmp_path)).run(
+        iter([batch.slice(0, 11), batch.slice(11)])
+    )
+    assert (done.count, done.failed) == (24, 6)
+    (file,) = tmp_path.glob("failed-*.parquet")
+    found = {row["message_id"]: row for row in rows_in(file)}
+    assert set(found) == {"4", "13", "22", "6", "15", "24"}
+    assert {found[n]["outcome_condition"] for n in ("4", "13", "22")} == {"amqp:link:message-size-exceeded"}
+    assert {found[n]["outcome_condition"] for n in ("6", "15", "24")} == {"amqp:encode-error"}
+    assert found["13"]["body_text"] == LARGE
+    assert {str(message.message_id) for message in namespace.entity(queue).peek()} == {str(n) for n in range(30)} - set(
+        found
+    )
+
+
+def test_a_repeated_attempt_takes_the_place_of_the_first(connection_string: str, queue: str, tmp_path: Path) -> None:
+    task = task_to(queue, connection_string, failuresPath=str(tmp_path))
+    assert task.run(texts([LARGE])).failed == 1
+    assert task.run(texts([LARGE, LARGE])).failed == 2
+    assert len(rows_in(tmp_path)) == 2
+    assert task.run(texts(["x"])).failed == 0
+    assert len(rows_in(tmp_path)) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["no-rows.parquet"]
+
+
+def test_without_a_place_for_them_the_first_failure_ends_it(
+    connection_string: str, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_task, "_ROWS_AT_ONCE", 2)
+    pulled: list[int] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number in range(1000):
+            pulled.append(number)
+            yield from texts(["x", LARGE if number == 3 else "y"])
+
+    says = r"^\d+ messages of this task were sent to .*, then it failed: 1 failed; the rest of its rows was not sent\. "
+    with pytest.raises(
+        SbNotebookError, match=says + r"The first that was not: failed: amqp:link:message-size-"
+    ) as error:
+        task_to(queue, connection_string).run(rows())
+    assert len(pulled) < 1000
+    assert len(namespace.entity(queue).peek()) == int(str(error.value).split()[0])
+
+
+def test_what_was_sent_before_the_input_failed_is_counted(
+    connection_string: str, namespace: Namespace, queue: str, tmp_path: Path
+) -> None:
+    def cut() -> Iterator[pa.RecordBatch]:
+        yield from texts(["a"] * 3, [LARGE])
+        raise EOFError
+
+    for options in ({}, {"failuresPath": str(tmp_path)}):
+        with pytest.raises(SbNotebookError, match=r"^3 messages of this task were sent to .*, then it failed: "):
+            task_to(queue, connection_string, **options).run(cut())
+    assert len(namespace.entity(queue).peek()) == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["no-rows.parquet"]
+
+
+def test_a_row_without_an_answer_is_a_failing_one_and_says_so(
+    connection_string: str, shared_emulator: RunningEmulator, queue: str, tmp_path: Path
+) -> None:
+    shared_emulator.faults.entity(queue).drop_after_nth = 1
+    done = task_to(queue, connection_string, failuresPath=str(tmp_path), batchSize="1").run(texts(["a", "b"]))
+    rows = rows_in(tmp_path)
+    assert done.failed == len(rows) >= 1
+    assert {row["outcome_status"] for row in rows} == {"unconfirmed"}
+
+
+def test_a_queue_that_is_not_there_is_one_sentence(connection_string: str, secret: str) -> None:
+    with pytest.raises(
+        SbNotebookError, match=r"^0 messages of this task were sent to nowhere, then it failed: "
+    ) as error:
+        task_to("nowhere", connection_string).run(texts(["a"]))
+    assert secret[:20] not in str(error.value)
+
+
+def test_the_columns_and_the_folder_are_looked_at_before_anything_is_sent(
+    connection_string: str, queue: str, tmp_path: Path
+) -> None:
+    for writer in (SendWriter, SendStreamWriter):
+        with pytest.raises(ConfigurationError, match="The column message_id is a bigint, but it must be a string"):
+            writer(given(queue, connection_string), StructType().add("message_id", "long").add("body", "string"))
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="failuresPath cannot be written"):
+        task_to(queue, connection_string, failuresPath=str(tmp_path / "file"))
+
+
+def test_an_end_is_told_in_the_log(
+    connection_string: str, queue: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    batch = SendWriter(given(queue, connection_string, failuresPath=str(tmp_path)), TEXTS)
+    stream = SendStreamWriter(given(queue, connection_string), TEXTS)
+    caplog.clear()
+    batch.commit([SentMessages(4000), SentMessages(3)])
+    batch.commit([SentMessages(4000), SentMessages(3, 2, "large")])
+    batch.abort([SentMessages(4000), None])
+    stream.commit([SentMessages(1)], 7)
+    stream.abort([None], 8)
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    failed = f"The write to {queue} failed; what was sent stays there"
+    others = "and what the error says of the others."
+    assert said == [
+        ("INFO", f"4,003 messages were sent to {queue}."),
+        (
+            "WARNING",
+            f"4,003 messages were sent to {queue}, and 2 rows were not: they are in failuresPath. The first: large",
+        ),
+        ("WARNING", f"{failed}: 4,000 messages of 1 tasks that ended well, {others}"),
+        ("INFO", f"Micro-batch 7: 1 messages were sent to {queue}."),
+        ("WARNING", f"Micro-batch 8: {failed}: 0 messages of 0 tasks that ended well, {others}"),
+    ]
