@@ -62,7 +62,8 @@ async def test_a_token_that_is_about_to_end_is_renewed_before_a_message_is_sent(
     await namespace.create_queue("token-renewed")
     async with namespace.connection.sender(EntityAddress("token-renewed")) as sender:
         await sdk_senders.reopen(sender)
-        token: Any = vars(vars(vars(sender)["_handler"])["_cbs_authenticator"])
+        handler: Any = vars(sender)["_handler"]
+        token: dict[str, Any] = vars(handler)["_cbs_authenticator"].__dict__
         token.update(_expires_on=time.time() + 1, _refresh_window=60)
         await sdk_senders.send_payload(sender, payload_of(Message()))
         assert token["_expires_on"] > time.time() + 60
