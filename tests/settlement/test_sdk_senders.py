@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import cast
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -62,8 +62,8 @@ async def test_a_token_that_is_about_to_end_is_renewed_before_a_message_is_sent(
     await namespace.create_queue("token-renewed")
     async with namespace.connection.sender(EntityAddress("token-renewed")) as sender:
         await sdk_senders.reopen(sender)
-        handler: Any = vars(sender)["_handler"]
-        token: dict[str, Any] = vars(handler)["_cbs_authenticator"].__dict__
+        handler = cast("object", vars(sender)["_handler"])
+        token = vars(cast("object", vars(handler)["_cbs_authenticator"]))
         token.update(_expires_on=time.time() + 1, _refresh_window=60)
         await sdk_senders.send_payload(sender, payload_of(Message()))
         assert token["_expires_on"] > time.time() + 60
