@@ -279,7 +279,7 @@ class WriteOptions:
             )
 
 
-_SPARKS_OWN: Final = frozenset({"checkpointlocation"})
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Options of ``writeStream`` that Spark hands on although they are its own."""
 
 

@@ -55,6 +55,10 @@ def spark(event_log: Path, connection_string: str) -> Iterator[SparkSession]:
         "spark.eventLog.dir": event_log.as_uri(),
         "spark.eventLog.compress": "false",
         "spark.sql.shuffle.partitions": "2",
+        # For the client in test_session_connect.py, which has no Spark of its own then.
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
     }
     given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     said: list[str] = []

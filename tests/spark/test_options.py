@@ -179,3 +179,8 @@ def test_a_worker_on_another_machine_does_not_start_an_emulator_of_its_own() -> 
 def test_a_secret_under_a_wrong_name_is_known_as_one() -> None:
     assert KEY.rstrip("=") in secrets_in({"conectionstring": CONNECTION_STRING})
     assert secrets_in({"failurespath": "/lake/date=2020", "entity": "orders"}) == []
+
+
+def test_what_spark_hands_on_of_its_own_is_no_unknown_option() -> None:
+    own = {"checkpointLocation": "/lake/checkpoint", "queryName": "repaired"}
+    assert WriteOptions.parse({**GIVEN, **own}) == WriteOptions.parse(GIVEN)
