@@ -66,7 +66,8 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
-        self._batches = MessageBatches(schema)
+        self._schema = schema
+        MessageBatches(schema)  # refuses it here, not in each worker
         self._namespace: AsyncNamespace | None = None
         self._until: Mapping[int, int] | None = None
         self._latest: BrowseOffset | None = None
@@ -166,7 +167,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 options.namespace,
                 options.entity,
                 partition.ranges,
-                self._batches,
+                MessageBatches(self._schema),
                 state=options.state,
                 patience=PATIENCE,
             )

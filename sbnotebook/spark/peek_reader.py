@@ -38,7 +38,8 @@ class PeekReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._batches = MessageBatches(schema)
+        self._schema = schema
+        MessageBatches(schema)  # refuses it here, not in each worker
 
     def partitions(self) -> list[SequenceRange]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Cut what is read into as many ranges as were asked for. Spark does this once for each ``load()``."""
@@ -63,7 +64,7 @@ class PeekReader(DataSourceReader):
                 options.namespace,
                 options.entity,
                 [partition],
-                self._batches,
+                MessageBatches(self._schema),
                 max_messages=options.max_messages,
                 state=options.state,
             )

@@ -6,7 +6,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Defer, Message, MessageState
 from sbnotebook.model.amqp import ULong, encode, type_name
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.peek import PAGE
+from sbnotebook.settlement.peek import PAGE, Wanted
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.wire.conversion import payload_of
 
@@ -92,3 +92,25 @@ async def test_messages_that_cannot_be_read_hide_no_others(
     report = await queue.send(messages)
     assert [outcome.ok for outcome in report] == [True, False, True, False]
     assert "could not be read" in str(report[1].description)
+
+    # The pages know their last numbers without reading the messages.
+    peeker = namespace.peeker(queue.address)
+    for count, last in ((2, numbers[1]), (3, numbers[2])):
+        assert (await peeker.payload_page(numbers[0], count)).last_number == last
+    assert (await peeker.payload_page(numbers[-1] + 5)).last_number == numbers[-1] + 4
+
+
+async def test_a_page_is_no_longer_than_what_is_wanted(namespace: AsyncNamespace) -> None:
+    assert Wanted(5, 9).count == 5
+    assert Wanted(5, 4).count == Wanted(1, None, 0).count == Wanted(1, None, 0, MessageState.ACTIVE).count == 0
+    assert Wanted(1, None, 7).count == 7
+    assert Wanted(1, None, 7, MessageState.DEFERRED).count == Wanted().count == PAGE
+    await namespace.create_queue("wanted")
+    queue = namespace.entity("wanted")
+    await queue.send([Message() for _ in range(10)])
+    page = await queue.peek()
+    wanted = Wanted(1, page[5].sequence_number, 4)
+    assert wanted.take(page[:3]) == page[:3]
+    assert wanted.next_number == page[3].sequence_number
+    assert wanted.take(page[3:]) == page[3:4]
+    assert wanted.count == 0

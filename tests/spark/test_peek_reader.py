@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException
@@ -11,12 +13,14 @@ from pyspark.sql.types import StructType
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.frames import arrow_schema, peeked_messages, to_arrow
-from sbnotebook.emulator import stop
+from sbnotebook.emulator import RunningEmulator, stop
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Message
 from sbnotebook.model.amqp import Timestamp, ULong
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.peek_reader import PeekReader
 from sbnotebook.spark.schema import message_schema
+from sbnotebook.spark.sequence_ranges import SequenceRange
 
 Read = Callable[..., DataFrame]
 
@@ -77,11 +81,18 @@ def test_the_emulator_is_started_on_demand(spark: SparkSession) -> None:
 # ---------------------------------------------------------------- the reader, in this process
 
 
-def numbers(queue: str, connection_string: str, **options: object) -> list[int]:
+def reader_of(queue: str, connection_string: str, **options: object) -> PeekReader:
     given = {"entity": queue, "connectionString": connection_string, **{name: str(o) for name, o in options.items()}}
-    reader = PeekReader(ReadOptions.parse(given), StructType([message_schema()["sequence_number"]]))
-    rows = [row for partition in reader.partitions() for batch in reader.read(partition) for row in batch.to_pylist()]
-    return [row["sequence_number"] for row in rows]
+    return PeekReader(ReadOptions.parse(given), StructType([message_schema()["sequence_number"]]))
+
+
+def numbers_in(reader: PeekReader, partition: SequenceRange) -> list[int]:
+    return [row["sequence_number"] for batch in reader.read(partition) for row in batch.to_pylist()]
+
+
+def numbers(queue: str, connection_string: str, **options: object) -> list[int]:
+    reader = reader_of(queue, connection_string, **options)
+    return [number for partition in reader.partitions() for number in numbers_in(reader, partition)]
 
 
 def test_a_range_a_limit_and_a_state_are_kept_to(namespace: Namespace, queue: str, connection_string: str) -> None:
@@ -100,5 +111,77 @@ def test_a_range_a_limit_and_a_state_are_kept_to(namespace: Namespace, queue: st
     assert read(state="deferred") == all_of_them[:2]
 
 
-def test_an_empty_entity_has_no_rows(connection_string: str, queue: str) -> None:
+def test_an_empty_entity_and_a_range_without_messages_have_no_rows(
+    namespace: Namespace, connection_string: str, queue: str
+) -> None:
     assert numbers(f"{queue}/$dlq", connection_string, partitions=8) == []
+    fill(namespace, queue, 3)
+    last = namespace.entity(queue).peek()[-1].sequence_number
+    for partitions in (1, 4):
+        assert numbers(queue, connection_string, fromSequenceNumber=last + 1, partitions=partitions) == []
+        whole = {"fromSequenceNumber": last + 5, "toSequenceNumber": last + 9}
+        assert numbers(queue, connection_string, partitions=partitions, **whole) == []
+
+
+def test_messages_that_go_between_planning_and_reading_are_missing(
+    namespace: Namespace, connection_string: str, queue: str
+) -> None:
+    fill(namespace, queue, 600)
+    reader = reader_of(queue, connection_string, partitions=3)
+    ranges = reader.partitions()
+    assert len(ranges) == 3
+    consume(namespace, queue, 350)
+    fill(namespace, queue, 5)
+    left = [message.sequence_number for message in namespace.entity(queue).peek()]
+    read = [number for one in ranges for number in numbers_in(reader, one)]
+    assert read == left
+    consume(namespace, queue, 255)
+    assert [number for one in ranges for number in numbers_in(reader, one)] == []
+
+
+def test_partitions_of_an_entity_are_read_in_parallel(
+    namespace: Namespace, connection_string: str, partitioned_queue: str
+) -> None:
+    queue = namespace.entity(partitioned_queue)
+    assert queue.send([Message(partition_key=f"key {n % 7}") for n in range(700)]).ok
+    all_of_them = [message.sequence_number for message in queue.peek()]
+    reader = reader_of(partitioned_queue, connection_string, partitions=4)
+    parts = [numbers_in(reader, one) for one in reader.partitions()]
+    assert [number for part in parts for number in part] == all_of_them
+    assert min(map(len, parts)) > 100
+    middle = all_of_them[350]
+    assert numbers(partitioned_queue, connection_string, fromSequenceNumber=middle, partitions=3) == all_of_them[350:]
+    assert numbers(partitioned_queue, connection_string, toSequenceNumber=middle) == all_of_them[:351]
+
+
+def test_a_batch_of_rows_is_neither_too_small_nor_too_large(
+    namespace: Namespace, connection_string: str, queue: str
+) -> None:
+    fill(namespace, queue, 5000)
+    reader = reader_of(queue, connection_string)
+    (whole,) = reader.partitions()
+    assert [batch.num_rows for batch in reader.read(whole)] == [2000, 2000, 1000]
+    last = namespace.entity(queue).peek()[-1].sequence_number
+    assert namespace.entity(queue).send([Message(body=bytes(200_000)) for _ in range(100)]).ok
+    sizes = [batch.num_rows for batch in reader.read(SequenceRange(last + 1, None))]
+    assert sum(sizes) == 100
+    assert max(sizes) < 50
+
+
+def test_a_reader_that_is_not_read_to_its_end_lets_go(namespace: Namespace, connection_string: str, queue: str) -> None:
+    fill(namespace, queue, 5000)
+    reader = reader_of(queue, connection_string)
+    batches = cast("Generator[Any]", reader.read(SequenceRange(1, None)))
+    assert next(batches).num_rows == 2000
+    batches.close()
+    assert len(numbers_in(reader, SequenceRange(1, None))) == 5000
+
+
+def test_sessions_are_read_without_locking_them(
+    namespace: Namespace, connection_string: str, shared_emulator: RunningEmulator
+) -> None:
+    name = f"sessions-{uuid.uuid4().hex[:8]}"
+    shared_emulator.create_queue(name, QueueOptions(requires_session=True))
+    assert namespace.entity(name).send([Message(session_id=f"s{n % 3}") for n in range(9)]).ok
+    with namespace.entity(name).session("s1"):
+        assert len(numbers(name, connection_string, partitions=2)) == 9

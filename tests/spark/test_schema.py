@@ -4,16 +4,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sbnotebook.client import Messages
 from sbnotebook.client.frames import arrow_schema, to_arrow
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.model import EntityAddress, Message, PeekedMessage
 from sbnotebook.model.amqp import Int
 from sbnotebook.model.schema import COLUMNS
+from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
+from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
 from sbnotebook.spark.schema import MessageBatches, message_schema
+from sbnotebook.testing.strategies import messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +49,28 @@ def test_a_batch_has_the_columns_that_are_wanted_in_their_order() -> None:
     batch = MessageBatches(wanted).of([MESSAGE])
     assert batch.to_pylist() == [{"subject": None, "sequence_number": 2**60}]
     assert batch.schema.equals(to_arrow_schema(wanted, timezone="UTC"))
+
+
+@given(st.sets(st.sampled_from([column.name for column in COLUMNS]), min_size=1), st.lists(messages(), max_size=3))
+def test_what_is_read_of_a_message_is_enough_for_the_columns(wanted: set[str], written: list[Message]) -> None:
+    schema = StructType([field for field in message_schema().fields if field.name in wanted])
+    payloads = [payload_of(message) for message in written]
+    batches = MessageBatches(schema)
+    in_part, whole = (
+        batches.of([peeked_from_payload(payload, EntityAddress("orders"), sections) for payload in payloads])
+        for sections in (batches.sections, SECTIONS)
+    )
+    assert in_part.to_pylist() == whole.to_pylist()
+
+
+def test_of_a_message_no_more_is_read_than_its_columns_need() -> None:
+    def sections(*names: str) -> frozenset[int]:
+        return MessageBatches(StructType([message_schema()[name] for name in names])).sections
+
+    assert sections("sequence_number", "state", "enqueued_time") == frozenset()
+    assert sections("message_id", "delivery_count") == {PROPERTIES}
+    assert sections("body_type", "dead_letter_reason") == {DATA, APPLICATION_PROPERTIES}
+    assert sections("extras") == sections(*message_schema().fieldNames()) == SECTIONS
 
 
 @pytest.mark.parametrize(

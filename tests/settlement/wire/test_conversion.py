@@ -254,6 +254,17 @@ def test_a_section_of_null_is_as_if_it_were_not_there() -> None:
     assert peeked_from_payload(payload_of(found), ORDERS) == found
 
 
+def test_what_is_not_read_is_missing() -> None:
+    written = Message(body=b'{"n": 1}', message_id="id", application_properties={"a": Long(1)})
+    payload = annotated(sequence_number=Long(7)).removesuffix(section(DATA, b"")) + payload_of(written)
+    service = peeked_from_payload(payload, ORDERS, ())
+    assert (service.sequence_number, service.message_id, service.body) == (7, None, b"")
+    properties = peeked_from_payload(payload, ORDERS, {PROPERTIES})
+    assert (properties.message_id, properties.body, dict(properties.application_properties)) == ("id", b"", {})
+    body = peeked_from_payload(payload, ORDERS, {DATA})
+    assert (body.message_id, body.body) == (None, b'{"n": 1}')
+
+
 @pytest.mark.parametrize("code", [SEQUENCE, VALUE])
 def test_a_damaged_body_is_shown_as_bytes(code: int) -> None:
     # A list that says it has one element more than it has: its size is right, so it can be skipped.
