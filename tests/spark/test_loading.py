@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
+from sbnotebook.settlement import Connection
+from sbnotebook.spark import load
+from sbnotebook.spark.session import is_elsewhere
+from tests.magics.conftest import Shell
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def filled(namespace: Namespace, queue: str) -> str:
+    """A queue of ten messages, two of them deferred."""
+    namespace.entity(queue).send([f"{number}" for number in range(10)], show_progress=False)
+    with namespace.entity(queue).lock(2) as batch:
+        batch.defer()
+    return queue
+
+
+@pytest.fixture
+def shell(connection_string: str) -> Iterator[Shell]:
+    shell = Shell()
+    shell.variables["connection_string"] = connection_string
+    shell.run("%sb_connect {connection_string} --read-only")
+    yield shell
+    shell.close()
+
+
+def test_what_is_loaded_has_all_columns_and_no_secret_in_an_option(
+    namespace: Namespace, filled: str, spark: SparkSession, capsys: pytest.CaptureFixture[str], secret: str
+) -> None:
+    said: list[str] = []
+    frame = load(namespace, filled, partitions=2, maxMessages=None, say=said.append)
+    assert [row.body_text for row in frame.orderBy("sequence_number").collect()] == list("0123456789")
+    assert frame.columns == namespace.entity(filled).peek(1, show_progress=False).to_spark(spark).columns
+    frame.explain("extended")
+    assert secret not in capsys.readouterr().out
+    assert said == [f"Spark {spark.version} that runs already is used."]
+
+
+def test_a_wrong_option_is_told_before_anything_is_done(namespace: Namespace, spark: SparkSession) -> None:
+    said: list[str] = []
+    with pytest.raises(ConfigurationError, match=r"no option 'partition' here; did you mean partitions\?"):
+        load(namespace, "orders", partition=2, say=said.append)
+    with pytest.raises(InvalidEntityAddressError):
+        load(namespace, "orders/$nothing", spark=spark, say=said.append)
+    assert not said
+
+
+def test_without_a_connection_string_the_workers_sign_in_by_themselves(spark: SparkSession) -> None:
+    class Credential:
+        """None that Spark could use."""
+
+        async def get_token(self, *_: str, **__: Any) -> Any:
+            raise AssertionError("The driver asks for nothing.")
+
+    connection = Connection.with_credential("no-such-namespace.servicebus.windows.net", Credential())
+    with Namespace(Target(connection, "a test")) as namespace:
+        frame = load(namespace, "orders", spark=spark)
+    assert "sequence_number" in frame.columns
+
+
+def test_an_emulator_that_workers_elsewhere_cannot_reach_is_told(namespace: Namespace, spark: SparkSession) -> None:
+    class Elsewhere:
+        """A session of Spark Connect, as far as it is asked where it is."""
+
+        client = SimpleNamespace(host="spark.invalid")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(spark, name)
+
+    away: Any = Elsewhere()
+    assert is_elsewhere(away)
+    said: list[str] = []
+    load(namespace, "orders", spark=away, say=said.append)
+    assert said == ["This emulator is on this machine only: Spark's workers on other machines do not reach it."]
+
+
+def test_the_magic_loads_what_is_chosen_with_a_connection_that_only_looks(shell: Shell, filled: str) -> None:
+    ran = shell.run(f"%sb_spark {filled} --into all_of_it")
+    assert ran.out.startswith("Spark ")
+    assert shell.variables["all_of_it"].count() == 10
+    assert shell.variables["spark"] is shell.variables["all_of_it"].sparkSession
+    chosen = shell.run(f"%sb_spark {filled} --from 2 --to-sequence-number 6 --state active --partitions 2").value
+    assert sorted(row.sequence_number for row in chosen.collect()) == [3, 4, 5, 6]
+    assert shell.run(f"%sb_spark {filled} -n 3").value.count() == 3
+
+
+def test_a_variable_spark_of_the_user_s_own_is_left_alone(shell: Shell, queue: str) -> None:
+    shell.variables["spark"] = "mine"
+    assert shell.run(f"%sb_spark {queue}").value.count() == 0
+    assert shell.variables["spark"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("orders --partitions x", "partitions is a whole number, 1 or at most 1,000, not 'x'."),
+        ("orders -p 2 -n 5", "maxMessages holds for one partition only: leave out one of the two options."),
+        ("orders -f 5 --to-sequence-number 4", "toSequenceNumber is not before fromSequenceNumber: exchange them."),
+    ],
+)
+def test_the_magic_says_what_is_wrong_in_one_line(shell: Shell, line: str, says: str) -> None:
+    assert shell.error(f"%sb_spark {line}") == says
