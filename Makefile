@@ -71,8 +71,9 @@ $(BIN)/uv venv --quiet --clear --python $(2) build/$(1)
 $(BIN)/uv pip install --quiet --python build/$(1) --build-constraints requirements/build.txt --require-hashes -r $(3)
 $(BIN)/uv pip install --quiet --python build/$(1) --no-deps --editable .
 endef
-# Every layer's real part: AMQP, the SDK, a kernel, widgets and Spark.
-PART = tests/model tests/client tests/magics tests/widgets tests/spark tests/testing tests/demo tests/test_doctor.py
+# A real part of every layer, two files at a time.
+PART = -n 2 --dist loadfile --no-loadscope-reorder tests/test_doctor.py tests/client tests/magics tests/widgets/table \
+	tests/spark tests/testing tests/demo
 
 check-lowest: ## Test with the lowest version of each dependency that pyproject.toml allows
 	$(call set_up_beside,lowest,3.11,requirements/lowest.txt)

@@ -26,6 +26,8 @@ nb_execution_mode = "off"
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
+# Some classes are there twice, with and without await, and a signature names them without their module.
+suppress_warnings = ["ref.python"]
 
 # Sphinx reads only what is below its own folder.
 for notebook in DOCS.parent.joinpath("notebooks").glob("*.ipynb"):

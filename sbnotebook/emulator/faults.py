@@ -2,16 +2,16 @@
 
 Standing faults are fields, in force until they are changed or ``RunningEmulator.reset`` clears them:
 
-====================  =============================================================================
-``accept_delay_ms``   the confirmation of each sent message is held back
-``settle_delay_ms``   the confirmation of each settlement over its link is held back
-``delivery_delay_ms`` each message arrives later, while its lock runs already
-``server_busy``       so many of the next sends and requests are refused as ``com.microsoft:server-busy``
-``reject_nth``        the nth message sent over a link from now on is refused with ``reject_condition``
-``drop_before_nth``   the nth send, settlement or request from now on ends its connection, not carried out
-``drop_after_nth``    the nth send, settlement or request from now on ends its connection, carried out
-``slow_disk_ms``      each commit takes longer, and nothing else happens meanwhile; for all entities only
-====================  =============================================================================
+====================== ===================================================================================
+``accept_delay_ms``    the confirmation of each sent message is held back
+``settle_delay_ms``    the confirmation of each settlement over its link is held back
+``delivery_delay_ms``  each message arrives later, while its lock runs already
+``server_busy``        so many of the next sends and requests are refused as ``com.microsoft:server-busy``
+``reject_nth``         the nth message sent over a link from now on is refused with ``reject_condition``
+``drop_before_nth``    the nth send, settlement or request from now on ends its connection, not carried out
+``drop_after_nth``     the nth send, settlement or request from now on ends its connection, carried out
+``slow_disk_ms``       each commit takes longer, and nothing else happens meanwhile; for all entities only
+====================== ===================================================================================
 
 They are for all entities but those that were given their own::
 

@@ -1,0 +1,160 @@
+"""The reference names everything: what is public, every option, error, fault and variable; and links go somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from importlib import import_module
+from inspect import isfunction
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import pytest
+import typer
+from sphinx.util.inventory import InventoryFile
+
+from sbnotebook.cli import app
+from sbnotebook.emulator.faults import Faults
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.spark import options
+from sbnotebook.testing import plugin
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PUBLIC = (
+    "sbnotebook",
+    "sbnotebook.client",
+    "sbnotebook.emulator",
+    "sbnotebook.errors",
+    "sbnotebook.model",
+    "sbnotebook.settlement",
+    "sbnotebook.spark",
+    "sbnotebook.testing",
+    "sbnotebook.testing.hostile",
+    "sbnotebook.testing.strategies",
+)
+PAGES = [*ROOT.glob("*.md"), ROOT / "notebooks" / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation, built as ``make docs`` does."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "--keep-going", str(DOCS), str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def documented(site: Path) -> set[str]:
+    """The dotted names of all that is documented."""
+    inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="").data
+    return {name for kind, names in inventory.items() if kind.startswith("py:") for name in names}
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def test_the_documentation_builds_without_a_warning(site: Path) -> None:
+    assert (site / "reference" / "errors.html").is_file()
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_is_documented(documented: set[str], module: str) -> None:
+    resolved = [(name, _resolved(name)) for name in documented]
+    names: list[str] = import_module(module).__all__
+    for name in names:
+        value = getattr(import_module(module), name)
+        assert f"{module}.{name}" in documented or any(each is value for _, each in resolved), f"{module}.{name}"
+
+
+def test_every_method_of_the_client_is_documented(documented: set[str]) -> None:
+    client = import_module("sbnotebook.client")
+    classes = [value for name in client.__all__ if isinstance(value := getattr(client, name), type)]
+    wanted = {
+        f"sbnotebook.client.{kind.__name__}.{name}"
+        for kind in classes
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and (isfunction(value) or isinstance(value, property))
+    }
+    assert len(wanted) > 80
+    assert wanted - documented == set()
+
+
+def _resolved(name: str) -> Any:
+    try:
+        return resolve_name(name)
+    except (AttributeError, ImportError):  # an attribute of an instance
+        return None
+
+
+@pytest.mark.parametrize(
+    ("section", "parse"),
+    [
+        ("To read", options.ReadOptions.parse),
+        ("To stream", options.StreamOptions.parse),
+        ("To write", options.WriteOptions.parse),
+    ],
+)
+def test_the_options_of_spark_are_those_that_are_documented(section: str, parse: Any) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        parse({"entity": "orders", "target": "emulator", "\N{SNOWMAN}": "1"})
+    accepted = set(re.split(r", ", str(refusal.value).rpartition("there are ")[2].rstrip(".")))
+    sections = re.split(r"^(For all|To read|To stream|To write)\b.*:$", options.__doc__ or "", flags=re.MULTILINE)
+    tables = dict(zip(sections[1::2], sections[2::2], strict=True))
+    named = {name for part in ("For all", section) for name in re.findall(r"^([\w.]+)  ", tables[part], re.MULTILINE)}
+    assert accepted == named
+    assert "sbnotebook.spark.options" in page("reference/spark-options.md")
+
+
+def test_every_fault_is_documented() -> None:
+    text = page("how-to/emulator.md")
+    names = {field.name for field in fields(Faults) if field.init and not field.name.startswith("_")}
+    assert {name for name in names if f"`{name}`" not in text} <= {"entities"}
+
+
+def test_every_fixture_is_documented() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", page("how-to/test-your-code.md"), re.MULTILINE)
+    assert sorted(rows) == sorted(plugin.__all__)
+
+
+def test_every_option_of_the_command_line_is_documented() -> None:
+    commands = [command.callback for command in app.registered_commands if command.callback]
+    commands += [resolve_name(f"sbnotebook.{name}.command:{name}") for name in ("demo", "emulator")]
+    text = page("reference/command-line.md")
+    for command in commands:
+        single = typer.Typer(add_completion=False)
+        single.command()(command)
+        shown = [each for each in typer.main.get_command(single).params if not getattr(each, "hidden", False)]
+        flags = [flag for each in shown for flag in each.opts if flag.startswith("-")]
+        assert [flag for flag in flags if not re.search(rf"`(?:--no-)?{flag.lstrip('-')}|`{flag}\b", text)] == []
+
+
+def test_every_variable_of_the_environment_is_documented() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "sbnotebook").rglob("*.py"))
+    read = set(re.findall(r'"(SBNOTEBOOK_[A-Z]+|SERVICEBUS_[A-Z_]+)"', code)) - {"SBNOTEBOOK_TRIAGE"}  # our own
+    assert {name for name in read if f"| `{name}` |" not in page("reference/command-line.md")} == set()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_inside_the_project_go_somewhere(path: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\(([^()\s]+)\)", text) + re.findall(r"(?:src|srcset)=\"([^\"]+)\"", text)
+    for link in links:
+        if re.match(r"[a-z]+://|mailto:", link):
+            continue
+        place, _, anchor = link.partition("#")
+        target = (path.parent / place).resolve() if place else path
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), link
+
+
+def _anchors(target: Path) -> set[str]:
+    """The anchors that a page has for its headings, on GitHub and in the documentation."""
+    headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
