@@ -163,7 +163,7 @@ class Entity(EntitySends):
             messages: the messages as they were peeked, or their sequence numbers.
             decision: such as ``Complete()``, ``DeadLetter("Bad")``, ``Defer()`` or ``Resubmit()``.
             show_progress: False for no bar.
-            options: ``edit``, ``abandon_rest`` and ``max_held``,
+            options: ``edit``, ``abandon_rest``, ``max_held`` and ``archived``,
                 see :func:`sbnotebook.settlement.picking.pick.plan_pick`.
 
         Raises:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sbnotebook.client.about import About, about
 from sbnotebook.client.batch import close_batches
@@ -15,13 +15,18 @@ from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.remembered import Remembered
+from sbnotebook.client.settling_frames import FramePlan, outcomes_in
 from sbnotebook.client.targets import Target, resolve
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.journal import Journal, ResubmitEntry
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.removing.archive import Archive
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ["Namespace", "connect"]
 
@@ -206,7 +211,7 @@ class Namespace:
 
     def undo(
         self,
-        report: Iterable[Outcome] | None = None,
+        report: Iterable[Outcome] | DataFrame | None = None,
         *,
         entity: str | EntityAddress | None = None,
         since: str | datetime | timedelta | None = None,
@@ -217,7 +222,8 @@ class Namespace:
         """A plan to send removed messages back from the archive: the same messages, with new sequence numbers.
 
         Args:
-            report: what these outcomes removed; or else say ``entity`` or ``since`` or both.
+            report: what these outcomes removed, which may be a frame that :meth:`settle_frame` gave; or else say
+                ``entity`` or ``since`` or both.
             entity: what was removed from this entity.
             since: what was removed then or later; a duration such as ``"2h"`` counts back from now.
             to: the queue or topic that they are sent to; by default the one that each stood in.
@@ -232,13 +238,63 @@ class Namespace:
             >>> connect("emulator").undo(entity="orders/$dlq", since="2h").apply()  # doctest: +SKIP
         """
         begin = duration(since) if isinstance(since, str) else since
+        outcomes = outcomes_in(report)
 
         async def undo() -> AsyncPlan:
             return await self._namespace.undo(
-                report, entity=entity, since=begin, to=to, include_unknown=include_unknown, new_ids=new_ids
+                outcomes, entity=entity, since=begin, to=to, include_unknown=include_unknown, new_ids=new_ids
             )
 
         return Plan(run(undo))
+
+    def plan_settle_frame(
+        self, frame: DataFrame, *, entity: str | EntityAddress | None = None, archived: bool = True
+    ) -> FramePlan:
+        """A plan to settle messages by the rows of a Spark frame, to be looked at: see :meth:`settle_frame`."""
+        return FramePlan(self._namespace, frame, entity=entity, archived=archived)
+
+    def settle_frame(
+        self,
+        frame: DataFrame,
+        *,
+        entity: str | EntityAddress | None = None,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        archived: bool = True,
+        show_progress: bool = True,
+    ) -> DataFrame:
+        """Settle messages by the rows of a Spark frame, in parallel on its executors; at once, and not lazily.
+
+        Args:
+            frame: a row for each message, with the columns ``sequence_number`` and ``decision`` (``complete``,
+                ``dead_letter``, ``abandon``, ``defer`` or ``resubmit``), ``reason`` and ``description`` for dead
+                letters, and ``entity``. It is computed once.
+            entity: where all of the messages stand, where no column says it.
+            max_in_flight: settlements of each task that wait for their answer at once; deferred messages are settled
+                by the tasks, others from here, in a pass for each decision.
+            archived: False to complete messages for good; otherwise ``undo`` can send them back.
+            show_progress: False for no bar.
+
+        Returns:
+            A frame with an outcome for each message: entity, sequence_number, decision, status, message_id,
+            condition, description, tracking_id and retryable. It is fixed, and can be given to :meth:`undo`.
+
+        Raises:
+            ConfigurationError: a column is missing or wrong; or what is completed could not be archived, on a cluster.
+            DecisionError: a row cannot be carried out, or a message has two decisions; nothing was done.
+            SbNotebookError: the Spark job failed, and it is not known what it had settled by then.
+
+        Example:
+            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
+            >>> letters.defer_all().apply()  # doctest: +SKIP
+            >>> frame = spark.read.format("servicebus").options(target="emulator", entity="orders/$dlq").load()
+            ... # doctest: +SKIP
+            >>> decided = frame.selectExpr(
+            ...     "entity", "sequence_number", "if(subject = 'test', 'complete', 'resubmit') AS decision"
+            ... )  # doctest: +SKIP
+            >>> connect("emulator").settle_frame(decided).groupBy("status").count().show()  # doctest: +SKIP
+        """
+        plan = self.plan_settle_frame(frame, entity=entity, archived=archived)
+        return plan.apply(max_in_flight=max_in_flight, show_progress=show_progress)
 
     def note(self, fingerprint: str, text: str) -> None:
         """Keep a note on a cause of dead letters in the journal of this machine; an empty one is removed.

@@ -76,6 +76,7 @@ class PickOptions(TypedDict, total=False):
     edit: Edit | None
     abandon_rest: bool
     max_held: int
+    archived: bool
 
 
 async def plan_pick(
@@ -86,6 +87,7 @@ async def plan_pick(
     edit: Edit | None = None,
     abandon_rest: bool = False,
     max_held: int = DEFAULT_MAX_HELD,
+    archived: bool = True,
     progress: Progress | None = None,
 ) -> Plan:
     """A plan to settle, defer or resubmit chosen messages, wherever in the entity they stand.
@@ -102,6 +104,7 @@ async def plan_pick(
         abandon_rest: abandon what cannot be released in the end, because its link was lost. It is available at once
             then, and its delivery count goes up at once; otherwise both happen when its lock ends.
         max_held: messages that are held at once at most: those that are not chosen are held to the end.
+        archived: False to complete messages for good; what is resubmitted is archived all the same.
         progress: told of every page that is peeked, in messages.
 
     Returns:
@@ -135,7 +138,7 @@ async def plan_pick(
         return replace(_noted(entity.plan_resubmit(chosen, decision, edit=edit), notes), carry_out=resubmit)
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        return await _Pick(entity, plan, seen, search, limits, progress).run()
+        return await _Pick(entity, plan, seen, search, limits, progress, archived).run()
 
     return replace(_noted(Plan(entity.address, decision, chosen, carry_out), notes), total=seen.standing)
 
@@ -205,19 +208,22 @@ def _notes(seen: Survey, chosen: int, address: EntityAddress, *, abandon_rest: b
 # ---------------------------------------------------------------------- carrying it out
 
 
-def ahead_batch(entity: AsyncEntity, verb: str, session_id: str | None = None) -> Callable[[], AheadBatch]:
+def ahead_batch(
+    entity: AsyncEntity, verb: str, session_id: str | None = None, *, archived: bool = True
+) -> Callable[[], AheadBatch]:
     """What makes batches to lock ahead in an entity.
 
     Args:
         entity: which one.
         verb: what their settlements are part of, for the archive.
         session_id: the session to lock ahead in, where the entity requires one.
+        archived: False where completed messages are removed for good.
     """
     namespace = entity.namespace
 
     def make() -> AheadBatch:
         place = namespace.connection, entity.address
-        records = namespace.records(verb, archived=True)
+        records = namespace.records(verb, archived=archived)
         if session_id is None:
             return AheadBatch(*place, renew_for=_RENEW_FOR, clock=namespace.clock, records=records)
         return SessionAheadBatch(*place, session_id, renew_for=_RENEW_FOR, clock=namespace.clock, records=records)
@@ -241,6 +247,7 @@ class _Pick:
     search: Search
     limits: Limits
     progress: Progress | None
+    archived: bool
     outcomes: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
     begun: set[int] = field(default_factory=set[int])
     rest: Report = field(default_factory=Report)
@@ -300,7 +307,7 @@ class _Pick:
         search = replace(self.search, wanted=numbers, bodies=not keeps, expected=self.seen.standing)
         if session_id is not None:  # it is held over one link
             search = replace(search, expected=self.seen.by_session[session_id], per_link=search.max_held)
-        make_batch = ahead_batch(self.entity, self.plan.decision.verb, session_id)
+        make_batch = ahead_batch(self.entity, self.plan.decision.verb, session_id, archived=self.archived)
         ahead = LockedAhead(make_batch, search, progress=self.progress)
         try:
             async with ahead:
@@ -372,7 +379,8 @@ class _Pick:
 
     async def _settle_deferred(self, numbers: frozenset[int], session_id: str | None) -> None:
         in_order = sorted(numbers)
-        async with ahead_batch(self.entity, self.plan.decision.verb, session_id)() as batch:
+        make_batch = ahead_batch(self.entity, self.plan.decision.verb, session_id, archived=self.archived)
+        async with make_batch() as batch:
             for start in range(0, len(in_order), _GROUP):
                 await self._settle(batch, await batch.receive_deferred(in_order[start : start + _GROUP]))
         for number in numbers:

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pickle
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.portal import run
+from sbnotebook.client.settling_rows import (
+    NoMachine,
+    OneMachine,
+    Place,
+    outcome_table,
+    outcomes_of,
+    settle_deferred_rows,
+)
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Message, Outcome, OutcomeStatus
+from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
+
+
+def with_deferred(namespace: Namespace, count: int) -> EntityAddress:
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    namespace.create_queue(name)
+    queue = namespace.entity(name)
+    assert queue.send([Message(message_id=f"m{n}") for n in range(count)], show_progress=False).ok
+    assert queue.defer_all(show_progress=False).apply(show_progress=False).settled == count
+    return queue.address
+
+
+def settle(namespace: AsyncNamespace, decided: dict[Place, Decision], *, journalled: bool) -> dict[Place, Outcome]:
+    async def work() -> dict[Place, Outcome]:
+        return await settle_deferred_rows(namespace, decided, max_in_flight=5, journalled=journalled)
+
+    try:
+        return run(work)
+    finally:
+        run(namespace.close)
+
+
+def test_outcomes_come_out_of_a_table_as_they_went_in() -> None:
+    queue = EntityAddress.parse("events/subscriptions/audit/$dlq")
+    outcomes = [
+        Outcome(OutcomeStatus.SETTLED, "complete", queue, 7, "m7"),
+        Outcome(OutcomeStatus.FAILED, "dead-letter", queue, 8, None, "amqp:x", "refused", "tracking", retryable=False),
+        Outcome(OutcomeStatus.NOT_FOUND, "abandon", EntityAddress("orders")),
+    ]
+    table = outcome_table(outcomes)
+    assert list(outcomes_of(table)) == outcomes
+    assert table.column("entity").to_pylist()[0] == "events/subscriptions/audit/$dlq"
+    assert outcome_table([]).num_rows == 0
+
+
+def test_what_cannot_be_reached_does_not_hide_what_was_settled(
+    namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    first, second, nowhere = with_deferred(namespace, 2), with_deferred(namespace, 1), EntityAddress("no-such-queue")
+    decided: dict[Place, Decision] = {
+        (first, 1): Complete(),
+        (nowhere, 1): Complete(),
+        (first, 2): DeadLetter("Bad"),
+        (second, 1): Complete(),
+        (second, 9): Complete(),
+    }
+    machine = OneMachine(tmp_path / "journal.sqlite", tmp_path / "archive.sqlite")
+    own = pickle.loads(pickle.dumps(machine)).namespace(Connection(shared_emulator.connection_string))  # noqa: S301
+    found = settle(own, decided, journalled=machine.journalled)
+    assert found.keys() == decided.keys()
+    assert {place: outcome.status.value for place, outcome in found.items()} == {
+        (first, 1): "settled",
+        (first, 2): "settled",
+        (second, 1): "settled",
+        (second, 9): "not found",
+        (nowhere, 1): "skipped",
+    }
+    assert (found[nowhere, 1].description or "").startswith("Not attempted: ")
+    assert "no-such-queue" in (found[nowhere, 1].description or "")
+    archived = Archive(tmp_path / "archive.sqlite")
+    assert len(archived.find(own.host)) == 2
+    archived.close()
+
+
+def test_where_nobody_reads_them_no_journal_and_no_archive_are_made(
+    namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = with_deferred(namespace, 1)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    own = NoMachine().namespace(Connection(shared_emulator.connection_string))
+    found = settle(own, {(queue, 1): Complete()}, journalled=NoMachine().journalled)
+    assert found[queue, 1].ok
+    assert not (tmp_path / "data").exists()
+
+
+def test_another_machine_does_not_write_what_is_of_this_one(tmp_path: Path, shared_emulator: RunningEmulator) -> None:
+    elsewhere = replace(OneMachine(tmp_path / "journal.sqlite", None), name="elsewhere.invalid")
+    with pytest.raises(ConfigurationError, match="Spark runs on another machine"):
+        elsewhere.namespace(Connection(shared_emulator.connection_string))
+
+
+def test_the_archive_is_that_of_the_namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "own.sqlite", retention=timedelta(days=1), max_bytes=1_000_000)
+    journal = Journal(tmp_path / "journal.sqlite")
+    namespace = AsyncNamespace(Connection(shared_emulator.connection_string), journal=journal, archive=archive)
+    machine = OneMachine.of(namespace, archived=True)
+    assert (machine.archive, machine.retention, machine.max_bytes) == (archive.path, timedelta(days=1), 1_000_000)
+    assert OneMachine.of(namespace, archived=False).archive is None

@@ -1,0 +1,238 @@
+"""``namespace.settle_frame``: the same rows as those of the writer, with an outcome for each."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from sbnotebook.client import Entity, Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import ConfigurationError, DecisionError, ReadOnlyError
+from sbnotebook.model import Message, MessageState
+from sbnotebook.settlement import Connection, Journal
+from tests.spark.planted_secrets import files, places
+
+Read = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def own(connection_string: str, tmp_path: Path) -> Iterator[Namespace]:
+    """A namespace whose journal and archive are of this test alone."""
+    target = Target(Connection(connection_string), "a test")
+    with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
+        yield namespace
+
+
+def filled(namespace: Namespace, queue: str, count: int, *, deferred: int) -> Entity:
+    """A queue with messages, of which the first are deferred."""
+    entity = namespace.entity(queue)
+    sent = (Message(body=b"%d" % n, message_id=f"m{n}", subject=f"s{n % 4}") for n in range(1, count + 1))
+    assert entity.send(sent, max_in_flight=1, show_progress=False).ok
+    if deferred:
+        plan = entity.defer_all(max_messages=deferred, show_progress=False)
+        assert plan.apply(show_progress=False).settled == deferred
+    return entity
+
+
+def settled(outcomes: DataFrame) -> dict[int, str]:
+    return {row.sequence_number: row.status for row in outcomes.collect()}
+
+
+# ------------------------------------------------------------------ what is settled
+
+
+def test_dead_letters_are_deferred_found_decided_and_settled_and_nothing_else_is_changed(
+    read: Read, own: Namespace, queue: str
+) -> None:
+    filled(own, queue, 2_000, deferred=0)
+    with own.entity(queue).lock(2_000) as batch:
+        assert batch.dead_letter(reason="Invalid").ok
+    letters = own.entity(f"{queue}/$dlq")
+    assert letters.defer_all(to_sequence_number=1_800, show_progress=False).apply(show_progress=False).settled == 1_800
+    before = {message.message_id: message for message in letters.peek(show_progress=False)}
+    frame = read(f"{queue}/$dlq", state="deferred", partitions=2)
+    decided = frame.where("subject <> 's3'").select("entity", "sequence_number", f.lit("complete").alias("decision"))
+    plan = own.plan_settle_frame(decided)
+    assert len(plan) == 1_350
+    assert repr(plan).startswith(f"Plan: settle 1,350 messages: complete 1,350 of {queue}/$dlq. What is completed is")
+    outcomes = plan.apply(show_progress=False)
+    counts = outcomes.groupBy("entity", "decision", "status").count().collect()
+    assert [tuple(row) for row in counts] == [(f"{queue}/$dlq", "complete", "settled", 1_350)]
+    assert outcomes.join(frame, ["entity", "sequence_number"]).count() == 0
+    after = {message.message_id: message for message in letters.peek(show_progress=False)}
+    assert after == {name: message for name, message in before.items() if message.subject == "s3" or name in after}
+    assert {int(name[1:]) for name in after if name} == {n for n in range(1, 2_001) if n % 4 == 3 or n > 1_800}
+    undone = own.undo(outcomes.where("sequence_number <= 5"))
+    assert undone.apply(show_progress=False).settled == outcomes.where("sequence_number <= 5").count() > 0
+
+
+def test_each_row_is_carried_out_as_it_says(spark: SparkSession, own: Namespace, queue: str) -> None:
+    entity = filled(own, queue, 12, deferred=8)
+    rows = [
+        (1, "complete", None, None),
+        (2, "Dead_Letter", "Bad", "carrier UA"),
+        (3, "DEADLETTER", "Bad", "carrier LH"),
+        (4, "abandon", None, None),
+        (5, "resubmit", None, None),
+        (6, "defer", None, None),
+        (9, "complete", None, None),  # this and the next two are not deferred
+        (10, "dead-letter", "Old", None),
+        (11, "defer", None, None),
+        (99, "complete", None, None),
+        (1, "complete", None, "the same once more"),
+    ]
+    frame = spark.createDataFrame(rows, "sequence_number int, decision string, reason string, description string")
+    outcomes = own.settle_frame(frame, entity=queue.upper(), show_progress=False)
+    expected = dict.fromkeys([1, 2, 3, 4, 5, 9, 10, 11], "settled") | {6: "skipped", 99: "not found"}
+    assert settled(outcomes) == expected
+    said = {row.sequence_number: row.description for row in outcomes.collect()}
+    assert said[6] == "Not attempted: it is deferred already."
+    assert said[99] == "It is not there any more: it was settled, or it has expired."
+    letters = own.entity(f"{queue}/$dlq").peek(show_progress=False)
+    assert {(m.message_id, m.dead_letter_reason, m.dead_letter_error_description or "") for m in letters} == {
+        ("m2", "Bad", "carrier UA"),
+        ("m3", "Bad", "carrier LH"),
+        ("m10", "Old", ""),
+    }
+    left = entity.peek(show_progress=False)
+    assert [(m.sequence_number, m.state.value) for m in left] == [
+        *((number, "deferred") for number in (4, 6, 7, 8, 11)),
+        (12, "active"),
+        (13, "active"),
+    ]
+    assert left[-1].resubmit_count == 1
+    assert left[-2].delivery_count == 0, "what stood between was released"
+    assert entity.deferred(show_progress=False).gone == (), "the journal knows what is not deferred any more"
+
+
+def test_outcomes_can_be_looked_at_twice_and_settled_again_without_harm(read: Read, own: Namespace, queue: str) -> None:
+    filled(own, queue, 6, deferred=6)
+    decided = read(queue).select("sequence_number", f.lit("abandon").alias("decision"))
+    outcomes = own.settle_frame(decided, entity=queue)
+    assert [outcomes.count(), outcomes.count(), len(outcomes.collect())] == [6, 6, 6]
+    counts = [message.delivery_count for message in own.entity(queue).peek(show_progress=False)]
+    assert len(set(counts)) == 1, "each was abandoned once"
+    done = own.settle_frame(outcomes.selectExpr("entity", "sequence_number", "'complete' AS decision"))
+    assert set(settled(done).values()) == {"settled"}
+    assert set(settled(own.settle_frame(done, show_progress=False)).values()) == {"not found"}
+
+
+def test_an_entity_with_sessions_is_settled_from_the_driver(
+    spark: SparkSession, own: Namespace, shared_emulator: RunningEmulator
+) -> None:
+    name = f"sessions-{uuid.uuid4().hex[:8]}"
+    shared_emulator.create_queue(name, QueueOptions(requires_session=True))
+    queue = own.entity(name)
+    assert queue.send([Message(session_id=f"s{n % 2}") for n in range(4)], show_progress=False).ok
+    assert queue.defer_all(max_messages=3, show_progress=False).apply(show_progress=False).ok
+    frame = spark.createDataFrame([(n, "complete") for n in range(1, 5)], "sequence_number long, decision string")
+    assert set(settled(own.settle_frame(frame, entity=name, show_progress=False)).values()) == {"settled"}
+    assert len(queue.peek(show_progress=False)) == 0
+
+
+def test_no_rows_are_no_error(spark: SparkSession, own: Namespace) -> None:
+    frame = spark.createDataFrame([], "sequence_number long, decision string, entity string")
+    plan = own.plan_settle_frame(frame)
+    assert plan.preview().sentence == "settle 0 messages."
+    assert plan.apply().count() == 0
+
+
+def test_what_is_removed_for_good_is_not_archived(spark: SparkSession, own: Namespace, queue: str) -> None:
+    filled(own, queue, 4, deferred=2)
+    frame = spark.createDataFrame([(n, "complete") for n in range(1, 5)], "sequence_number long, decision string")
+    plan = own.plan_settle_frame(frame, entity=queue, archived=False)
+    assert "What is completed is removed for good." in plan.preview().sentence
+    outcomes = plan.apply(show_progress=False)
+    assert set(settled(outcomes).values()) == {"settled"}
+    with pytest.raises(DecisionError, match="There is nothing to send back"):
+        own.undo(outcomes)
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def test_what_cannot_be_carried_out_is_refused_before_anything_is_done(
+    spark: SparkSession, own: Namespace, queue: str
+) -> None:
+    entity = filled(own, queue, 3, deferred=3)
+    schema = "sequence_number long, decision string, reason string"
+
+    def settle(*rows: tuple[Any, ...], entity: str | None = queue, max_in_flight: int = 10) -> None:
+        frame = spark.createDataFrame([*rows], schema)
+        own.settle_frame(frame, entity=entity, max_in_flight=max_in_flight)
+
+    with pytest.raises(DecisionError, match=r"2 of 3 rows cannot be carried out, so nothing was done\. #2: 'no' is no"):
+        settle((1, "complete", None), (2, "no", None), (None, "complete", None))
+    with pytest.raises(DecisionError, match=r"1 messages have more than one decision, .*\(#2 of queue-"):
+        settle((1, "complete", None), (2, "complete", None), (2, "dead_letter", "Bad"))
+    with pytest.raises(DecisionError, match="is a dead-letter queue already"):
+        settle((1, "dead_letter", "Bad"), entity=f"{queue}/$dlq")
+    with pytest.raises(ConfigurationError, match="needs a column entity"):
+        settle((1, "complete", None), entity=None)
+    with pytest.raises(ConfigurationError, match="max_in_flight is 1 or more"):
+        settle((1, "complete", None), max_in_flight=0)
+    with pytest.raises(ConfigurationError, match="needs a column decision"):
+        own.settle_frame(spark.range(3).withColumnRenamed("id", "sequence_number"), entity=queue)
+    with pytest.raises(ConfigurationError, match=r"frame\.writeStream"):
+        own.settle_frame(spark.readStream.format("rate").load(), entity=queue)
+    with pytest.raises(Exception, match="no-such-queue"):
+        settle((1, "complete", None), entity="no-such-queue")
+    assert len(entity.peek(state=MessageState.DEFERRED, show_progress=False)) == 3
+
+
+def test_where_one_only_looks_a_plan_can_be_made_and_not_applied(
+    spark: SparkSession, connection_string: str, own: Namespace, queue: str
+) -> None:
+    filled(own, queue, 1, deferred=1)
+    connection = Connection(connection_string, read_only=True)
+    frame = spark.createDataFrame([(1, "complete")], "sequence_number long, decision string")
+    with Namespace(Target(connection, "a test")) as looking:
+        plan = looking.plan_settle_frame(frame, entity=queue)
+        with pytest.raises(ReadOnlyError):
+            plan.apply()
+    assert len(own.entity(queue).peek(show_progress=False)) == 1
+
+
+def is_not(_spark: SparkSession) -> bool:
+    return False
+
+
+def test_a_cluster_has_no_archive_and_is_told_so(
+    spark: SparkSession, own: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(own, queue, 2, deferred=2)
+    frame = spark.createDataFrame([(1, "complete")], "sequence_number long, decision string")
+    monkeypatch.setattr("sbnotebook.client.settling_frames._is_local", is_not)
+    with pytest.raises(ConfigurationError, match="write the messages to a durable place first, and say archived=False"):
+        own.settle_frame(frame, entity=queue)
+    assert settled(own.settle_frame(frame, entity=queue, archived=False)) == {1: "settled"}
+    assert settled(own.settle_frame(frame.selectExpr("2 AS sequence_number", "'abandon' AS decision"), entity=queue))
+
+
+# ------------------------------------------------------------------ secrets
+
+
+def test_no_secret_is_shown(
+    spark: SparkSession, own: Namespace, queue: str, event_log: Path, secret: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    filled(own, queue, 2, deferred=2)
+    frame = spark.createDataFrame([(1, "complete"), (2, "complete")], "sequence_number long, decision string")
+    plan = own.plan_settle_frame(frame, entity=queue)
+    outcomes = plan.apply()
+    outcomes.explain(extended=True)
+    spark.range(1).count()  # what happened before is written when a later job has ended
+    said = capfd.readouterr()
+    html = plan._repr_html_()  # pyright: ignore[reportPrivateUsage] (what a notebook calls)
+    shown = {"repr": repr(plan), "html": html, "out": said.out, "err": said.err}
+    rows = {"rows": str(outcomes.collect())}
+    events = files(event_log)
+    assert events
+    assert not places([secret], {name: text.encode() for name, text in (shown | rows).items()} | events)
