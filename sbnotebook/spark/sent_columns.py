@@ -53,7 +53,7 @@ def check_sent_columns(schema: StructType) -> None:
         >>> check_sent_columns(StructType().add("message_id", "long").add("carrier", "string"))
         Traceback (most recent call last):
         ...
-        sbnotebook.errors.ConfigurationError: The column message_id is a bigint, but it must be a string: cast it.
+        sbnotebook.errors.ConfigurationError: The column message_id has the type bigint, but it must be a string: ...
     """
     names = [field.name for field in schema.fields]
     for name in names:
@@ -76,7 +76,7 @@ def _check_type(name: str, kind: DataType) -> None:
         holds, fits = _KINDS[name]
         if not fits(kind):
             shown = kind.simpleString()[:_SHOWN]
-            raise ConfigurationError(f"The column {name} is a {shown}, but it must be {holds}: cast it.")
+            raise ConfigurationError(f"The column {name} has the type {shown}, but it must be {holds}: cast it.")
     try:
         with suppress(ValueError):  # the map of nothing to nothing, which is handed over all the same
             to_arrow_type(kind, timezone="UTC")

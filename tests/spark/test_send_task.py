@@ -174,7 +174,9 @@ def test_the_columns_and_the_folder_are_looked_at_before_anything_is_sent(
     connection_string: str, queue: str, tmp_path: Path
 ) -> None:
     for writer in (SendWriter, SendStreamWriter):
-        with pytest.raises(ConfigurationError, match="The column message_id is a bigint, but it must be a string"):
+        with pytest.raises(
+            ConfigurationError, match="The column message_id has the type bigint, but it must be a string"
+        ):
             writer(given(queue, connection_string), StructType().add("message_id", "long").add("body", "string"))
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="failuresPath cannot be written"):

@@ -128,7 +128,7 @@ def test_a_frame_that_cannot_be_sent_is_refused_before_anything_is(
     write: Write, spark: SparkSession, namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
     frame = spark.range(10).withColumn("body_text", f.lit("x"))
-    with pytest.raises(AnalysisException, match="The column message_id is a bigint, but it must be a string"):
+    with pytest.raises(AnalysisException, match="The column message_id has the type bigint, but it must be a string"):
         write(frame.withColumnRenamed("id", "message_id"), queue)
     (tmp_path / "file").touch()
     with pytest.raises(AnalysisException, match="failuresPath cannot be written: "):

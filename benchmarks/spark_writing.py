@@ -1,0 +1,153 @@
+"""Writes of Spark beside our own send: with one task, and with two tasks on two cores.
+
+The emulator, Spark's JVM and its Python workers share the cores of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks.emulators import Emulator, emulator
+from benchmarks.results import Result
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.model import Message
+from sbnotebook.settlement import Connection
+from sbnotebook.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["measure"]
+
+COUNT: Final = 100_000
+BODY: Final = "x" * 1024
+ROUNDS: Final = 5
+QUEUE: Final = "written"
+
+
+class Took(NamedTuple):
+    """What one way took.
+
+    Args:
+        seconds: until the last confirmation.
+        emulator: seconds of CPU time of the emulator.
+        ours: seconds of CPU time of this process, Spark's JVM and its Python processes.
+    """
+
+    seconds: float
+    emulator: float
+    ours: float
+
+
+def measure() -> list[Result]:
+    """Measure what Spark writes."""
+    spark = session(lambda _: None)
+    try:
+        # In memory: a disk would be a part of each round trip.
+        with emulator() as running, Namespace(Target(Connection(running.connection_string), "")) as namespace:
+            return compare(Ways(spark, running, namespace))
+    finally:
+        spark.stop()
+
+
+def compare(ways: Ways) -> list[Result]:
+    """All ways, in turn, so that whatever else the machine does meets all of them."""
+    ways.write(1, 10_000)  # everything is imported, and the workers are there
+    ways.write(2, 10_000)
+    found: dict[int, list[Took]] = {0: [], 1: [], 2: []}
+    for _ in range(ROUNDS):
+        for tasks, took in found.items():
+            took.append(ways.write(tasks, COUNT))
+    return [result(found[tasks], found[0], tasks, least) for tasks, least in ((1, 0.8), (2, 1.4))]
+
+
+def result(spark: list[Took], own: list[Took], tasks: int, least: float) -> Result:
+    """One line: the ratio of the medians, and where the time goes."""
+    ratio = median(each.seconds for each in own) / median(each.seconds for each in spark)
+    each, ours = (COUNT / median(took.seconds for took in ways) for ways in (spark, own))
+    return Result(
+        f"Spark's write of {COUNT:,} messages of 1 kB, {tasks} task{'s' if tasks > 1 else ''}",
+        f"{ratio:.2f} x our own send ({each:,.0f} against {ours:,.0f} a second; CPU time of a message: {cpu(spark)}; "
+        f"of our own send: {cpu(own)})",
+        f"at least {least} x",
+        ratio >= least,
+    )
+
+
+def cpu(ways: list[Took]) -> str:
+    """The CPU time of a message."""
+    emulator, ours = (median(each) / COUNT * 1e6 for each in zip(*(took[1:] for took in ways), strict=True))
+    return f"{ours:.0f} µs and {emulator:.0f} µs of the emulator"
+
+
+class Ways:
+    """The ways to send that are compared, each to a queue that is made for it."""
+
+    def __init__(self, spark: SparkSession, running: Emulator, namespace: Namespace) -> None:
+        self._spark = spark
+        self._running = running
+        self._namespace = namespace
+
+    def write(self, tasks: int, count: int) -> Took:
+        """Send so many messages with so many tasks of Spark, none for our own send."""
+        self._namespace.create_queue(QUEUE)
+        try:
+            before = self._used()
+            if tasks:
+                self._with_spark(tasks, count)
+            else:
+                self._without(count)
+            return Took(*(after - then for after, then in zip(self._used(), before, strict=True)))
+        finally:
+            self._namespace.delete_queue(QUEUE)
+
+    def _used(self) -> Took:
+        return Took(time.perf_counter(), self._running.cpu_time(), cpu_of_tree(os.getpid()) - self._emulators())
+
+    def _emulators(self) -> float:
+        return cpu_of(self._running.pid)
+
+    def _without(self, count: int) -> None:
+        entity = self._namespace.entity(QUEUE)
+        report = entity.send(numbered(count), max_in_flight=10, show_progress=False)
+        report.raise_for_failures()
+
+    def _with_spark(self, tasks: int, count: int) -> None:
+        writer = rows(self._spark, tasks, count).write.format("servicebus").mode("append")
+        writer.options(connectionString=self._running.connection_string, entity=QUEUE).save()
+
+
+def numbered(count: int) -> Iterator[Message]:
+    """The messages of our own send."""
+    body = BODY.encode()
+    return (Message(body=body, message_id=f"id-{number}") for number in range(count))
+
+
+def rows(spark: SparkSession, tasks: int, count: int) -> DataFrame:
+    """The same as a frame."""
+    return spark.range(0, count, numPartitions=tasks).selectExpr(
+        "concat('id-', id) AS message_id", f"encode('{BODY}', 'UTF-8') AS body"
+    )
+
+
+def cpu_of_tree(pid: int) -> float:
+    """Seconds of CPU time of a process and all that it has started and that still run."""
+    children = [
+        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
+    ]
+    return cpu_of(pid) + sum(map(cpu_of_tree, children))
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU time of a process; 0 where it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql.types import StructType
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
+from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailuresFolder
+
+SCHEMA = StructType().add("body", "string")
+LOST = Outcome(
+    OutcomeStatus.UNCONFIRMED, "send", EntityAddress("orders"), condition="timeout", description="No answer."
+)
+
+
+def prepared(path: Path | str) -> FailuresFolder:
+    folder = FailuresFolder(str(path))
+    folder.prepare(SCHEMA)
+    return pickle.loads(pickle.dumps(folder))  # noqa: S301 (as Spark does it)
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    untyped: Any = parquet
+    return untyped.read_table(path).to_pylist()
+
+
+def batch(*bodies: str, **others: str) -> pa.RecordBatch:
+    columns: dict[str, Any] = {"body": list(bodies), **{name: [value] * len(bodies) for name, value in others.items()}}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_rows_are_kept_with_how_they_ended(tmp_path: Path) -> None:
+    file = prepared(tmp_path / "a folder" / "in another").file()
+    file.add(batch("a", "b", outcome_status="failed"), [LOST, LOST])
+    file.add(batch("c"), [LOST])
+    assert rows_in(tmp_path / "a folder" / "in another") == []  # what is not finished is not seen
+    file.finish()
+    ends = dict(zip(OUTCOME_COLUMNS, ("unconfirmed", "timeout", "No answer."), strict=True))
+    assert rows_in(tmp_path / "a folder" / "in another") == [{"body": body, **ends} for body in "abc"]
+
+
+def test_many_rows_are_written_as_they_come(tmp_path: Path) -> None:
+    file = prepared(tmp_path).file()
+    for number in range(2500):
+        file.add(batch(str(number)), [LOST])
+    (unfinished,) = tmp_path.glob("_*")
+    assert unfinished.stat().st_size > 0
+    file.finish()
+    assert len(rows_in(tmp_path)) == 2500
+    assert not list(tmp_path.glob("_*"))
+
+
+def test_what_is_discarded_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    folder = prepared(tmp_path)
+    before = folder.file()
+    before.add(batch("kept"), [LOST])
+    before.finish()
+    file = folder.file()
+    file.add(batch(*map(str, range(1000))), [LOST] * 1000)
+    file.discard()
+    folder.file().discard()
+    assert [row["body"] for row in rows_in(tmp_path)] == ["kept"]
+    assert not list(tmp_path.glob("_*"))
+
+
+def test_two_writes_keep_their_rows_beside_each_other(tmp_path: Path) -> None:
+    for body in "ab":
+        file = prepared(tmp_path).file()
+        file.add(batch(body), [LOST])
+        file.finish()
+    assert sorted(row["body"] for row in rows_in(tmp_path)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_a_folder_of_this_machine_may_be_written_in_each_of_these_ways(tmp_path: Path, form: str) -> None:
+    prepared(form.format(tmp_path / "folder")).file().finish()
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["no-rows.parquet"]
+
+
+def test_a_relative_folder_is_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = prepared("failures")
+    monkeypatch.chdir("/")
+    folder.file().finish()
+    assert (tmp_path / "failures" / "no-rows.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("dbfs:/failures", "does not know dbfs: - give the folder as the cluster's nodes see it, /Volumes/"),
+        ("nothing://here/it/is", "failuresPath cannot be written: Unrecognized filesystem type"),
+        ("/proc/no/such/folder", "failuresPath cannot be written: .*Cannot create directory"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_refused_at_once(path: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        prepared(path)
+
+
+def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    folder = prepared(tmp_path)
+    (tmp_path / "no-rows.parquet").unlink()  # as on another machine
+    with pytest.raises(ConfigurationError, match="not the same folder on the driver and on the workers"):
+        folder.file()
+
+
+def test_a_key_in_an_address_is_a_secret() -> None:
+    assert FailuresFolder("s3://user:secret@bucket/folder").secrets == ("secret",)
+    assert FailuresFolder("/folder").secrets == ()

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from sbnotebook.spark.in_flight import in_flight_of_task, tasks_at_once
+from sbnotebook.spark.options import WriteOptions
+
+GIVEN = {"entity": "orders", "fullyQualifiedNamespace": "name.servicebus.windows.net"}
+EXECUTORS = {"spark.master": "spark://host:7077", "spark.executor.cores": "4"}
+DYNAMIC = {"spark.dynamicAllocation.enabled": "true", "spark.executor.instances": "1"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks"),
+    [
+        ({"spark.master": "local"}, 1),
+        ({"spark.master": "local[3]"}, 3),
+        ({"spark.master": "local[3,2]"}, 3),
+        ({"spark.master": "local[*]"}, os.cpu_count()),
+        ({"spark.master": "local[*, 4]"}, os.cpu_count()),
+        ({"spark.master": "local-cluster[2,3,1024]"}, 6),
+        ({**EXECUTORS, "spark.executor.instances": "5"}, 20),
+        (EXECUTORS, None),
+        ({**EXECUTORS, **DYNAMIC}, None),
+        ({**EXECUTORS, **DYNAMIC, "spark.dynamicAllocation.maxExecutors": "10"}, 40),
+        ({"spark.master": "spark://host:7077", "spark.executor.instances": "5"}, None),
+        ({}, None),
+    ],
+)
+def test_the_settings_say_how_many_tasks_run_at_once(settings: dict[str, str], tasks: int | None) -> None:
+    assert tasks_at_once(settings) == tasks
+
+
+def test_a_task_may_take_several_cores() -> None:
+    assert tasks_at_once({"spark.master": "local[8]"}, cpus=3) == 2
+
+
+def test_outside_of_spark_there_is_one_task() -> None:
+    assert in_flight_of_task(WriteOptions.parse(GIVEN)) == 10
+    assert in_flight_of_task(WriteOptions.parse({**GIVEN, "maxInFlightTotal": "4"})) == 4
+    assert in_flight_of_task(WriteOptions.parse({**GIVEN, "maxInFlight": "3", "maxInFlightTotal": "4"})) == 3

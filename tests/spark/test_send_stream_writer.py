@@ -1,0 +1,114 @@
+"""Streams that are written: each micro-batch is sent, and sent again where Spark repeats it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sbnotebook.client import Namespace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LARGE = "x" * 1_100_000
+SCHEMA = "message_id string, body_text string"
+Start = Callable[..., StreamingQuery]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The input: each file in it is a micro-batch."""
+    folder = tmp_path / "input"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def start(spark: SparkSession, folder: Path, checkpoint: str, connection_string: str, queue: str) -> Start:
+    """Writes all files of the folder that were not written yet to the queue."""
+
+    def start(frame: DataFrame | None = None, **options: str) -> StreamingQuery:
+        files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(folder))
+        writer = (files if frame is None else frame).writeStream.format("servicebus")
+        given = {"connectionString": connection_string, "entity": queue, "checkpointLocation": checkpoint, **options}
+        return writer.options(**given).trigger(availableNow=True).start()
+
+    return start
+
+
+def put(folder: Path, name: str, **rows: str) -> None:
+    lines = [json.dumps({"message_id": key, "body_text": body}) for key, body in rows.items()]
+    (folder / f"{name}.json").write_text("\n".join(lines))
+
+
+def ids_in(namespace: Namespace, queue: str) -> Counter[str]:
+    return Counter(str(message.message_id) for message in namespace.entity(queue).peek())
+
+
+def test_each_micro_batch_is_sent_once(start: Start, folder: Path, namespace: Namespace, queue: str) -> None:
+    put(folder, "1", a="1", b="2")
+    put(folder, "2", c="3")
+    start().awaitTermination()
+    assert ids_in(namespace, queue) == Counter("abc")
+    put(folder, "3", d="4")
+    start().awaitTermination()
+    assert ids_in(namespace, queue) == Counter("abcd")
+
+
+def test_a_row_that_fails_ends_the_query_and_a_restart_sends_again(
+    start: Start, folder: Path, namespace: Namespace, queue: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    put(folder, "1", a="1")
+    put(folder, "2", b="2", c=LARGE)
+    says = f"1 messages of this task were sent to {queue}, then it failed: 1 failed"
+    with pytest.raises(StreamingQueryException, match=says):
+        start().awaitTermination()
+    assert ids_in(namespace, queue) == Counter("ab")
+    with pytest.raises(StreamingQueryException, match=says):  # it goes on with the micro-batch that failed
+        start().awaitTermination()
+    assert ids_in(namespace, queue) == Counter("abb")
+    failures = str(tmp_path / "failures")
+    for _ in range(2):
+        start(failuresPath=failures).awaitTermination()
+    assert ids_in(namespace, queue) == Counter("abbb")
+    assert [row.message_id for row in spark.read.parquet(failures).collect()] == ["c"]
+
+
+def test_columns_that_do_not_fit_end_the_query_before_anything_is_sent(
+    start: Start, spark: SparkSession, folder: Path, namespace: Namespace, queue: str
+) -> None:
+    put(folder, "1", a="1")
+    frame = spark.readStream.schema(SCHEMA).json(str(folder)).selectExpr("1 AS subject", "body_text")
+    with pytest.raises(StreamingQueryException, match="The column subject has the type int, but it must be a string"):
+        start(frame).awaitTermination()
+    assert not ids_in(namespace, queue)
+
+
+def test_for_each_batch_writes_as_well(
+    spark: SparkSession, folder: Path, checkpoint: str, connection_string: str, namespace: Namespace, queue: str
+) -> None:
+    put(folder, "1", a="1", b="2")
+
+    def send(frame: DataFrame, _batch: int) -> None:
+        options = {"connectionString": connection_string, "entity": queue}
+        frame.write.format("servicebus").mode("append").options(**options).save()
+
+    files = spark.readStream.schema(SCHEMA).json(str(folder)).writeStream.foreachBatch(send)
+    files.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    assert ids_in(namespace, queue) == Counter("ab")
+
+
+def test_a_stream_of_messages_is_sent_on_as_it_was(
+    start: Start, stream: Callable[..., DataFrame], namespace: Namespace, queue: str
+) -> None:
+    namespace.create_queue(f"{queue}-from")
+    namespace.entity(f"{queue}-from").send([{"message_id": "a", "body": "1"}, {"message_id": "b", "body": "2"}])
+    start(stream(f"{queue}-from")).awaitTermination()
+    assert ids_in(namespace, queue) == Counter("ab")

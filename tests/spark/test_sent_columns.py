@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    IntegerType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    YearMonthIntervalType,
+)
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.schema import COLUMNS, SENT_COLUMNS
+from sbnotebook.spark.schema import message_schema
+from sbnotebook.spark.sent_columns import check_sent_columns
+
+TEXT = StringType()
+
+
+def frame(**columns: str | DataType) -> StructType:
+    schema = StructType()
+    for name, kind in columns.items():
+        schema = schema.add(name, kind)
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        message_schema(),
+        frame(body="binary"),
+        frame(body="string", message_id="string", id="long", parsed=StructType().add("a", "integer")),
+        frame(body_text="string", application_properties=MapType(TEXT, IntegerType()), time_to_live_ms="integer"),
+        frame(carrier="string", state="string", messageId="string"),
+        frame(body="string", outcome_status="string"),
+        frame(body="string", subject=NullType()),
+    ],
+    ids=range(7),
+)
+def test_what_fits_passes(schema: StructType) -> None:
+    check_sent_columns(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (frame(body="integer"), "The column body has the type int, but it must be binary or a string: cast it."),
+        (frame(body_text="binary"), "The column body_text has the type binary, but it must be a string"),
+        (frame(body="string", message_id="long"), "The column message_id has the type bigint, but it must be a str"),
+        (frame(body="string", session_id=ArrayType(TEXT)), "The column session_id has the type array<string>, but"),
+        (frame(body="string", scheduled_enqueue_time="string"), "scheduled_enqueue_time .* must be a timestamp: cast"),
+        (frame(body="string", scheduled_enqueue_time="timestamp_ntz"), "scheduled_enqueue_time .* must be a timestamp"),
+        (frame(body="string", time_to_live_ms="double"), "time_to_live_ms .* must be a whole number"),
+        (frame(body="string", application_properties="string"), "application_properties .* must be a map of strings"),
+        (
+            frame(body="string", application_properties=MapType(IntegerType(), TEXT)),
+            "application_properties .* must be a map of",
+        ),
+        (
+            frame(body="string", application_properties=MapType(TEXT, DecimalType(5, 2))),
+            "application_properties .* numbers",
+        ),
+        (
+            frame(body="string", application_property_types=MapType(TEXT, IntegerType())),
+            "a map of strings to strings: cast it",
+        ),
+        (frame(body="string", extras="string"), "extras .* must be binary"),
+        (
+            frame(body="string", messageId="string"),
+            "The column messageId is no message column .*rename it to message_id",
+        ),
+        (frame(body="string", sesion_id="string"), "The column sesion_id .*rename it to session_id, or drop it"),
+        (frame(message_id="string"), "nothing to send: give it a column body or body_text, or other columns"),
+        (frame(), "nothing to send"),
+        (
+            StructType().add("a", "integer").add("a", "integer"),
+            "There are several columns a: rename or drop all but one",
+        ),
+        (
+            StructType().add("since", YearMonthIntervalType()),
+            "The column since cannot be sent: .* interval year to month",
+        ),
+    ],
+    ids=range(18),
+)
+def test_what_does_not_fit_is_named(schema: StructType, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        check_sent_columns(schema)
+
+
+def test_the_columns_that_a_sender_writes_are_message_columns() -> None:
+    assert {column.name for column in COLUMNS} > SENT_COLUMNS
