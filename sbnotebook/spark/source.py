@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, TypeVar
 
+import pyspark
 from pyspark.sql.datasource import DataSource
 
 from sbnotebook.errors import ConfigurationError
@@ -33,7 +34,14 @@ def _told(
         from sbnotebook.spark.scrubbing import scrubbed
 
         with scrubbed(secrets_in(self.given())):
-            return method(self, *args, **kwargs)
+            try:
+                return method(self, *args, **kwargs)
+            except ImportError as error:
+                if not (error.name or "").startswith("pyspark"):
+                    raise
+                raise ConfigurationError(
+                    f"The Spark here, {pyspark.__version__}, is too old for this: it needs Spark 4.2 or newer."
+                ) from None
 
     return run
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
+from sbnotebook.client import Namespace
+from sbnotebook.model import Message
 from tests.house.test_docs import ROOT, RUN, needs_spark, script
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run(page: str, text: str, spark: SparkSession) -> None:
+def run(page: str, text: str, spark: SparkSession, **others: object) -> None:
     before = {query.runId for query in spark.streams.active}
     try:
         # Compiled under the page's name, so that a traceback names it; what it defines is pickled by value.
-        exec(compile(script(text), page, "exec"), {"__name__": "__main__", "spark": spark})  # noqa: S102
+        exec(compile(script(text), page, "exec"), {"__name__": "__main__", "spark": spark, **others})  # noqa: S102
         assert {query.runId for query in spark.streams.active} <= before, "A page stops the streams that it starts."
     finally:
         for query in spark.streams.active:
@@ -26,12 +32,42 @@ def run(page: str, text: str, spark: SparkSession) -> None:
                 query.stop()
 
 
-@pytest.mark.parametrize("page", [path for path in RUN if needs_spark(path)], ids=lambda path: path.name)
+PAGES = [path for path in RUN if needs_spark(path) and path.name != "databricks.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_the_blocks_of_a_page_run(
     page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(str(page.relative_to(ROOT)), page.read_text(), spark)
+
+
+@pytest.fixture
+def dbutils(namespace: Namespace, connection_string: str) -> Iterator[object]:
+    """What Databricks puts into a notebook, with the secret of an emulator that has what the page speaks of."""
+
+    def get(scope: str, key: str) -> str:
+        return {("messaging", "shop"): connection_string}[scope, key]
+
+    for queue in ("orders", "summaries"):
+        namespace.create_queue(queue)
+    orders = namespace.entity("orders")
+    orders.send([Message(body=b"%d" % number, subject="order") for number in range(3)], show_progress=False)
+    with orders.lock(1) as batch:
+        batch.dead_letter(reason="Bad")
+    shell: Any = InteractiveShell.instance(config=Config({"HistoryManager": {"hist_file": ":memory:"}}))
+    dbutils = shell.user_ns["dbutils"] = SimpleNamespace(secrets=SimpleNamespace(get=get))
+    yield dbutils
+    InteractiveShell.clear_instance()
+
+
+def test_the_blocks_of_the_page_on_databricks_run_with_its_stand_ins(
+    dbutils: object, spark: SparkSession, namespace: Namespace
+) -> None:
+    run("databricks.md", (ROOT / "docs/how-to/databricks.md").read_text(), spark, dbutils=dbutils)
+    (summary,) = namespace.entity("summaries").peek(show_progress=False)
+    assert (summary.subject, summary.body) == ("order", b'{"subject":"order","count":2}')
 
 
 def test_a_page_has_a_session_and_its_functions_reach_the_workers(spark: SparkSession) -> None:

@@ -47,6 +47,20 @@ def test_looking_for_another_source_does_not_fail_where_ours_cannot_be_loaded() 
     assert run(f"{hidden}; print(hasattr(pyspark_servicebus, 'DefaultSource'))") == "False"
 
 
+def test_a_spark_that_is_too_old_is_told() -> None:
+    code = """
+import pyspark.sql.streaming.datasource as datasource
+del datasource.SupportsTriggerAvailableNow
+from sbnotebook.spark.source import ServiceBusDataSource
+source = ServiceBusDataSource({"entity": "orders", "target": "emulator"})
+try:
+    source.streamReader(schema=source.schema())
+except Exception as error:
+    print(error)
+"""
+    assert run(code).endswith("is too old for this: it needs Spark 4.2 or newer.")
+
+
 def test_no_secret_is_in_a_plan_an_error_or_the_event_log(
     read: Read,
     write: Write,
