@@ -8,6 +8,8 @@ from typing import cast
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus._pyamqp._encode import encode_frame
+from azure.servicebus._pyamqp.performatives import TransferFrame
 from azure.servicebus.exceptions import MessageNotFoundError, MessageSizeExceededError
 
 from sbnotebook.emulator import RunningEmulator
@@ -19,6 +21,9 @@ from sbnotebook.settlement.sending.packing import Item, Pack
 from sbnotebook.settlement.wire.conversion import payload_of
 
 pytestmark = pytest.mark.anyio
+
+_FRAME = 1_048_576
+"""Bytes of the emulator's largest frame."""
 
 
 async def test_bytes_are_sent_as_they_are_alone_and_in_a_batch(namespace: AsyncNamespace) -> None:
@@ -84,6 +89,28 @@ async def test_a_message_that_is_larger_than_a_batch_may_be(
             await sdk_senders.send_payload(sender, payload_of(Message(body=bytes(11_000_000))))
     (seen,) = await namespace.peeker(EntityAddress("large-bytes")).payloads(1)
     assert seen.endswith(payload)
+
+
+async def test_what_is_a_little_more_or_less_than_a_frame_arrives_whole(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("in-frames", QueueOptions(max_message_size_kb=10_240))
+    sizes = [_FRAME + more for more in (-100, -65, -60, -50, -40, -35, 5)]
+    async with namespace.connection.sender(EntityAddress("in-frames")) as sender:
+        await sdk_senders.reopen(sender)
+        for size in sizes:
+            await sdk_senders.send_payload(sender, payload_of(Message(body=bytes(size))))
+    assert [len(message.body) for message in await namespace.entity("in-frames").peek()] == sizes
+
+
+def test_the_largest_transfer_of_the_sdk_has_room_in_a_frame() -> None:
+    most = 2**32 - 1
+    tag, rest = most.to_bytes(4, "big"), dict.fromkeys(("rcv_settle_mode", "state", "resume", "aborted", "batchable"))
+    frame = TransferFrame(most, most, tag, most, settled=False, more=False, **rest, payload=b"")
+    _, written = encode_frame(frame)
+    room = vars(sdk_senders)["_FRAME_ROOM"]
+    assert written is not None
+    assert len(written) <= len(room)
 
 
 async def test_messages_are_scheduled_with_their_bytes_and_cancelled_one_by_one(namespace: AsyncNamespace) -> None:

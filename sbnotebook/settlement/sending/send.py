@@ -100,7 +100,7 @@ async def send_many(pool: SenderPool, messages: Iterable[Message], **options: Un
 
     Args:
         pool: senders to the entity.
-        messages: pulled in a thread, one by one as there is room, not read ahead.
+        messages: pulled in a thread, one by one as there is room: as many transfers ahead as may be in flight.
         max_in_flight: transfers that wait for their confirmation at once, 10 by default; fewer while they have more
             than 32 MiB.
         batch_size: messages in one transfer at most; None packs as many as the entity's size limit allows, 1
@@ -212,8 +212,9 @@ class _Run:
         self._unfinished: set[Pack] = set()
         self._in_hand = self._bytes = self._workers = 0
         self._handed: asyncio.Queue[Pack | None] = asyncio.Queue()
-        # As much as is pulled ahead; but what is paced or can be held up begins at once when it is handed over.
-        self._most_in_hand = max_in_flight + (max_in_flight // 4 if pace.is_free else 0)
+        # As much waits ready as is in flight, so that what is answered together is followed together; but what is paced
+        # or can be held up begins at once when it is handed over.
+        self._most_in_hand = max_in_flight * (2 if pace.is_free else 1)
         self._freed = asyncio.Event()
         self._grace = Grace(packer.stop)
 
@@ -242,7 +243,7 @@ class _Run:
             await anyio.to_thread.run_sync(self._packer.run, abandon_on_cancel=True, limiter=own)
 
     def _want(self) -> None:
-        room = self._max_in_flight + max(1, self._max_in_flight // 4) - self._in_hand
+        room = 2 * self._max_in_flight - self._in_hand
         # What waits for its time is not pulled ahead.
         self._packer.want(min(room, 1) if self._pace.at_once else room)
 
