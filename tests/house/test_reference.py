@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from importlib import import_module
 from inspect import isfunction
@@ -139,6 +140,14 @@ def test_every_variable_of_the_environment_is_documented() -> None:
     code = "".join(path.read_text() for path in (ROOT / "sbnotebook").rglob("*.py"))
     read = set(re.findall(r'"(SBNOTEBOOK_[A-Z]+|SERVICEBUS_[A-Z_]+)"', code)) - {"SBNOTEBOOK_TRIAGE"}  # our own
     assert {name for name in read if f"| `{name}` |" not in page("reference/command-line.md")} == set()
+
+
+def test_every_extra_is_documented_and_every_one_that_is_named_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"])
+    assert set(re.findall(r"^\| `(\w+)` \|", page("how-to/set-up.md"), re.MULTILINE)) == extras
+    named = re.findall(r"(?:sbnotebook|\.)\[(\w+)\]", "".join(path.read_text() for path in PAGES))
+    assert set(named) <= extras
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
