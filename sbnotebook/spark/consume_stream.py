@@ -132,7 +132,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             most = self._options.max_messages
             most = min(most, limit.max_rows) if isinstance(limit, ReadMaxRows) else most
-            return self._opened().latest(self._offset(start), most).as_dict()
+            offset = self._offset(start)
+            return self._opened().latest(offset, most).as_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
         """What the query's progress shows as the latest offset of the source.

@@ -143,38 +143,40 @@ class Intake:
             SbNotebookError: of some it cannot be made certain.
             ConfigurationError: the entity dead-letters what is deferred.
         """
-        deferred: list[int] = []
-        if not self._is_tried and messages:
-            deferred += await self._defer(messages[:1])
-            if not deferred and not messages[0].delivery_count and not await self._is_there(messages[0]):
-                raise ConfigurationError(
-                    f"{self.entity.address} dead-letters messages at their first deferral, which counts as a delivery: "
-                    "set its maximum delivery count to 2 or more."
-                )
-            self._is_tried, messages = True, messages[1:]
-        return deferred + await self._defer(messages)
+        if self._is_tried or not messages:
+            return self._told(messages, await self._deferred_of(messages))
+        # One first, because an entity that dead-letters what is deferred would do that to all of them.
+        deferred = await self._deferred_of(messages[:1])
+        if not deferred and not messages[0].delivery_count and not await self._is_there(messages[0]):
+            raise ConfigurationError(
+                f"{self.entity.address} dead-letters messages at their first deferral, which counts as a delivery: "
+                "set its maximum delivery count to 2 or more."
+            )
+        self._is_tried = True
+        return self._told(messages, deferred | await self._deferred_of(messages[1:]))
 
-    async def _defer(self, messages: Sequence[LockedMessage]) -> list[int]:
+    async def _deferred_of(self, messages: Sequence[LockedMessage]) -> set[int]:
         outcomes = await self._outcomes(messages)
-        settled = {m.sequence_number for m in messages if outcomes[m.sequence_number].ok}
-        doubtful = {n for n, outcome in outcomes.items() if outcome.status is OutcomeStatus.UNCONFIRMED}
+        settled = {number for number, outcome in outcomes.items() if outcome.ok}
+        doubtful = {number for number, outcome in outcomes.items() if outcome.status is OutcomeStatus.UNCONFIRMED}
         # A deferral counts as a delivery, and one too many moves a message to the dead-letter queue.
-        at_risk = {m.sequence_number for m in messages if m.delivery_count or m is messages[0]} & settled
+        delivered_before = {message.sequence_number for message in messages if message.delivery_count}
+        at_risk = settled & (delivered_before | ({messages[0].sequence_number} if messages else set()))
         if doubtful:
-            await anyio.sleep(_PAUSE)
-        found = await self._deferred(doubtful | at_risk)
-        dead, lost = at_risk - found, outcomes.keys() - settled - (doubtful & found)
-        if dead:
+            await anyio.sleep(_PAUSE)  # what was sent last may be on its way
+        return (settled - at_risk) | await self._found_deferred(doubtful | at_risk)
+
+    def _told(self, messages: Sequence[LockedMessage], deferred: set[int]) -> list[int]:
+        missing = [message.sequence_number for message in messages if message.sequence_number not in deferred]
+        if missing:
             _LOG.warning(
-                "%d messages of %s (the first was #%d) were delivered too often, and are dead-lettered now.",
-                len(dead), self.entity.address, min(dead),
-            )  # fmt: skip
-        if lost:
-            _LOG.warning(
-                "%d messages of %s (the first is #%d) were not set aside and come again later: %s",
-                len(lost), self.entity.address, min(lost), outcomes[min(lost)].description,
-            )  # fmt: skip
-        return sorted((settled - dead) | (doubtful & found))
+                "%d messages of %s (the first is #%d) could not be set aside and are not in this micro-batch: their "
+                "locks were lost, and they come again, or they were delivered too often, and are dead-lettered.",
+                len(missing),
+                self.entity.address,
+                missing[0],
+            )
+        return sorted(deferred)
 
     async def _outcomes(self, messages: Sequence[LockedMessage]) -> dict[int, Outcome]:
         outcomes: dict[int, Outcome] = {}
@@ -200,7 +202,7 @@ class Intake:
             await anyio.sleep(_PAUSE if todo else 0)
         return outcomes
 
-    async def _deferred(self, numbers: set[int]) -> set[int]:
+    async def _found_deferred(self, numbers: set[int]) -> set[int]:
         pages = numbered_pages(self.entity, numbers)
         return {m.sequence_number async for page in pages for m in page if m.state is MessageState.DEFERRED}
 

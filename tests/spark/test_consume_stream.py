@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import udf
 
 from sbnotebook.client import Namespace
 from sbnotebook.model import Message
@@ -14,40 +18,119 @@ from sbnotebook.model import Message
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
-@pytest.fixture
-def consume(spark: SparkSession, connection_string: str) -> Callable[..., DataFrame]:
-    """Makes a stream that consumes an entity, with options."""
-
-    def consume(entity: str, **options: Any) -> DataFrame:
-        reader = spark.readStream.format("servicebus").option("connectionString", connection_string)
-        return reader.options(entity=entity, mode="consume", **options).load()
-
-    return consume
+Stream = Callable[..., "DataFrame"]
+_WAIT = 120
 
 
-def fill(namespace: Namespace, entity: str, count: int, start: int = 0) -> None:
-    assert (
-        namespace.entity(entity)
-        .send([Message(body=b"%d" % n, message_id=f"m{n}") for n in range(start, start + count)])
-        .ok
-    )
+def fill(namespace: Namespace, entity: str, count: int, start: int = 0, size: int = 1) -> list[str]:
+    messages = [Message(body=b"x" * size, message_id=f"m{n:05}") for n in range(start, start + count)]
+    assert namespace.entity(entity).send(messages).ok
+    return [message.message_id or "" for message in messages]
+
+
+def run(frame: DataFrame, checkpoint: str, function: Callable[[DataFrame, int], None]) -> list[Any]:
+    """Take what is there now, and give each micro-batch to a function; the progress of each."""
+    writer = frame.writeStream.option("checkpointLocation", checkpoint).foreachBatch(function)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination(_WAIT)
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def ids_of(frame: DataFrame) -> list[str]:
+    return sorted(row.message_id for row in frame.select("message_id").collect())
 
 
 def test_what_is_there_is_consumed_once_and_to_the_end(
-    consume: Callable[..., DataFrame], spark: SparkSession, namespace: Namespace, queue: str, tmp_path: Path
+    stream: Stream, spark: SparkSession, namespace: Namespace, queue: str, checkpoint: str, tmp_path: Path
 ) -> None:
+    out = str(tmp_path / "out")
+    ids: list[str] = []
     for start in (0, 250):
-        fill(namespace, queue, 250, start)
-        stream = consume(queue, maxMessagesPerTrigger=100, partitions=2).writeStream
-        query = (
-            stream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "c"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "out"))
-        )
-        query.awaitTermination()
-        assert [each["numInputRows"] for each in query.recentProgress] == [100, 100, 50]
-    ids = [row.message_id for row in spark.read.parquet(str(tmp_path / "out")).select("message_id").collect()]
-    assert sorted(ids) == sorted(f"m{n}" for n in range(500))
+        ids += fill(namespace, queue, 250, start)
+        frame = stream(queue, mode="consume", maxMessagesPerTrigger=100, partitions=2)
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start(out)
+        query.awaitTermination(_WAIT)
+        assert [progress["numInputRows"] for progress in query.recentProgress] == [100, 100, 50]
+        assert query.recentProgress[0]["sources"][0]["latestOffset"] == '{"backlog": 150}'
+    assert ids_of(spark.read.parquet(out)) == ids
     assert not namespace.entity(queue).peek()
+
+
+def test_a_micro_batch_is_read_again_as_it_was_by_two_actions_and_after_failures_of_the_sink_and_of_a_task(
+    stream: Stream, namespace: Namespace, queue: str, checkpoint: str, tmp_path: Path
+) -> None:
+    ids = fill(namespace, queue, 60)
+    mark = tmp_path / "failed"
+    seen: list[tuple[int, list[str]]] = []
+
+    @udf("string")
+    def fails_once(text: str) -> str:
+        if text == "m00055" and not mark.exists():
+            mark.touch()
+            raise ZeroDivisionError
+        return text
+
+    def write(frame: DataFrame, batch: int) -> None:
+        seen.append((batch, ids_of(frame)))
+        frame.select(fails_once("message_id")).collect()
+        if len(seen) == 1:
+            raise OSError("the sink is full")
+
+    frame = stream(queue, "message_id string", mode="consume", maxMessagesPerTrigger=30)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException):
+            run(frame, checkpoint, write)
+    fill(namespace, queue, 5, 60)
+    run(frame, checkpoint, write)
+    first, second, more = ids[:30], ids[30:], [f"m{n:05}" for n in range(60, 65)]
+    assert seen == [(0, first), (0, first), (1, second), (1, second), (2, more)]
+    assert not namespace.entity(queue).peek()
+
+
+def test_a_query_that_goes_on_removes_the_last_micro_batch_and_gives_back_its_locks_when_it_is_stopped(
+    stream: Stream, namespace: Namespace, queue: str, checkpoint: str
+) -> None:
+    got: list[list[str]] = []
+
+    def write(frame: DataFrame, _batch: int) -> None:
+        got.append(ids_of(frame))
+        if len(got) == 2:
+            raise OSError("the sink is full")
+
+    frame = stream(queue, "message_id string", mode="consume", maxBytesPerTrigger="1k")
+    writer = frame.writeStream.option("checkpointLocation", checkpoint).foreachBatch(write)
+    query = writer.trigger(processingTime="0 seconds").start()
+    assert not query.lastProgress or not query.lastProgress["numInputRows"]
+    ids = fill(namespace, queue, 1)
+    assert until(lambda: bool(got) and not namespace.entity(queue).peek())
+    assert query.isActive
+
+    # The large one is locked after the small one, does not fit into its micro-batch, and is held for the next.
+    messages = [Message(message_id="small", body=b"x" * 400), Message(message_id="large", body=b"x" * 3000)]
+    assert namespace.entity(queue).send(messages).ok
+    with pytest.raises(StreamingQueryException, match="the sink is full"):
+        query.awaitTermination(_WAIT)
+    assert got == [ids, ["small"]]
+    with namespace.entity(queue).lock(1, max_wait=30) as batch:
+        assert [(message.message_id, message.delivery_count) for message in batch.messages] == [("large", 0)]
+
+
+def test_trigger_once_is_refused_with_what_to_do(
+    stream: Stream, namespace: Namespace, queue: str, checkpoint: str
+) -> None:
+    fill(namespace, queue, 1)
+    writer = stream(queue, mode="consume").writeStream.option("checkpointLocation", checkpoint)
+    query = writer.format("memory").queryName(f"once_{uuid.uuid4().hex}").trigger(once=True).start()
+    with pytest.raises(StreamingQueryException, match="availableNow=True"):
+        query.awaitTermination(_WAIT)
+    with namespace.entity(queue).lock(1, max_wait=30) as batch:
+        assert [message.delivery_count for message in batch.messages] == [0]
+
+
+def until(condition: Callable[[], bool], seconds: float = _WAIT) -> bool:
+    """Wait until something holds; whether it does."""
+    end = time.monotonic() + seconds
+    while not (held := condition()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return held

@@ -1,0 +1,140 @@
+"""A query as Spark drives it, without Spark: its checkpoint, its sink, and the processes that come and go.
+
+The order of the calls is that of ``MicroBatchExecution``: a micro-batch whose offset is in the log and that is not
+committed is planned again, with the same offsets and without asking for the latest; then the latest offset is asked for
+with what was committed last.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql.types import StructType
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.spark.consume_stream import ConsumeStream
+from sbnotebook.spark.options import StreamOptions
+from sbnotebook.spark.schema import message_schema
+
+__all__ = ["Query"]
+
+Offset = dict[str, Any]
+_PATIENCE: Final = 60.0
+
+
+@dataclass
+class Query:
+    """One query.
+
+    Args:
+        emulator: where the entity is.
+        entity: what is consumed.
+        options: of the stream.
+    """
+
+    emulator: RunningEmulator
+    entity: str
+    options: dict[str, str] = field(default_factory=dict[str, str])
+    offsets: list[str] = field(default_factory=list[str])
+    """The offset log, as text as on a disk; its first entry is that of no messages."""
+    committed: int = 0
+    """The number of the last micro-batch in the commit log."""
+    sink: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    """The messages of each micro-batch by their ids: a sink that writes the same micro-batch once."""
+    process: ConsumeStream | None = None
+
+    def started(self) -> ConsumeStream:
+        """The process, which is started if there is none."""
+        if self.process is None:
+            given = {"entity": self.entity, "connectionString": self.emulator.connection_string, "mode": "consume"}
+            options = StreamOptions.parse(given | self.options)
+            self.process = ConsumeStream(options, StructType([message_schema()["message_id"]]))
+            if not self.offsets:
+                self.offsets.append(json.dumps(self.process.initialOffset()))
+        return self.process
+
+    def log_next(self) -> None:
+        """Write the offset of the next micro-batch to the log; there must be one."""
+        until = time.monotonic() + _PATIENCE
+        while not self.ask():
+            assert time.monotonic() < until, "No message came."
+
+    def ask(self) -> bool:
+        """Ask for the latest offset, and write it to the log; whether there was a new one."""
+        process = self.started()
+        assert self.committed == len(self.offsets) - 1
+        start = self.offset(self.committed)
+        latest = process.latestOffset(start, process.getDefaultReadLimit())
+        if latest == start:
+            return False
+        self.offsets.append(json.dumps(latest))
+        return True
+
+    def planned(self) -> list[Any]:
+        """Plan the micro-batch that is in the log and not committed."""
+        last = len(self.offsets) - 1
+        return self.started().partitions(self.offset(last - 1), self.offset(last))
+
+    def read(self, partitions: list[Any]) -> list[str]:
+        """The ids of the messages of a micro-batch."""
+        batches = [batch for each in partitions for batch in self.started().read(each)]
+        return [row["message_id"] for batch in batches for row in batch.to_pylist()]
+
+    def write(self, ids: list[str]) -> None:
+        """Give a micro-batch to the sink."""
+        self.sink[len(self.offsets) - 1] = ids
+
+    def commit(self) -> None:
+        """Write to the log that the micro-batch is done."""
+        self.committed = len(self.offsets) - 1
+
+    def step(self) -> None:
+        """The micro-batch that is not finished, or else the next one, from beginning to end; there must be one."""
+        self.started()
+        if not self.is_open:
+            self.log_next()
+        self.finish()
+
+    def finish(self) -> None:
+        """Carry out the micro-batch that is in the log."""
+        self.write(self.read(self.planned()))
+        self.commit()
+
+    def drain(self) -> None:
+        """Take what is there now, in the way of trigger available-now."""
+        self.started().prepareForTriggerAvailableNow()
+        self.drain_prepared()
+
+    def drain_prepared(self) -> None:
+        """Take what was there when that was prepared."""
+        while self.is_open or self.ask():
+            self.finish()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a micro-batch is in the offset log and not in the commit log."""
+        return self.committed < len(self.offsets) - 1
+
+    def stop(self) -> None:
+        """End the process as Spark does, by the signal."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.stop()
+
+    def kill(self) -> None:
+        """End the process without a word to the service."""
+        if self.process is not None:
+            self.emulator.drop_connections(self.entity)
+            self.stop()
+
+    def offset(self, number: int) -> Offset:
+        """An entry of the log."""
+        return json.loads(self.offsets[number])
+
+    @property
+    def ids(self) -> list[str]:
+        """All messages in the sink."""
+        return sorted(each for ids in self.sink.values() for each in ids)

@@ -1,0 +1,359 @@
+"""Consuming an entity as a stream, step by step and with many processes: what Spark calls, in the order of Spark."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import ManualClock, RunningEmulator, running
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.model import Message
+from sbnotebook.settlement import Connection
+from sbnotebook.spark import consuming, intake
+
+from .stream_processes import Query
+
+
+@pytest.fixture(scope="module")
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(scope="module")
+def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
+    with running(clock=clock) as emulator:
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def namespace(emulator: RunningEmulator) -> Iterator[Namespace]:
+    with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
+        yield namespace
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less where nothing comes: the emulator answers at once."""
+    monkeypatch.setattr(intake, "_FIRST_WAIT", 0.2)
+    monkeypatch.setattr(intake, "_PAUSE", 0.1)
+    monkeypatch.setattr(consuming, "_PAUSE", 0.1)
+
+
+@pytest.fixture
+def queue(emulator: RunningEmulator) -> str:
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    emulator.create_queue(name)
+    return name
+
+
+def fill(namespace: Namespace, entity: str, count: int, start: int = 0, size: int = 1) -> list[str]:
+    messages = [Message(body=b"x" * size, message_id=f"m{n:05}") for n in range(start, start + count)]
+    assert namespace.entity(entity).send(messages).ok
+    return [message.message_id or "" for message in messages]
+
+
+@pytest.fixture
+def query(emulator: RunningEmulator, queue: str) -> Iterator[Query]:
+    query = Query(emulator, queue, {"maxMessagesPerTrigger": "4"})
+    yield query
+    query.stop()
+
+
+@pytest.mark.parametrize(
+    ("point", "end"),
+    [*((point, "kill") for point in ("logged", "planned", "read", "written", "committed")), ("logged", "stop")],
+)
+def test_each_message_comes_once_wherever_the_process_ends(
+    query: Query, namespace: Namespace, queue: str, clock: ManualClock, point: str, end: str
+) -> None:
+    ids = fill(namespace, queue, 10)
+    query.step()
+    query.log_next()
+    first: list[str] = []
+    if point != "logged":
+        partitions = query.planned()
+        if point != "planned":
+            first = query.read(partitions)
+            assert first == ids[4:8]
+        if point in ("written", "committed"):
+            query.write(first)
+        if point == "committed":
+            query.commit()
+    getattr(query, end)()
+    clock.advance(61)  # the locks of who was killed have ended
+    if point in ("read", "written"):
+        assert query.read(query.planned()) == first, "the new process reads the same"
+    query.drain()
+    assert query.ids == ids
+    assert namespace.entity(queue).peek().to_pandas().empty
+
+
+def test_the_locks_of_a_process_that_is_ended_are_given_back_and_no_delivery_counts(
+    query: Query, namespace: Namespace, queue: str
+) -> None:
+    fill(namespace, queue, 3)
+    query.log_next()
+    query.stop()
+    with namespace.entity(queue).lock(3, max_wait=1) as batch:
+        assert [message.delivery_count for message in batch.messages] == [0, 0, 0]
+
+
+def test_what_spark_asks_again_it_is_told_again(query: Query, namespace: Namespace, queue: str) -> None:
+    ids = fill(namespace, queue, 8)
+    process = query.started()
+    start, limit = process.initialOffset(), process.getDefaultReadLimit()
+    end = process.latestOffset(start, limit)
+    assert end["ranges"] == "1-4"
+    assert process.latestOffset(start, limit) == end
+    planned = process.partitions(start, end)
+    assert process.partitions(start, end) == planned
+    assert query.read(planned) == query.read(planned) == ids[:4]
+    process.commit(start)
+    process.commit(end)
+    after = process.latestOffset(end, ReadMaxRows(1))
+    assert after["ranges"] == "5"
+    process.commit(end)
+    process.commit(end)
+    assert query.read(process.partitions(end, after)) == ids[4:5]
+    assert [message.sequence_number for message in namespace.entity(queue).peek()] == [5, 6, 7, 8]
+
+
+def test_idle_asking_removes_the_last_micro_batch(query: Query, namespace: Namespace, queue: str) -> None:
+    fill(namespace, queue, 2)
+    query.step()
+    assert len(namespace.entity(queue).peek()) == 2
+    assert not query.ask()
+    assert not namespace.entity(queue).peek()
+    assert not query.ask()
+
+
+def test_trigger_once_is_refused_before_anything_is_locked(query: Query, namespace: Namespace, queue: str) -> None:
+    fill(namespace, queue, 1)
+    process = query.started()
+    with pytest.raises(ConfigurationError, match=r"trigger once.*availableNow=True"):
+        process.latestOffset(process.initialOffset(), ReadAllAvailable())
+    assert namespace.entity(queue).lock(1, max_wait=1)
+
+
+def test_micro_batches_are_limited_by_bytes_and_a_larger_message_comes_alone(
+    emulator: RunningEmulator, namespace: Namespace, queue: str
+) -> None:
+    query = Query(emulator, queue, {"maxBytesPerTrigger": "1k"})
+    sizes = [300, 300, 300, 300, 5000, 700, 700, 100]
+    for number, size in enumerate(sizes):
+        fill(namespace, queue, 1, number, size)
+    query.drain()
+    query.stop()
+    assert [len(ids) for ids in query.sink.values()] == [3, 1, 1, 1, 1, 1]
+    assert query.ids == [f"m{n:05}" for n in range(8)]
+
+
+def test_what_others_have_removed_is_an_error_that_says_how_to_go_on(
+    query: Query, namespace: Namespace, queue: str
+) -> None:
+    ids = fill(namespace, queue, 4)
+    query.log_next()
+    partitions = query.planned()
+    deferred = namespace.entity(queue).deferred(show_progress=False)
+    assert deferred.complete(where="sequence_number in (2, 3)").apply(show_progress=False).ok
+    with pytest.raises(SbNotebookError, match=r"^2 messages of .* micro-batch 1 .*failOnDataLoss"):
+        query.read(partitions)
+    query.kill()
+    with pytest.raises(SbNotebookError, match=r"2 messages of .* \(the first is #2\).*failOnDataLoss"):
+        query.planned()
+    query.kill()
+    query.options["failOnDataLoss"] = "false"
+    query.drain()
+    assert query.ids == [ids[0], ids[3]]
+    assert not namespace.entity(queue).peek()
+
+
+def test_messages_whose_locks_are_lost_before_they_are_deferred_come_later(
+    query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = fill(namespace, queue, 4)
+    query.log_next()
+    emulator.lose_locks(queue)
+    assert query.read(query.planned()) == []
+    assert "4 messages" in caplog.text
+    query.write([])
+    query.commit()
+    query.drain()
+    assert query.ids == ids
+    assert not namespace.entity(queue).peek()
+
+
+@pytest.mark.parametrize("fault", ["drop_before_nth", "drop_after_nth"])
+@pytest.mark.parametrize("moment", ["planned", "removed"])
+def test_a_connection_that_breaks_loses_and_repeats_nothing(
+    query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, fault: str, moment: str
+) -> None:
+    ids = fill(namespace, queue, 8)
+    query.log_next()
+    if moment == "planned":
+        setattr(emulator.faults.entity(queue), fault, 2)
+        partitions = query.planned()
+        assert query.read(partitions) == query.read(partitions)
+        query.write(query.read(partitions))
+        query.commit()
+    else:
+        query.write(query.read(query.planned()))
+        query.commit()
+        setattr(emulator.faults.entity(queue), fault, 1)
+    query.drain()
+    assert query.ids == ids
+    assert not namespace.entity(queue).peek()
+
+
+@pytest.mark.parametrize("orphans", ["report", "adopt", "ignore"])
+def test_messages_that_were_deferred_before_are_reported_adopted_or_ignored(
+    query: Query, namespace: Namespace, queue: str, caplog: pytest.LogCaptureFixture, orphans: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    ids = fill(namespace, queue, 12)
+    with namespace.entity(queue).lock(6) as batch:
+        assert batch.defer().ok
+    query.options["orphans"] = orphans
+    query.step()
+    query.kill()  # and those of its own checkpoint are no orphans
+    query.drain()
+    reported = [record.getMessage() for record in caplog.records if "belong to no micro-batch" in record.getMessage()]
+    if orphans == "adopt":
+        assert query.ids == ids
+        assert query.sink[1] == ids[:4]
+        assert not namespace.entity(queue).peek()
+    else:
+        assert query.ids == ids[6:]
+        assert len(namespace.entity(queue).peek()) == 6
+    assert len(reported) == (orphans == "report")
+    if reported:
+        assert reported[0].startswith(f"6 messages of {queue}")
+        assert query.started().reportLatestOffset() == {"backlog": 6, "orphans": 6}
+
+
+def test_dead_letter_queues_and_subscriptions_are_consumed(emulator: RunningEmulator, namespace: Namespace) -> None:
+    emulator.create_topic("events")
+    emulator.create_subscription("events", "audit")
+    ids = fill(namespace, "events", 6)
+    with namespace.entity("events/subscriptions/audit").lock(3) as batch:
+        assert batch.dead_letter(reason="x").ok
+    for entity, expected in (("events/subscriptions/audit", ids[3:]), ("events/subscriptions/audit/$dlq", ids[:3])):
+        query = Query(emulator, entity)
+        query.step()
+        assert query.started().reportLatestOffset() == {"backlog": 0}
+        query.drain()
+        query.stop()
+        assert query.ids == expected
+        assert not namespace.entity(entity).peek()
+
+
+def test_a_partitioned_queue_is_consumed_to_where_it_ended(emulator: RunningEmulator, namespace: Namespace) -> None:
+    emulator.create_queue("partitioned", QueueOptions(enable_partitioning=True))
+    ids = fill(namespace, "partitioned", 40)
+    query = Query(emulator, "partitioned", {"maxMessagesPerTrigger": "15", "partitions": "2"})
+    query.started().prepareForTriggerAvailableNow()
+    fill(namespace, "partitioned", 10, 100)
+    query.drain_prepared()
+    query.stop()
+    assert query.ids == ids
+    left = namespace.entity("partitioned").peek()
+    assert [message.delivery_count for message in left] == [0] * 10
+
+
+def test_available_now_leaves_what_comes_later_as_it_was(query: Query, namespace: Namespace, queue: str) -> None:
+    ids = fill(namespace, queue, 6)
+    query.started().prepareForTriggerAvailableNow()
+    fill(namespace, queue, 6, 100)
+    query.drain_prepared()
+    assert query.ids == ids
+    with namespace.entity(queue).lock(6, max_wait=1) as batch:
+        assert [message.delivery_count for message in batch.messages] == [0] * 6
+
+
+def test_what_cannot_be_a_stream_says_so_at_its_start(emulator: RunningEmulator) -> None:
+    emulator.create_queue("sessions", QueueOptions(requires_session=True))
+    emulator.create_topic("news")
+    for entity, text in (
+        ("sessions", "sessions requires sessions, .*mode=browse"),
+        ("news", "news/subscriptions/NAME"),
+    ):
+        query = Query(emulator, entity)
+        process = query.started()
+        with pytest.raises(ConfigurationError, match=text):
+            process.latestOffset(process.initialOffset(), process.getDefaultReadLimit())
+
+
+def test_a_checkpoint_of_something_else_is_refused_and_removes_nothing(
+    query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, clock: ManualClock
+) -> None:
+    fill(namespace, queue, 4)
+    query.step()
+    query.kill()
+    emulator.delete(queue)
+    emulator.create_queue(queue)
+    clock.advance(1)
+    fill(namespace, queue, 4)
+    with namespace.entity(queue).lock(4) as batch:
+        assert batch.defer().ok
+    with pytest.raises(ConfigurationError, match="made anew, or is in another namespace"):
+        query.ask()
+    assert len(namespace.entity(queue).peek()) == 4
+    other = Query(emulator, "else", offsets=query.offsets, committed=1)
+    with pytest.raises(ConfigurationError, match=f"that of a stream of {queue}"):
+        other.ask()
+    browse = Query(emulator, queue, offsets=['{"next": 7}'])
+    with pytest.raises(ConfigurationError, match="not that of a stream with mode=consume"):
+        browse.ask()
+
+
+def test_another_receiver_beside_it_gets_the_rest(query: Query, namespace: Namespace, queue: str) -> None:
+    ids = fill(namespace, queue, 12)
+    with namespace.entity(queue).lock(3) as batch:
+        others = [message.message_id or "" for message in batch.messages]
+        query.step()
+        assert batch.complete().ok
+    query.step()
+    with namespace.entity(queue).lock(1) as batch:  # the last, which stands behind what is deferred
+        others += [message.message_id or "" for message in batch.messages]
+        assert batch.complete().ok
+    query.drain()
+    assert others == [*ids[:3], ids[11]]
+    assert query.ids == ids[3:11]
+    assert not namespace.entity(queue).peek()
+
+
+def test_a_queue_that_dead_letters_what_is_deferred_is_refused_after_the_first_message(
+    emulator: RunningEmulator, namespace: Namespace
+) -> None:
+    emulator.create_queue("once", QueueOptions(max_delivery_count=1))
+    fill(namespace, "once", 5)
+    query = Query(emulator, "once")
+    query.log_next()
+    with pytest.raises(ConfigurationError, match="maximum delivery count to 2 or more"):
+        query.planned()
+    query.stop()
+    assert len(namespace.entity("once").peek()) == 4
+    assert len(namespace.entity("once/$dlq").peek()) == 1
+
+
+def test_a_message_that_was_delivered_too_often_is_told_and_is_in_the_dead_letter_queue(
+    emulator: RunningEmulator, namespace: Namespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    emulator.create_queue("twice", QueueOptions(max_delivery_count=2))
+    ids = fill(namespace, "twice", 5)
+    with namespace.entity("twice").lock(3) as batch:
+        assert batch.abandon(batch.messages[1:]).ok
+    query = Query(emulator, "twice")
+    query.drain()
+    query.stop()
+    assert query.ids == [ids[0], ids[3], ids[4]]
+    assert "2 messages of twice (the first is #2) could not be set aside" in caplog.text
+    assert len(namespace.entity("twice/$dlq").peek()) == 2
+    assert not namespace.entity("twice").peek()
