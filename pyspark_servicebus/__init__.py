@@ -12,5 +12,6 @@ from contextlib import suppress
 
 __all__ = ["DefaultSource"]
 
-with suppress(ImportError):  # whoever looks for another source must not fail for this one
+# Who looks for another source must not fail for this one, whatever is wrong with it: sbnotebook.spark.register says it.
+with suppress(Exception):
     from sbnotebook.spark.source import ServiceBusDataSource as DefaultSource

@@ -61,6 +61,15 @@ def test_an_old_java_is_missing_where_pyspark_is_installed(tmp_path: Path, monke
     assert str(tmp_path) in found.remedy
 
 
+def test_no_java_at_all_is_told_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SBNOTEBOOK_CONNECTION", connection_string("127.0.0.1", closed_port()))
+    found = finding("Java")
+    assert (found.state, found.found) == (State.MISSING, "not found")
+    assert found.remedy == "For Spark: install Java 17 or newer (Debian and Ubuntu: openjdk-17-jre-headless)."
+
+
 def test_a_namespace_that_answers_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]

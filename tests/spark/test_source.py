@@ -47,6 +47,19 @@ def test_looking_for_another_source_does_not_fail_where_ours_cannot_be_loaded() 
     assert run(f"{hidden}; print(hasattr(pyspark_servicebus, 'DefaultSource'))") == "False"
 
 
+def test_looking_for_another_source_does_not_fail_where_ours_is_broken() -> None:
+    broken = """
+import sys, types
+class Broken(types.ModuleType):
+    def __getattr__(self, name):
+        raise ValueError(name)
+sys.modules["sbnotebook.spark.source"] = Broken("sbnotebook.spark.source")
+import pyspark_servicebus
+print(hasattr(pyspark_servicebus, "DefaultSource"))
+"""
+    assert run(broken) == "False"
+
+
 def test_a_spark_that_is_too_old_is_told() -> None:
     code = """
 import pyspark.sql.streaming.datasource as datasource
