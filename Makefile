@@ -72,12 +72,13 @@ $(BIN)/uv pip install --quiet --python build/$(1) --build-constraints requiremen
 $(BIN)/uv pip install --quiet --python build/$(1) --no-deps --editable .
 endef
 # A real part of every layer, two files at a time.
-PART = -n 2 --dist loadfile --no-loadscope-reorder tests/test_doctor.py tests/client tests/magics tests/widgets/table \
-	tests/spark tests/testing tests/demo
+PART ?= tests/test_doctor.py tests/client tests/magics tests/widgets/table tests/demo tests/testing \
+	tests/spark/test_peek_reader.py tests/spark/test_send_writer.py
+RUN_PART = bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PART)
 
 check-lowest: ## Test with the lowest version of each dependency that pyproject.toml allows
 	$(call set_up_beside,lowest,3.11,requirements/lowest.txt)
-	build/lowest/bin/python -m pytest $(PART)
+	build/lowest/$(RUN_PART)
 
 check-pythons: ## Test with other versions of Python where they can be had: PYTHONS="3.12 3.13"
 	@for version in $(PYTHONS); do \
@@ -88,7 +89,7 @@ check-pythons: ## Test with other versions of Python where they can be had: PYTH
 
 build/python-%: requirements/dev.txt FORCE
 	$(call set_up_beside,python-$*,$*,$<)
-	$@/bin/python -m pytest $(PART)
+	$@/$(RUN_PART)
 
 FORCE:
 
