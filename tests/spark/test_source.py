@@ -2,15 +2,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-
-Read = Callable[..., DataFrame]
-Write = Callable[..., None]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def run(code: str) -> str:
@@ -72,44 +68,6 @@ except Exception as error:
     print(error)
 """
     assert run(code).endswith("is too old for this: it needs Spark 4.2 or newer.")
-
-
-def test_no_secret_is_in_a_plan_an_error_or_the_event_log(
-    read: Read,
-    write: Write,
-    spark: SparkSession,
-    connection_string: str,
-    queue: str,
-    secret: str,
-    event_log: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    rows = spark.range(3)
-    write(rows, queue)
-    read(queue).explain(extended=True)
-
-    wrong = secret.rstrip("=")  # the key where the service's errors repeat it
-    attempts = {
-        "options": lambda: read(connection_string),
-        "planner": lambda: read(wrong, partitions=2).count(),
-        "reader": lambda: read(wrong).count(),
-        "writer": lambda: write(rows, wrong),
-    }
-    texts: dict[str, str] = {}
-    for name, attempt in attempts.items():
-        with pytest.raises(PySparkException) as failure:
-            attempt()
-        error: BaseException | None = failure.value
-        while error is not None:
-            texts[name] = texts.get(name, "") + repr(error) + str(error)
-            error = error.__cause__ or error.__context__
-    logged = events(spark, event_log)
-    shown = capfd.readouterr().out + "".join(texts.values())
-    assert "ServiceBusAuthenticationError" in texts["reader"]
-    assert "ServiceBusAuthenticationError" in texts["planner"]
-    assert "ServiceBusAuthenticationError" in logged, "the log is the one that failures are written to"
-    assert wrong not in shown
-    assert wrong not in logged
 
 
 def test_in_sql_the_name_of_the_option_hides_a_signature(spark: SparkSession, event_log: Path) -> None:
