@@ -167,9 +167,9 @@ def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> l
         ConfigurationError: a value does not fit its column.
     """
     texts = (_texts(name, columns[name]) if name in columns else repeat(None) for name in _SENT_TEXTS)
-    lives = (_life({name: value}) for name, value in _named(columns, "time_to_live_ms", count))
-    times = (_time({name: value}, name) for name, value in _named(columns, "scheduled_enqueue_time", count))
-    extras = (_extras_from({name: value}) if value else _NOTHING for name, value in _named(columns, "extras", count))
+    lives = _each(columns, "time_to_live_ms", _life, None)
+    times = _each(columns, "scheduled_enqueue_time", lambda row: _time(row, "scheduled_enqueue_time"), None)
+    extras = _each(columns, "extras", _extras_from, _NOTHING)
     fields = zip(_bodies(columns, count), _property_maps(columns, count), lives, times, extras, *texts, strict=False)
     return [
         Message(
@@ -195,8 +195,13 @@ def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> l
     ]  # fmt: skip
 
 
-def _named(columns: Mapping[str, Sequence[Any]], name: str, count: int) -> Iterator[tuple[str, Any]]:
-    return zip(repeat(name), columns.get(name) or repeat(None, count))
+def _each(
+    columns: Mapping[str, Sequence[Any]], name: str, read: Callable[[Mapping[str, Any]], Any], nothing: Any
+) -> Iterator[Any]:
+    values = columns.get(name)
+    if values is None:
+        return repeat(nothing)
+    return (nothing if value is None else read({name: value}) for value in values)
 
 
 def _texts(name: str, values: Sequence[Any]) -> Iterator[str | None]:

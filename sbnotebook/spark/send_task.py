@@ -17,7 +17,6 @@ from sbnotebook.client.frames import messages_or_errors
 from sbnotebook.client.portal import run
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
-from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.sending.send import send_many
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
@@ -25,6 +24,7 @@ from sbnotebook.spark.in_flight import in_flight_of_task
 from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.scrubbing import in_words, scrubbed
 from sbnotebook.spark.sent_columns import check_sent_columns
+from sbnotebook.spark.warm_namespace import warm_namespace
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -104,25 +104,23 @@ class SendTask:
         return SentMessages(rows.sent, rows.failed, rows.first_failure)
 
     def _send(self, rows: _RowsOnTheirWay, batches: Iterator[pa.RecordBatch], at_once: int) -> None:
-        namespace, options = AsyncNamespace(self.options.namespace.connection()), self.options
+        options = self.options
+        with warm_namespace(options.namespace) as namespace:
 
-        async def send() -> Report:
-            return await send_many(
-                namespace.pool(options.entity),
-                rows.messages(batches),
-                max_in_flight=at_once,
-                batch_size=options.batch_size,
-                pace=Pace(options.rate),
-                tally=rows,
-            )
+            async def send() -> Report:
+                return await send_many(
+                    namespace.pool(options.entity),
+                    rows.messages(batches),
+                    max_in_flight=at_once,
+                    batch_size=options.batch_size,
+                    pace=Pace(options.rate),
+                    tally=rows,
+                )
 
-        try:
             run(send)
-        finally:
-            run(namespace.close)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Part:
     """Rows of which some have no outcome yet.
 
@@ -156,18 +154,17 @@ class _RowsOnTheirWay(Tally):
         self._failed: deque[tuple[pa.RecordBatch, Outcome]] = deque()
         self._pulled = 0
         self._lock = Lock()
+        self._latest: _Part | None = None
         self._counts: Counter[OutcomeStatus] = Counter()
-        self.first_failure: str | None = None
-
-    @property
-    def sent(self) -> int:
+        self.sent = 0
         """How many were confirmed."""
-        return self._counts[OutcomeStatus.SETTLED]
+        self.first_failure: str | None = None
+        """Why the first of the others was not."""
 
     @property
     def failed(self) -> int:
-        """How many were not."""
-        return self._counts.total() - self.sent
+        """How many rows were not sent, or were sent without an answer."""
+        return self._counts.total()
 
     # ------------------------------------------------------------------ in the thread that pulls
 
@@ -207,15 +204,16 @@ class _RowsOnTheirWay(Tally):
     # ------------------------------------------------------------------ where outcomes come
 
     def note(self, index: int, outcome: Outcome) -> None:
-        place = bisect_right(self._parts, index, key=_FIRST) - 1
-        part = self._parts[place]
+        part = self._latest  # as most often: a transfer's messages lie next to each other
+        if part is None or not part.first <= index < part.first + part.rows.num_rows:
+            part = self._latest = self._parts[bisect_right(self._parts, index, key=_FIRST) - 1]
         if outcome.status is OutcomeStatus.SETTLED:
-            self._counts[OutcomeStatus.SETTLED] += 1
+            self.sent += 1
         else:
             self._fail(part.rows.slice(index - part.first, 1), outcome)
         part.open -= 1
         if not part.open:
-            del self._parts[place]
+            self._parts.remove(part)
 
     def _fail(self, row: pa.RecordBatch, outcome: Outcome) -> None:
         with self._lock:
@@ -242,8 +240,7 @@ class _RowsOnTheirWay(Tally):
 
     def _ends(self) -> str:
         said = {OutcomeStatus.UNCONFIRMED: " (they may have arrived)"}
-        counts = {status: count for status, count in self._counts.items() if status is not OutcomeStatus.SETTLED}
-        return ", ".join(f"{count:,} {status}{said.get(status, '')}" for status, count in counts.items())
+        return ", ".join(f"{count:,} {status}{said.get(status, '')}" for status, count in self._counts.items())
 
     def discard(self) -> None:
         """Drop what failed: another attempt of this task writes it again."""

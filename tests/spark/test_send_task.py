@@ -20,9 +20,16 @@ from sbnotebook.spark import send_task
 from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.send_task import SendTask, SentMessages
 from sbnotebook.spark.send_writer import SendStreamWriter, SendWriter
+from sbnotebook.spark.warm_namespace import close_warm
 
 TEXTS = StructType().add("message_id", "string").add("body_text", "string")
 LARGE = "x" * 1_100_000
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_open() -> Iterator[None]:
+    yield
+    close_warm()
 
 
 def given(queue: str, connection_string: str, **options: str) -> WriteOptions:

