@@ -19,6 +19,7 @@ _ALL: Final = (
     "processing",
     "message_table",
     "triage",
+    "spark_reading",
     "spark_writing",
 )
 """Modules with a function ``measure`` that gives results."""
