@@ -46,7 +46,7 @@ To write (``frame.write`` and ``frame.writeStream``):
 operation                ``send`` (by default) sends each row as a message; ``settle`` carries out the decision in
                          each row
 maxInFlight              transfers of a task that wait for their confirmation at once; 10 by default
-maxInFlightTotal         of all tasks together; it is divided by the number of tasks
+maxInFlightTotal         of all tasks together; it is divided by the number of tasks that can run at once
 failuresPath             a folder, to which rows that failed are written as Parquet; without it they fail the job
 batchSize                to send: messages in one transfer at most; as many as fit by default
 rate                     to send: messages a second of a task at most; no limit by default

@@ -4,6 +4,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -16,7 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbnotebook.client.frames import arrow_schema, messages_from, peeked_messages, to_arrow, to_pandas
+from sbnotebook.client.frames import (
+    arrow_schema,
+    messages_from,
+    messages_or_errors,
+    peeked_messages,
+    to_arrow,
+    to_pandas,
+)
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, Message, PeekedMessage
 from sbnotebook.model.amqp import Long, ULong
@@ -184,6 +192,30 @@ def test_message_columns_beside_the_content_are_taken_as_such() -> None:
         Message(body=b'{"carrier": "UA"}', subject="x", content_type="a/b"),
         Message(body=b'{"carrier": "AA"}', content_type="a/b"),
     ]
+
+
+def test_what_the_service_sets_is_content_where_there_is_no_body() -> None:
+    rows = {"entity": ["orders"], "dead_letter_reason": ["Bad"], "count": [5], "subject": ["summary"]}
+    for data in (pa.table(rows), [{name: value for name, (value,) in rows.items()}]):
+        (found,) = messages_from(data)
+        assert json.loads(found.body) == {"entity": "orders", "dead_letter_reason": "Bad", "count": 5}
+        assert found.subject == "summary"
+    (found,) = messages_from(pa.table({**rows, "body": [b"x"]}))
+    assert found == Message(body=b"x", subject="summary")
+    first, second = messages_from(pa.table({"entity": ["a", "b"], "n": [1, 2], "body": [b"x", None]}))
+    assert (first, json.loads(second.body)) == (Message(body=b"x"), {"n": 2})
+
+
+@pytest.mark.parametrize("rows", [1, 3, 2500])
+def test_a_row_that_cannot_become_a_message_is_told_in_its_place(rows: int) -> None:
+    numbers = [math.inf if row % 7 == 1 else float(row) for row in range(rows)]
+    found = list(messages_or_errors(pa.RecordBatch.from_pydict({"n": numbers})))
+    assert [isinstance(each, ConfigurationError) for each in found] == [not math.isfinite(n) for n in numbers]
+    before = 0
+    with pytest.raises(ConfigurationError) if rows > 1 else nullcontext():
+        for _ in messages_from(pa.table({"n": numbers})):
+            before += 1
+    assert before == 1  # what stands before it is handed out first
 
 
 def test_values_that_json_does_not_have_are_texts() -> None:
