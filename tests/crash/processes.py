@@ -22,7 +22,7 @@ from tests.crash import stream_driver
 from tests.crash.stream_driver import Job
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PATIENCE: Final = 180.0
+PATIENCE: Final = 600.0
 """Seconds after which something hangs."""
 
 
