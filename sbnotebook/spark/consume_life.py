@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from datetime import timedelta
@@ -16,6 +17,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.deferring.deleting import DeferredDeleter
+from sbnotebook.settlement.locking.lock_events import LockEvent
 from sbnotebook.spark.consume_offset import ConsumeOffset
 from sbnotebook.spark.consuming import Consuming
 from sbnotebook.spark.intake import Intake
@@ -31,6 +33,7 @@ T = TypeVar("T")
 _MAX_BYTES: Final = 256 << 20
 """Bytes of a micro-batch where nothing is said: they are in memory until they are set aside."""
 _RENEW_FOR: Final = timedelta(days=3650)
+_LOG: Final = logging.getLogger(__name__)
 _CLOSE_WITHIN: Final = 5.0
 _COUNT_EVERY, _COUNT_WITHIN = 15.0, 5.0
 """Seconds: the service throttles management operations."""
@@ -61,6 +64,7 @@ class ConsumeLife:
         self._namespace = AsyncNamespace(options.namespace.connection(), archive=None)
         self._entity = self._namespace.entity(options.entity)
         batch = self._entity.batch(renew_for=_RENEW_FOR, recorded=False)
+        batch.watch(self._tell_trouble)
         try:
             self._keeper = Keeper(batch)
         except Exception as error:
@@ -80,6 +84,10 @@ class ConsumeLife:
         self._is_begun = False
         self._counted: tuple[float, int | None] | None = None
         self._work: Work[Any] | None = None
+
+    def _tell_trouble(self, event: LockEvent) -> None:
+        if event.is_trouble:
+            _LOG.warning("Locks of %s: %s", self._options.entity, event)
 
     def take_only_what_is_there(self) -> None:
         """Take what is there now, and nothing that comes later."""

@@ -48,6 +48,7 @@ from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
 from sbnotebook.spark.consuming import tell_loss
 from sbnotebook.spark.numbered_pages import numbered_pages
 from sbnotebook.spark.options import StreamOptions
+from sbnotebook.spark.range_reader import ahead
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.scrubbing import scrubbed
 
@@ -199,8 +200,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._scrubbed():
             namespace = AsyncNamespace(options.namespace.connection(), archive=None)
             try:
-                pages = numbered_pages(namespace.entity(options.entity), numbers)
-                while page := run(anext, pages, None):
+                pages = numbered_pages(namespace.entity(options.entity), numbers, self._batches.sections)
+                for page in ahead(pages):
                     there = [message for message in page if message.state is MessageState.DEFERRED]
                     count += len(there)
                     if there:

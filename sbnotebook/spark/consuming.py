@@ -78,14 +78,32 @@ class Consuming:
         if locked is not None and locked.start == start:
             return locked.end  # asked again
         self._locked = None
-        await self._remove(start)
         adopted = self._adopt(max_messages)
-        messages = () if adopted else await self.intake.lock(max_messages)
+        messages = await self._remove_and_lock(start, 0 if adopted else max_messages)
         if not (adopted or messages):
             return start
         end = start.next([*adopted, *map(Taken.of, messages)])
         self._locked = _Locked(start, end, messages)
         return end
+
+    async def _remove_and_lock(self, start: ConsumeOffset, max_messages: int) -> tuple[LockedMessage, ...]:
+        """Both at once; when this returns, it is certain that nothing of the last micro-batch is left."""
+        errors: list[Exception] = []
+        messages: tuple[LockedMessage, ...] = ()
+
+        async def remove() -> None:
+            try:
+                await self._remove(start)
+            except Exception as error:  # noqa: BLE001 (raised below, and not in a group)
+                errors.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(remove)
+            if max_messages:
+                messages = await self.intake.lock(max_messages)
+        if errors:
+            raise errors[0]
+        return messages
 
     async def plan(self, end: ConsumeOffset) -> tuple[int, ...]:
         """The numbers of a micro-batch whose offset is in the checkpoint; from now on they are deferred.
@@ -128,7 +146,7 @@ class Consuming:
 
     async def _states(self, offset: ConsumeOffset) -> dict[int, MessageState]:
         states: dict[int, MessageState] = {}
-        async for page in numbered_pages(self.entity, offset.numbers):
+        async for page in numbered_pages(self.entity, offset.numbers, ()):
             for message in page:
                 if not offset.is_of(message):
                     raise ConfigurationError(

@@ -203,11 +203,11 @@ class Intake:
         return outcomes
 
     async def _found_deferred(self, numbers: set[int]) -> set[int]:
-        pages = numbered_pages(self.entity, numbers)
+        pages = numbered_pages(self.entity, numbers, ())
         return {m.sequence_number async for page in pages for m in page if m.state is MessageState.DEFERRED}
 
     async def _is_there(self, message: LockedMessage) -> bool:
-        return bool([page async for page in numbered_pages(self.entity, [message.sequence_number])])
+        return bool([page async for page in numbered_pages(self.entity, [message.sequence_number], ())])
 
 
 def _is_refused(outcome: Outcome) -> bool:
