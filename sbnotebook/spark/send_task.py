@@ -108,8 +108,10 @@ class SendTask:
         with warm_namespace(options.namespace) as namespace:
 
             async def send() -> Report:
+                pool = namespace.pool(options.entity)
+                pool.doubt()  # since the task before, the queue may have been made anew
                 return await send_many(
-                    namespace.pool(options.entity),
+                    pool,
                     rows.messages(batches),
                     max_in_flight=at_once,
                     batch_size=options.batch_size,

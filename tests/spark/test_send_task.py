@@ -169,6 +169,17 @@ def test_a_row_without_an_answer_is_a_failing_one_and_says_so(
     assert {row["outcome_status"] for row in rows} == {"unconfirmed"}
 
 
+def test_a_queue_that_was_made_anew_between_two_tasks_is_found(
+    connection_string: str, namespace: Namespace, queue: str
+) -> None:
+    task = task_to(queue, connection_string)
+    for _ in range(3):
+        assert task.run(texts(["a", "b"])) == SentMessages(2)
+        assert len(namespace.entity(queue).peek()) == 2
+        namespace.delete_queue(queue)
+        namespace.create_queue(queue)
+
+
 def test_a_queue_that_is_not_there_is_one_sentence(connection_string: str, secret: str) -> None:
     with pytest.raises(
         SbNotebookError, match=r"^0 messages of this task were sent to nowhere, then it failed: "

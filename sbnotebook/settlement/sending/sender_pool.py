@@ -75,6 +75,11 @@ class SenderPool:
             await self._open_one()
         return self._sizes or Sizes(0, 0)
 
+    def doubt(self) -> None:
+        """Look whether idle senders' connections still stand before each is used again, however short it was idle."""
+        long_ago = time.monotonic() - 2 * _FRESH
+        self._idle = [(sender, min(since, long_ago)) for sender, since in self._idle]
+
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[ServiceBusSender]:
         """A sender of one's own for a while, with an open link.
