@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -55,7 +56,7 @@ def session(say: Callable[[str], None] = print) -> SparkSession:
     """
     spark = _active()
     if spark is not None:
-        say(f"Spark {spark.version} that runs already is used.")
+        say(f"Spark {spark.version} that runs already is used.{_other_python(spark)}")
     elif os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_API_MODE") == "connect":
         spark = _connect()
         say(f"Connected to Spark {spark.version} by Spark Connect; spark.stop() ends the session.")
@@ -128,6 +129,19 @@ def _active() -> SparkSession | None:
     # A session of Spark Connect is active only in the thread, and by the class, that made it.
     spark: Any = notebook_variable("spark")
     return spark if hasattr(spark, "dataSource") and not getattr(spark, "is_stopped", True) else None
+
+
+def _other_python(spark: SparkSession) -> str:
+    """A sentence where the workers on this machine run a Python that may be without our packages."""
+    from pyspark.sql.session import SparkSession
+
+    either: Any = spark
+    if not isinstance(either, SparkSession) or is_elsewhere(spark):
+        return ""
+    python = shutil.which(either.sparkContext.pythonExec)
+    if python is not None and Path(python).parent == Path(sys.executable).parent:
+        return ""
+    return f" Its workers run {python}: where packages are missing there, set PYSPARK_PYTHON before Spark starts."
 
 
 def _connect() -> SparkSession:

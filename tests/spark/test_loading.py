@@ -42,7 +42,7 @@ def test_what_is_loaded_has_all_columns_and_no_secret_in_an_option(
     said: list[str] = []
     frame = load(namespace, filled, partitions=2, maxMessages=None, say=said.append)
     assert [row.body_text for row in frame.orderBy("sequence_number").collect()] == list("0123456789")
-    assert frame.columns == namespace.entity(filled).peek(1, show_progress=False).to_spark(spark).columns
+    assert frame.dtypes == namespace.entity(filled).peek(1, show_progress=False).to_spark(spark).dtypes
     frame.explain("extended")
     assert secret not in capsys.readouterr().out
     assert said == [f"Spark {spark.version} that runs already is used."]

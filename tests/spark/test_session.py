@@ -36,6 +36,19 @@ def test_the_session_that_there_is_is_taken_and_said(spark: SparkSession) -> Non
     assert said == [f"Spark {spark.version} that runs already is used."]
 
 
+def test_workers_with_another_python_are_told_of(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python3"
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    said: list[str] = []
+    session(said.append)
+    assert said[0].endswith(
+        f"used. Its workers run {python}: where packages are missing there, set PYSPARK_PYTHON before Spark starts."
+    )
+
+
 def test_a_local_session_has_its_workers_here(spark: SparkSession) -> None:
     assert not is_elsewhere(spark)
 
