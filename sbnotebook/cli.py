@@ -108,13 +108,14 @@ def triage(
 def doctor() -> None:
     """Check Python, Java, PySpark, the widgets and the connection, and say how to mend what is missing."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     from sbnotebook.doctor import State, examine
 
     colours = {State.GOOD: "green", State.OPTIONAL: "yellow", State.MISSING: "red"}
-    table = Table("", "State", "Found", "What to do")
+    # Folded, because a name that is cut off cannot be looked up.
+    table = Table("", "State", Column("Found", overflow="fold"), Column("What to do", overflow="fold"))
     findings = examine()
     for finding in findings:
         state = Text(finding.state.value, style=colours[finding.state])

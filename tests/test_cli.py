@@ -80,6 +80,11 @@ def test_doctor_shows_names_in_brackets_as_they_are() -> None:
     assert "JAVA_HOME is /[bold]x[/bold]" in result.stdout
 
 
+def test_doctor_cuts_no_name_off_in_a_narrow_terminal() -> None:
+    result = run("doctor", COLUMNS="60", SBNOTEBOOK_CONNECTION="nowhere")
+    assert "…" not in result.stdout
+
+
 def test_an_error_of_our_own_is_one_line() -> None:
     script = (
         "import sbnotebook.cli as cli, sbnotebook\n"
