@@ -75,7 +75,7 @@ class ConsumeOffset:
                 tuple(_numbers(given["ranges"])),
                 _pair(given["enqueued"]),
             )
-        except (LookupError, TypeError, ValueError):
+        except (AttributeError, LookupError, TypeError, ValueError):
             raise ConfigurationError(
                 "The checkpoint is not that of a stream with mode=consume: give each stream a checkpointLocation of "
                 "its own."

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.spark.consume_offset import ConsumeOffset, Taken, ranges_of
+
+ORDERS = EntityAddress("orders")
+
+
+@given(
+    st.lists(
+        st.builds(Taken, st.integers(1, 2**63 - 1), st.just(1), st.none() | st.integers(0, 2**42)),
+        unique_by=lambda taken: taken.number,
+    )
+)
+def test_an_offset_comes_back_from_a_checkpoint_as_it_was(messages: list[Taken]) -> None:
+    offset = ConsumeOffset(ORDERS, 6).next(messages)
+    assert ConsumeOffset.parse(json.loads(json.dumps(offset.as_dict())), ORDERS) == offset
+    assert offset.numbers == tuple(sorted(message.number for message in messages))
+    assert offset.batch == 7
+
+
+def test_neighbours_are_written_as_ranges() -> None:
+    offset = ConsumeOffset(ORDERS).next(Taken(number, 1, 5) for number in [*range(1, 10_001), 2 << 48])
+    assert offset.as_dict()["ranges"] == "1-10000,562949953421312"
+    assert len(json.dumps(offset.as_dict())) < 100
+    assert ranges_of([]) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"next": 7},
+        {"batch": 1, "entity": "orders", "ranges": "5-1", "enqueued": ""},
+        {"batch": 1, "entity": "orders", "ranges": "1-9999999999", "enqueued": ""},
+        {"batch": 1, "entity": "orders", "ranges": "x", "enqueued": ""},
+        {"batch": "x", "entity": "orders", "ranges": "", "enqueued": ""},
+        {"batch": 1, "entity": "orders", "ranges": 3, "enqueued": ""},
+        {"batch": 1, "entity": "//", "ranges": "", "enqueued": ""},
+    ],
+)
+def test_what_is_no_offset_of_this_kind_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="checkpointLocation of its own"):
+        ConsumeOffset.parse(given, ORDERS)
+
+
+def test_a_message_of_an_entity_that_was_made_anew_is_another_one() -> None:
+    def message(millis: int | None) -> PeekedMessage:
+        time = None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
+        return PeekedMessage(entity=ORDERS, sequence_number=1, enqueued_time=time)
+
+    offset = ConsumeOffset(ORDERS).next([Taken.of(message(1000)), Taken.of(message(2000))])
+    assert [offset.is_of(message(time)) for time in (999, 1000, 1500, 2000, 2001, None)] == [
+        False, True, True, True, False, True,
+    ]  # fmt: skip
