@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Generator, Iterable
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sbnotebook.client.portal import Work, run
+from sbnotebook.client.portal import Work
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.patience import PATIENCE, patiently
 from sbnotebook.settlement.peek import PAGE, PayloadPage, Peeker, Wanted
 from sbnotebook.spark.schema import MessageBatches
+from sbnotebook.spark.warm_namespace import warm_namespace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ def read_ranges(
     state: MessageState | None = None,
     patience: float = 0.0,
 ) -> Generator[pa.RecordBatch]:
-    """Read messages over a connection of its own; while some are converted, the next are asked for.
+    """Read messages; while some are converted, the next are asked for. The connection stays open for the next task.
 
     A service that does not answer any more in the middle is asked again for a minute.
 
@@ -54,10 +54,8 @@ def read_ranges(
         state: only messages in this state.
         patience: seconds for which a service that does not answer at all is asked again.
     """
-    namespace = AsyncNamespace(target.connection(), archive=None)
-    peeker = namespace.peeker(entity)
-    try:
-        held = _Held(batches)
+    with warm_namespace(target) as namespace:
+        peeker, held = namespace.peeker(entity), _Held(batches)
         for numbers in ranges:
             wanted = Wanted(numbers.first, numbers.last, max_messages, state)
             with closing(ahead(_pages(peeker, entity, wanted, patience))) as pages:
@@ -68,8 +66,6 @@ def read_ranges(
                         break
         if (batch := held.batch()) is not None:
             yield batch
-    finally:
-        run(namespace.close)
 
 
 def ahead(pages: AsyncIterator[T]) -> Generator[T]:

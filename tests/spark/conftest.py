@@ -16,6 +16,7 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.settlement import Connection
 from sbnotebook.spark import session
+from sbnotebook.spark.warm_namespace import close_warm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +28,7 @@ SECRET = "c3VwZXJzZWNyZXQta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="
 def shared_emulator() -> Iterator[RunningEmulator]:
     with running(keys=[AuthorizationRule("planted", SECRET, "", frozenset(Claim))]) as emulator:
         yield emulator
+        close_warm()  # of readers and writers that ran in this process
 
 
 @pytest.fixture(scope="session")
