@@ -32,13 +32,13 @@ __all__ = ["measure"]
 
 COUNT: Final = 100_000
 BODY: Final = b"x" * 1024
-PART: Final = 4_000
+PART: Final = 10_000
 """Messages of each round beside the SDK."""
 ROUNDS: Final = 3
 _AT_ONCE: Final = 50
 _MOST_SECONDS: Final = 600
 _MOST_MEGABYTES: Final = 300
-_LEAST: Final = 1.5
+_LEAST: Final = 0.5
 _MEGABYTE: Final = 1024
 
 

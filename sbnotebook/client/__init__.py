@@ -8,9 +8,11 @@ from sbnotebook.client.plan import Plan, Running
 from sbnotebook.client.processing import Processing
 from sbnotebook.client.sending import SendPlan
 from sbnotebook.client.sessions import LockedSession
+from sbnotebook.client.settling_frames import FramePlan
 
 __all__ = [
     "Entity",
+    "FramePlan",
     "LockedBatch",
     "LockedSession",
     "Messages",

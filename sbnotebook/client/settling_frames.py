@@ -32,6 +32,7 @@ from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.namespace import AsyncNamespace
+from sbnotebook.settlement.picking.pick import GONE
 from sbnotebook.settlement.plan import Limits, Preview
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ __all__ = ["FramePlan", "outcomes_in"]
 
 _ON_EXECUTORS: Final = (Complete.verb, DeadLetter.verb, Abandon.verb)
 _FROM_DRIVER: Final = (OutcomeStatus.NOT_FOUND.value, OutcomeStatus.SKIPPED.value)
-_RETURNED: Final = (
+_COLUMNS: Final = (
     "entity string, sequence_number bigint, decision string, status string, message_id string, condition string, "
-    "description string, tracking_id string, retryable boolean, repeated boolean"
+    "description string, tracking_id string, retryable boolean"
 )
 _PASSES: Final = 100
 _NAMED: Final = 3
@@ -152,6 +153,8 @@ class FramePlan:
             raise
         found = outcome_table(_judged(outcome, repeated) for outcome in outcomes)
         table: Any = pa.concat_tables([known.select(OUTCOMES.names), found])
+        if not table.num_rows:  # Spark Connect takes no empty table
+            return self._spark.createDataFrame([], _COLUMNS)
         return self._spark.createDataFrame(table.sort_by([("entity", "ascending"), ("sequence_number", "ascending")]))
 
     def _require_archive(self) -> None:
@@ -170,7 +173,7 @@ class FramePlan:
             return settle.nothing()
         try:
             with scrubbed(target.secrets):
-                return self._spark.createDataFrame(rows).mapInArrow(settle, _RETURNED).toArrow()
+                return self._spark.createDataFrame(rows).mapInArrow(settle, f"{_COLUMNS}, repeated boolean").toArrow()
         except SbNotebookError as error:
             raise SbNotebookError(
                 f"The Spark job failed, and it is not known which of the {rows.num_rows:,} messages its tasks had "
@@ -302,6 +305,6 @@ def _skipped(entity: EntityAddress, decision: Decision, numbers: Sequence[int], 
 def _judged(outcome: Outcome, repeated: Container[tuple[str, int | None]]) -> Outcome:
     """An outcome from the driver, which does not know of a first run of a task."""
     place = str(outcome.entity), outcome.sequence_number
-    if outcome.status is OutcomeStatus.NOT_FOUND and place in repeated:
+    if outcome.status is OutcomeStatus.NOT_FOUND and outcome.description == GONE and place in repeated:
         return replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=_REPEATED)
     return outcome

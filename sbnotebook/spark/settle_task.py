@@ -20,6 +20,7 @@ from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, Outcome, OutcomeStatus, PeekedMessage
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.deferring.deferred import check_decision_of_deferred
+from sbnotebook.settlement.picking.pick import GONE
 from sbnotebook.settlement.picking.standing import standing
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.in_flight import in_flight_of_task
@@ -32,7 +33,6 @@ __all__ = ["SettleTask", "SettledRows"]
 
 _ROWS_AT_ONCE: Final = 5_000
 _MAX_VERB: Final = 40
-_GONE: Final = "It is not there any more: it was settled, or it has expired."
 _TWO: Final = "Other rows decide otherwise on the same message: leave one row for each."
 _WHY: Final = {
     MessageState.ACTIVE: "It is not deferred: defer it first, or settle it with namespace.settle_frame.",
@@ -149,7 +149,7 @@ class _Rows:
         self._fail(batch, failed, outcomes)
 
     def _is_gone(self, outcome: Outcome) -> bool:
-        return self.is_repeated and outcome.status is OutcomeStatus.NOT_FOUND and outcome.description == _GONE
+        return self.is_repeated and outcome.status is OutcomeStatus.NOT_FOUND and outcome.description == GONE
 
     def _fail(self, batch: pa.RecordBatch, failed: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         self.result.failed += len(failed)
@@ -198,7 +198,7 @@ async def _explained(namespace: AsyncNamespace, found: Mapping[Place, Outcome]) 
 
 
 def _why(message: PeekedMessage | None) -> str:
-    return _GONE if message is None else _WHY[message.state]
+    return GONE if message is None else _WHY[message.state]
 
 
 def _is_local() -> bool:

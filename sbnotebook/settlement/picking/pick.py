@@ -50,7 +50,7 @@ from sbnotebook.settlement.watch import Tell, reporting, untold
 if TYPE_CHECKING:
     from sbnotebook.settlement.entity import AsyncEntity
 
-__all__ = ["PickOptions", "PickReport", "ahead_batch", "plan_pick"]
+__all__ = ["GONE", "PickOptions", "PickReport", "ahead_batch", "plan_pick"]
 
 _RENEW_FOR: Final = timedelta(days=7)
 """Longer than any search."""
@@ -59,7 +59,8 @@ _GROUP: Final = 100
 _MAX_NUMBER: Final = 2**63 - 1
 
 _NOT_BEGUN: Final = "Not attempted: the pick was cut off before."
-_GONE: Final = "It is not there any more: it was settled, or it has expired."
+GONE: Final = "It is not there any more: it was settled, or it has expired."
+"""Why a message is not found that is not in the entity at all."""
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
 _HELD_ELSEWHERE: Final = "Another receiver holds it: messages behind it came, and it did not. Try again later."
 _NOT_GIVEN: Final = "Not attempted: the entity did not give it, and could not be looked into."
@@ -370,7 +371,7 @@ class _Pick:
     def _end_of(self, message: PeekedMessage | None) -> tuple[OutcomeStatus, str] | None:
         """What became of a message as it stands now; None where it can be received by its number."""
         if message is None:
-            return OutcomeStatus.NOT_FOUND, _GONE
+            return OutcomeStatus.NOT_FOUND, GONE
         if message.state is MessageState.SCHEDULED:
             return OutcomeStatus.SKIPPED, _SCHEDULED
         if message.state is MessageState.ACTIVE:
