@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # One page lists tests of the SDK.
 OWN = [path for path in PAGES if path.name != "emulator-conformance.md"]
-EXAMPLE = re.compile(r"^ *>>> (?!.*# doctest: \+SKIP)", re.MULTILINE)
+# One that runs: neither its line nor one that goes on with it says that it does not.
+EXAMPLE = re.compile(r"^ *>>> (?!(?:.*\n *\.\.\. )*.*# doctest: \+SKIP)", re.MULTILINE)
 EXAMPLES = [path for path in sorted((ROOT / "sbnotebook").rglob("*.py")) if EXAMPLE.search(path.read_text())]
 LARGE = ["sbnotebook.client", "sbnotebook.emulator", "sbnotebook.settlement", "pandas", "duckdb"]
 
@@ -98,6 +99,11 @@ def test_a_failing_block_is_seen_with_its_page_and_line(tmp_path: Path) -> None:
 
 def test_an_exemption_without_a_reason_is_none() -> None:
     assert "1 / 0" in script("<!-- no-run -->\n```python\n1 / 0\n```\n")
+
+
+def test_an_example_of_several_lines_is_skipped_wherever_it_says_so() -> None:
+    assert not EXAMPLE.search("    >>> f(  # doctest: +SKIP\n    ...     1)\n    >>> g(\n    ... )  # doctest: +SKIP\n")
+    assert EXAMPLE.search("    >>> f(\n    ...     1)\n    2\n    >>> g()  # doctest: +SKIP\n")
 
 
 @pytest.mark.parametrize("module", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
