@@ -23,6 +23,7 @@ __all__ = [
     "HEADER_FIELDS",
     "LAST_MOMENT",
     "LOCKED_UNTIL",
+    "LOCK_TOKEN",
     "MAPS",
     "MAX_TTL",
     "MILLISECOND",
@@ -46,13 +47,14 @@ SEQUENCE_NUMBER: Final = Symbol("x-opt-sequence-number")
 ENQUEUED_SEQUENCE_NUMBER: Final = Symbol("x-opt-enqueue-sequence-number")
 ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")
 LOCKED_UNTIL: Final = Symbol("x-opt-locked-until")
+LOCK_TOKEN: Final = Symbol("x-opt-lock-token")
 SCHEDULED_TIME: Final = Symbol("x-opt-scheduled-enqueue-time")
 PARTITION_KEY: Final = Symbol("x-opt-partition-key")
 STATE: Final = Symbol("x-opt-message-state")
 DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
 SERVICES_OWN: Final = frozenset({
-    SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, STATE, DEAD_LETTER_SOURCE,
-    "x-opt-lock-token", "x-opt-partition-id",
+    SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, STATE, DEAD_LETTER_SOURCE, LOCK_TOKEN,
+    "x-opt-partition-id",
 })  # fmt: skip
 """Annotations that only the service sets: what a sender says there means nothing."""
 MAPS: Final = {

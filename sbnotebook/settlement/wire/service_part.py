@@ -1,8 +1,8 @@
 """What the service writes in front of a message that it hands out: the header and the annotations.
 
-It is the same in most messages of an entity but for a few numbers. So it is decoded once and kept as a template: the
-bytes around the numbers, and what they say. Where the very same bytes stand again, only the numbers are read, in one
-step; everything else is decoded. Peeking takes a third less time for it.
+It is the same in most messages of an entity but for a few numbers, and the lock token of a locked one. So it is decoded
+once and kept as a template: the bytes around them, and what they say. Where the very same bytes stand again, only the
+numbers are read, in one step; everything else is decoded. Peeking takes a third less time for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import count, takewhile
-from struct import Struct
+from struct import Struct, calcsize
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,7 @@ from sbnotebook.model import MessageState
 from sbnotebook.model.amqp import AmqpValue, Timestamp, encode, skip
 from sbnotebook.model.extras import HEADER_EXTRAS
 from sbnotebook.model.sections import (
+    DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -35,6 +36,7 @@ from sbnotebook.settlement.wire.layout import (
     ENQUEUED_SEQUENCE_NUMBER,
     ENQUEUED_TIME,
     HEADER_FIELDS,
+    LOCK_TOKEN,
     LOCKED_UNTIL,
     MAPS,
     MAX_TTL,
@@ -59,14 +61,32 @@ _MOST_TEMPLATES: Final = 8
 _LEARN_EVERY: Final = 8
 """Where each message has a start of its own, templates are of no use, and making them takes time."""
 
-_LONG, _TIMESTAMP = b"\x81", b"\x83"
-_NUMBERS: Final[dict[bytes, tuple[str, Callable[[int], Any]]]] = {
-    encode(SEQUENCE_NUMBER) + _LONG: ("sequence_number", int),
-    encode(ENQUEUED_SEQUENCE_NUMBER) + _LONG: ("enqueued_sequence_number", int),
-    encode(ENQUEUED_TIME) + _TIMESTAMP: ("enqueued_time", lambda stamp: as_time(Timestamp(stamp))),
-    encode(LOCKED_UNTIL) + _TIMESTAMP: ("locked_until", lambda stamp: as_time(Timestamp(stamp))),
+
+class _Varying(NamedTuple):
+    """What differs from message to message.
+
+    Attributes:
+        name: of its field.
+        layout: its bytes, as for ``struct``.
+        make: makes the field's value; None for what is no field.
+    """
+
+    name: str
+    layout: str
+    make: Callable[[int], Any] | None
+
+
+_LONG, _TIMESTAMP, _UUID = b"\x81", b"\x83", b"\x98"
+_VARYING: Final[dict[int, dict[bytes, _Varying]]] = {
+    MESSAGE_ANNOTATIONS: {
+        encode(SEQUENCE_NUMBER) + _LONG: _Varying("sequence_number", "q", int),
+        encode(ENQUEUED_SEQUENCE_NUMBER) + _LONG: _Varying("enqueued_sequence_number", "q", int),
+        encode(ENQUEUED_TIME) + _TIMESTAMP: _Varying("enqueued_time", "q", lambda stamp: as_time(Timestamp(stamp))),
+        encode(LOCKED_UNTIL) + _TIMESTAMP: _Varying("locked_until", "q", lambda stamp: as_time(Timestamp(stamp))),
+    },
+    DELIVERY_ANNOTATIONS: {encode(LOCK_TOKEN) + _UUID: _Varying("lock_token", "16s", None)},
 }
-"""Annotations of eight bytes that differ from message to message, by the bytes in front of the number."""
+"""Annotations that differ from message to message, by their section and the bytes in front of their value."""
 
 
 class ServicePart(NamedTuple):
@@ -86,7 +106,7 @@ class ServicePart(NamedTuple):
 class _Template(NamedTuple):
     layout: Struct
     constants: tuple[bytes, ...]
-    numbers: tuple[tuple[str, Callable[[int], Any]], ...]
+    varying: tuple[_Varying, ...]
     part: ServicePart
 
 
@@ -100,15 +120,16 @@ def read_service_part(payload: bytes) -> ServicePart:
     Raises:
         AmqpDecodeError: the bytes are not a message.
     """
-    for layout, constants, numbers, part in _templates:
+    for layout, constants, varying, part in _templates:
         try:
             found = layout.unpack_from(payload)
         except struct_error:
             continue
         if found[0::2] == constants:
             fields = part.fields.copy()
-            for (name, make), number in zip(numbers, found[1::2], strict=True):
-                fields[name] = make(number)
+            for (name, _, make), value in zip(varying, found[1::2], strict=True):
+                if make is not None:
+                    fields[name] = make(value)
             if fields["time_to_live"] is not None:
                 fields["expires_at"] = expiry(fields["enqueued_time"], fields["time_to_live"])
             return ServicePart(fields, part.extras.copy(), part.end)
@@ -157,25 +178,28 @@ def _decode(payload: bytes) -> ServicePart:
 
 def _learn(payload: bytes, part: ServicePart) -> None:
     global _templates  # noqa: PLW0603 (replaced as a whole: several threads may read it)
-    places: dict[str, tuple[int, Callable[[int], Any]]] = {}
+    places: dict[str, tuple[int, _Varying]] = {}
     for section in readable_start(payload[: part.end]):
-        if section.code == MESSAGE_ANNOTATIONS:
+        known = _VARYING.get(section.code)
+        if known is not None:
             at = map_start(payload, section)
             while at < section.end:
                 value_start = skip(payload, at)
-                known = _NUMBERS.get(payload[at : value_start + 1])
-                if known is not None:
-                    places[known[0]] = value_start + 1, known[1]
+                varying = known.get(payload[at : value_start + 1])
+                if varying is not None:
+                    places[varying.name] = value_start + 1, varying
                 at = skip(payload, value_start)
     if "sequence_number" not in places:
         return
-    in_order = sorted((at, name, make) for name, (at, make) in places.items())
-    starts = [0, *(at + 8 for at, _, _ in in_order)]
-    gaps = [at - start for start, at in zip(starts, [at for at, _, _ in in_order], strict=False)]
-    layout = Struct(">" + "".join(f"{gap}sq" for gap in gaps) + f"{part.end - starts[-1]}s")
-    constants = layout.unpack_from(payload)[0::2]
-    numbers = tuple((name, make) for _, name, make in in_order)
-    learnt = _Template(layout, constants, numbers, ServicePart(part.fields.copy(), part.extras.copy(), part.end))
+    in_order = sorted(places.values(), key=lambda place: place[0])
+    layout, end = ">", 0
+    for at, varying in in_order:
+        layout += f"{at - end}s{varying.layout}"
+        end = at + calcsize(f">{varying.layout}")
+    template = Struct(f"{layout}{part.end - end}s")
+    constants = template.unpack_from(payload)[0::2]
+    varyings = tuple(varying for _, varying in in_order)
+    learnt = _Template(template, constants, varyings, ServicePart(part.fields.copy(), part.extras.copy(), part.end))
     _templates = (learnt, *_templates)[:_MOST_TEMPLATES]
 
 

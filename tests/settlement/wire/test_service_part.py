@@ -18,6 +18,7 @@ from sbnotebook.testing.strategies import amqp_values
 
 NUMBER, STATE = Symbol("x-opt-sequence-number"), Symbol("x-opt-message-state")
 FIRST, TIME = Symbol("x-opt-enqueue-sequence-number"), Symbol("x-opt-enqueued-time")
+TOKEN = Symbol("x-opt-lock-token")
 LOCKED, KEY = Symbol("x-opt-locked-until"), Symbol("x-opt-partition-key")
 
 
@@ -31,8 +32,15 @@ def section(code: int, value: Any) -> bytes:
     return encode(Described(ULong(code), value))
 
 
-def start_of_message(annotations: dict[Any, AmqpValue], ttl: int | None = None, count: int = 0) -> bytes:
+def start_of_message(
+    annotations: dict[Any, AmqpValue],
+    ttl: int | None = None,
+    count: int = 0,
+    delivery: dict[Any, AmqpValue] | None = None,
+) -> bytes:
     header = section(HEADER, [None, None, None if ttl is None else UInt(ttl), None, UInt(count)])
+    if delivery is not None:
+        header += section(DELIVERY_ANNOTATIONS, delivery)
     return header + section(MESSAGE_ANNOTATIONS, annotations) + section(DATA, b"body")
 
 
@@ -59,7 +67,16 @@ ANNOTATIONS = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(st.tuples(ANNOTATIONS, st.none() | st.sampled_from([0, 60_000]), st.sampled_from([0, 300]))))
+DELIVERY = st.fixed_dictionaries({}, optional={TOKEN: st.uuids(), Symbol("x-own"): amqp_values()})
+
+
+@given(
+    st.lists(
+        st.tuples(
+            ANNOTATIONS, st.none() | st.sampled_from([0, 60_000]), st.sampled_from([0, 300]), st.none() | DELIVERY
+        )
+    )
+)
 def test_what_is_read_by_a_template_is_what_is_decoded(messages: list[Any]) -> None:
     payloads = [start_of_message(*message) for message in messages]
     read = [read_service_part(payload) for payload in payloads]
@@ -117,7 +134,9 @@ def test_a_section_that_follows_its_like_is_refused_with_a_template_too() -> Non
 
 
 def test_the_lock_token_is_no_extra() -> None:
-    token = section(DELIVERY_ANNOTATIONS, {Symbol("x-opt-lock-token"): UUID(int=1), Symbol("x-own"): 1})
-    payload = token + section(MESSAGE_ANNOTATIONS, {NUMBER: Long(2**40)}) + section(DATA, b"")
-    for _ in range(2):
+    for number in range(100):
+        token: dict[Any, AmqpValue] = {TOKEN: UUID(int=2**127 + number), Symbol("x-own"): 1}
+        payload = start_of_message({NUMBER: Long(2**40 + number)}, delivery=token)
         assert read_service_part(payload).extras == {"delivery_annotations": {"x-own": 1}}
+        assert read_service_part(payload).fields["sequence_number"] == 2**40 + number
+    assert templates() == 1
