@@ -76,13 +76,17 @@ class _Varying(NamedTuple):
     make: Callable[[int], Any] | None
 
 
+def _moment(stamp: int) -> datetime | None:
+    return as_time(Timestamp(stamp))
+
+
 _LONG, _TIMESTAMP, _UUID = b"\x81", b"\x83", b"\x98"
 _VARYING: Final[dict[int, dict[bytes, _Varying]]] = {
     MESSAGE_ANNOTATIONS: {
         encode(SEQUENCE_NUMBER) + _LONG: _Varying("sequence_number", "q", int),
         encode(ENQUEUED_SEQUENCE_NUMBER) + _LONG: _Varying("enqueued_sequence_number", "q", int),
-        encode(ENQUEUED_TIME) + _TIMESTAMP: _Varying("enqueued_time", "q", lambda stamp: as_time(Timestamp(stamp))),
-        encode(LOCKED_UNTIL) + _TIMESTAMP: _Varying("locked_until", "q", lambda stamp: as_time(Timestamp(stamp))),
+        encode(ENQUEUED_TIME) + _TIMESTAMP: _Varying("enqueued_time", "q", _moment),
+        encode(LOCKED_UNTIL) + _TIMESTAMP: _Varying("locked_until", "q", _moment),
     },
     DELIVERY_ANNOTATIONS: {encode(LOCK_TOKEN) + _UUID: _Varying("lock_token", "16s", None)},
 }
