@@ -35,8 +35,8 @@ _MAX_BYTES: Final = 256 << 20
 _RENEW_FOR: Final = timedelta(days=3650)
 _LOG: Final = logging.getLogger(__name__)
 _CLOSE_WITHIN: Final = 5.0
-_COUNT_EVERY, _COUNT_WITHIN = 15.0, 5.0
-"""Seconds: the service throttles management operations."""
+_COUNT_EVERY, _COUNT_AGAIN, _COUNT_WITHIN = 15.0, 600.0, 15.0
+"""Seconds: the service throttles management operations, and where one is refused so is the next."""
 _REFUSALS: Final = {
     "requires sessions": (
         "{} requires sessions, and a stream that consumes would tear them apart: look at it with mode=browse, or "
@@ -83,6 +83,7 @@ class ConsumeLife:
         self._scanning: Future[int] | None = None
         self._is_begun = False
         self._counted: tuple[float, int | None] | None = None
+        """Until when a count holds, and the count, with what this process had removed by then."""
         self._work: Work[Any] | None = None
 
     def _tell_trouble(self, event: LockEvent) -> None:
@@ -133,13 +134,13 @@ class ConsumeLife:
         return known or None
 
     async def _backlog(self) -> int | None:
-        if self._counted is None or (self._counted[1] is not None and anyio.current_time() > self._counted[0]):
+        if self._counted is None or anyio.current_time() > self._counted[0]:
             count: int | None = None
             with contextlib.suppress(Exception), anyio.fail_after(_COUNT_WITHIN):  # it takes the right Manage
-                count = await _count(self._entity)
-            self._counted = anyio.current_time() + _COUNT_EVERY, count
+                count = await _count(self._entity) + self._consuming.removed
+            self._counted = anyio.current_time() + (_COUNT_EVERY if count is not None else _COUNT_AGAIN), count
         count = self._counted[1]
-        return None if count is None else max(0, count - self._consuming.in_hand)
+        return None if count is None else max(0, count - self._consuming.removed - self._consuming.in_hand)
 
     def close(self) -> None:
         """Give back what is locked and not set aside, as far as that is possible within some seconds."""

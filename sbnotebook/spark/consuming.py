@@ -7,7 +7,7 @@ query. Why each step is where it is stands there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,6 +54,8 @@ class Consuming:
     fails_on_data_loss: bool = True
     orphans: dict[int, Taken] = field(default_factory=dict[int, Taken])
     """Messages that were deferred before, to be taken into the next micro-batches."""
+    removed: int = 0
+    """How many messages were removed by this process."""
     _locked: _Locked | None = None
     _planned: tuple[ConsumeOffset, tuple[int, ...]] | None = None
     _removed: ConsumeOffset | None = None
@@ -161,11 +163,12 @@ class Consuming:
         if start == self._removed:
             return
         if self._planned is not None and self._planned[0] == start:
-            numbers: Iterable[int] = self._planned[1]
+            numbers: Sequence[int] = self._planned[1]
         else:
             states = await self._states(start)
             numbers = [number for number, state in states.items() if state is MessageState.DEFERRED]
         await self.deleter.delete(numbers)
+        self.removed += len(numbers)
         self._removed = start
 
     def _adopt(self, max_messages: int) -> list[Taken]:
