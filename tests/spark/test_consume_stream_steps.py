@@ -44,6 +44,7 @@ def namespace(emulator: RunningEmulator) -> Iterator[Namespace]:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less where nothing comes: the emulator answers at once."""
     monkeypatch.setattr(intake, "_FIRST_WAIT", 0.2)
+    monkeypatch.setattr(intake, "_MORE_WAIT", 0.05)
     monkeypatch.setattr(intake, "_PAUSE", 0.1)
     monkeypatch.setattr(consuming, "_PAUSE", 0.1)
 
@@ -234,9 +235,10 @@ def test_messages_that_were_deferred_before_are_reported_adopted_or_ignored(
     else:
         assert query.ids == ids[6:]
         assert len(namespace.entity(queue).peek()) == 6
-    assert len(reported) == (orphans == "report")
+    # Each process looks once; the first may have ended before it was through.
+    assert len(reported) in ((1, 2) if orphans == "report" else (0,))
+    assert all(text.startswith(f"6 messages of {queue}") for text in reported)
     if reported:
-        assert reported[0].startswith(f"6 messages of {queue}")
         assert query.started().reportLatestOffset() == {"backlog": 6, "orphans": 6}
 
 

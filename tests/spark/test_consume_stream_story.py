@@ -165,6 +165,7 @@ def test_each_message_comes_once_whatever_happens(
     emulator: RunningEmulator, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(intake, "_FIRST_WAIT", 0.2)
+    monkeypatch.setattr(intake, "_MORE_WAIT", 0.05)
     monkeypatch.setattr(intake, "_PAUSE", 0.05)
     monkeypatch.setattr(consuming, "_PAUSE", 0.05)
     with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
