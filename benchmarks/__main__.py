@@ -21,6 +21,7 @@ _ALL: Final = (
     "triage",
     "spark_reading",
     "spark_writing",
+    "spark_consuming",
 )
 """Modules with a function ``measure`` that gives results."""
 
