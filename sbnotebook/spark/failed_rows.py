@@ -41,6 +41,8 @@ class FailuresFolder:
 
     Args:
         path: a folder of this machine, or an address that pyarrow can write to.
+        is_stream: whether a stream writes, whose files are named by the micro-batch: a stream writes each one once.
+            Within foreachBatch there may be several writes of one micro-batch, and none may take another's place.
         job: makes the names of one write's files different from those of others.
 
     Raises:
@@ -48,6 +50,7 @@ class FailuresFolder:
     """
 
     path: str
+    is_stream: bool = False
     job: str = field(default_factory=lambda: uuid4().hex[:12])
 
     def __post_init__(self) -> None:
@@ -115,7 +118,7 @@ class FailuresFolder:
             return f"failed-{self.job}-00000.parquet"
         properties: dict[str, str] = context.__dict__.get("_localProperties") or {}
         batch = [properties[name] for name in _STREAM if name in properties]
-        job = "-".join(batch) if len(batch) == len(_STREAM) else self.job
+        job = "-".join(batch) if self.is_stream and len(batch) == len(_STREAM) else self.job
         return f"failed-{job}-{context.partitionId():05d}.parquet"
 
 

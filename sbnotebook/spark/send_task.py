@@ -64,7 +64,7 @@ class SendTask:
     failures: FailuresFolder | None
 
     @classmethod
-    def prepared(cls, options: WriteOptions, schema: StructType) -> SendTask:
+    def prepared(cls, options: WriteOptions, schema: StructType, *, is_stream: bool) -> SendTask:
         """The task of a write, all of which was looked at that can be before anything is sent; on the driver.
 
         Raises:
@@ -74,7 +74,7 @@ class SendTask:
             check_sent_columns(schema)
         if options.failures_path is None:
             return cls(options, None)
-        folder = FailuresFolder(options.failures_path)
+        folder = FailuresFolder(options.failures_path, is_stream)
         with scrubbed(folder.secrets):
             folder.prepare(schema)
         return cls(options, folder)

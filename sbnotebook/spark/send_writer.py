@@ -36,7 +36,7 @@ class SendWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._task = SendTask.prepared(options, schema)
+        self._task = SendTask.prepared(options, schema, is_stream=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
         """Send the rows of one task.
@@ -69,7 +69,7 @@ class SendStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._task = SendTask.prepared(options, schema)
+        self._task = SendTask.prepared(options, schema, is_stream=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
         """Send the rows of one task.

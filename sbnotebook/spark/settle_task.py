@@ -86,7 +86,7 @@ class SettleTask:
             read_decisions(pa.Table.from_batches([], arrow), options.entity)
         if options.failures_path is None:
             return cls(options, None, is_stream)
-        folder = FailuresFolder(options.failures_path)
+        folder = FailuresFolder(options.failures_path, is_stream)
         with scrubbed(folder.secrets):
             folder.prepare(schema)
         return cls(options, folder, is_stream)

@@ -37,7 +37,7 @@ def given(queue: str, connection_string: str, **options: str) -> WriteOptions:
 
 
 def task_to(queue: str, connection_string: str, **options: str) -> SendTask:
-    task = SendTask.prepared(given(queue, connection_string, **options), TEXTS)
+    task = SendTask.prepared(given(queue, connection_string, **options), TEXTS, is_stream=False)
     return pickle.loads(pickle.dumps(task))  # noqa: S301 (as Spark does it)
 
 

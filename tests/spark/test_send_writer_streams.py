@@ -105,6 +105,23 @@ def test_for_each_batch_writes_as_well(
     assert ids_in(namespace, queue) == Counter("ab")
 
 
+def test_writes_of_one_micro_batch_keep_their_failures_beside_each_other(
+    spark: SparkSession, folder: Path, checkpoint: str, connection_string: str, queue: str, tmp_path: Path
+) -> None:
+    put(folder, "1", a=LARGE, b=LARGE, c="3")
+    failures = str(tmp_path / "failures")
+
+    def send(frame: DataFrame, _batch: int) -> None:
+        options = {"connectionString": connection_string, "entity": queue, "failuresPath": failures}
+        for key in "abc":
+            part = frame.where(f"message_id = '{key}'").coalesce(1)
+            part.write.format("servicebus").mode("append").options(**options).save()
+
+    files = spark.readStream.schema(SCHEMA).json(str(folder)).writeStream.foreachBatch(send)
+    files.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    assert Counter(row.message_id for row in spark.read.parquet(failures).collect()) == Counter("ab")
+
+
 def test_a_stream_of_messages_is_sent_on_as_it_was(
     start: Start, stream: Callable[..., DataFrame], namespace: Namespace, queue: str
 ) -> None:
