@@ -210,9 +210,10 @@ class Packer:
     def _end(self, failure: Exception | None) -> None:
         with self._changed:
             if not self._closed:
-                self.failure, self._ended = failure, True
                 for key in list(self._open):
                     self._finish(key)
+                # Last, because who sends looks at it at any moment, and does not send what comes after it.
+                self.failure, self._ended = failure, True
 
     def _encoded(self, message: Message) -> Item | Outcome:
         try:

@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -214,3 +214,16 @@ def test_an_input_that_fails_gives_what_came_before() -> None:
     pulling = Pulling(messages())
     assert indexes(pulling.packs()) == [[0]]
     assert isinstance(pulling.packer.failure, KeyError)
+
+
+def test_it_is_not_done_while_the_last_messages_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[bool] = []
+    finish: Any = vars(Packer)["_finish"]
+
+    def look_and_finish(packer: Packer, key: tuple[str | None, str | None]) -> None:
+        done.append(packer.is_done)  # as who sends may look at any moment
+        finish(packer, key)
+
+    monkeypatch.setattr(Packer, "_finish", look_and_finish)
+    assert indexes(all_packs([Message(session_id="a"), Message(session_id="b")])) == [[0], [1]]
+    assert done == [False, False]
