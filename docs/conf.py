@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -20,8 +21,10 @@ html_title = f"sbnotebook {release}"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-# The notebooks are run by the tests; here they are shown as they are.
-nb_execution_mode = "off"
+# Run by `make docs`, so that readers see what they give; the tests run them by themselves, and build the site without.
+nb_execution_mode = os.environ.get("DOCS_NOTEBOOKS", "off")
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
