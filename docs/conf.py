@@ -18,6 +18,8 @@ version = release = sbnotebook.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 html_title = f"sbnotebook {release}"
+# A line of code has 120 characters.
+html_theme_options = {"page_width": "1300px", "body_max_width": "none"}
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
