@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from azure.servicebus._common import mgmt_handlers
 from azure.servicebus._pyamqp.aio import _sender_async, _session_async
 from azure.servicebus._pyamqp.constants import MESSAGE_DELIVERY_DONE_STATES, LinkState
+from azure.servicebus._pyamqp.error import AuthenticationException
 from azure.servicebus._pyamqp.message import _MessageDelivery
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
@@ -107,23 +108,21 @@ async def _transfer(sender: Any, message: _Encoded) -> None:
     try:
         while not await handler.client_ready_async():  # noqa: ASYNC110 (which asks for a new token when that is due)
             await asyncio.sleep(_GLANCE)
+    except TimeoutError as error:
+        raise OperationTimeoutError(message="The token was not confirmed in time.") from error
+    try:
         await handler._transfer_message_async(delivery)
         await handler._link.update_pending_deliveries()  # which sends it
-        await _first_frame(handler)
+        await handler._connection.listen(wait=handler._socket_timeout)
         while delivery.state not in MESSAGE_DELIVERY_DONE_STATES:
             if not await handler.do_work_async():
                 raise ServiceBusConnectionError(message="The sender was closed before the confirmation came.")
-    except TimeoutError as error:
-        raise OperationTimeoutError(message="The token was not confirmed in time.") from error
+    except (AuthenticationException, TimeoutError) as error:
+        # It is refused now, and the message was on its way before.
+        said = f"The token could not be renewed before the confirmation came: {error}"
+        raise ServiceBusConnectionError(message=said) from error
     if delivery.error is not None:
         raise delivery.error
-
-
-async def _first_frame(handler: Any) -> None:
-    """Wait for a frame as long as the SDK does at a time: it makes a task for each, which takes longer than a frame."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(handler._socket_timeout):
-            await handler._connection.listen(wait=True)
 
 
 class ToSchedule(NamedTuple):

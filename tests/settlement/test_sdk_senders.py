@@ -1,21 +1,25 @@
 """What a later version of the SDK may break."""
 
+# ruff: noqa: SLF001 (what is tested is the SDK's inside)
+
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
+import anyio
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus._pyamqp._encode import encode_frame
 from azure.servicebus._pyamqp.performatives import TransferFrame
-from azure.servicebus.exceptions import MessageNotFoundError, MessageSizeExceededError
+from azure.servicebus.exceptions import MessageNotFoundError, MessageSizeExceededError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.model import EntityAddress, Message, MessageState
+from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, sdk_senders
+from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.sdk_senders import ToSchedule
 from sbnotebook.settlement.sending.packing import Item, Pack
 from sbnotebook.settlement.wire.conversion import payload_of
@@ -54,6 +58,28 @@ async def test_a_confirmation_is_waited_for_longer_than_the_sdk_looks_for_a_fram
     assert len(await namespace.entity("late-confirmation").peek()) == 1
 
 
+async def test_a_transfer_that_waited_for_room_and_leaves_slowly_is_sent_once(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await namespace.create_queue("slow-line")
+    async with namespace.connection.sender(EntityAddress("slow-line")) as sender:
+        await sdk_senders.reopen(sender)
+        handler = cast("Any", sender)._handler
+        session, writer = handler._session, handler._connection._transport.writer
+        session.remote_incoming_window = 0  # the service has told of no room
+        await session._outgoing_flow({"echo": True})  # and says in a moment that there is some
+        drain = writer.drain
+
+        async def drain_slowly() -> None:
+            await anyio.sleep(3 * handler._socket_timeout)
+            await drain()
+
+        monkeypatch.setattr(writer, "drain", drain_slowly)
+        await sdk_senders.send_payload(sender, payload_of(Message()))
+        monkeypatch.undo()
+    assert len(await namespace.entity("slow-line").peek()) == 1
+
+
 async def test_a_sender_that_was_closed_sends_nothing(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("closed-sender")
     async with namespace.connection.sender(EntityAddress("closed-sender")) as sender:
@@ -73,6 +99,29 @@ async def test_a_token_that_is_about_to_end_is_renewed_before_a_message_is_sent(
         await sdk_senders.send_payload(sender, payload_of(Message()))
         assert token["_expires_on"] > time.time() + 60
     assert len(await namespace.entity("token-renewed").peek()) == 1
+
+
+async def test_a_token_that_ends_while_a_confirmation_is_waited_for_leaves_the_outcome_open(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("token-ended")
+    async with namespace.connection.sender(EntityAddress("token-ended")) as sender:
+        await sdk_senders.reopen(sender)
+        handler = cast("Any", sender)._handler
+        shared_emulator.faults.entity("token-ended").accept_delay_ms = 2_000
+        async with anyio.create_task_group() as tasks:
+
+            async def end_the_token() -> None:
+                while not any(each.sent for each in handler._link._pending_deliveries):  # noqa: ASYNC110 (the SDK's)
+                    await anyio.sleep(0.01)
+                handler._cbs_authenticator._expires_on = time.time() - 1
+
+            tasks.start_soon(end_the_token)
+            with pytest.raises(ServiceBusError) as raised:
+                await sdk_senders.send_payload(sender, payload_of(Message()))
+            place = EntityAddress("token-ended")
+            outcome = outcome_of_error(raised.value, verb="send", entity=place, sequence_number=None, message_id=None)
+            assert outcome.status is OutcomeStatus.UNCONFIRMED
 
 
 async def test_a_message_that_is_larger_than_a_batch_may_be(
