@@ -20,10 +20,13 @@ the messages may be the micro-batch. A deferral that had no answer is repeated, 
 when that takes longer than a minute the query ends before it has read anything.
 
 Why nothing is removed that was not read: the process that planned a micro-batch removes the numbers that it planned.
-One that starts after it removes what is deferred under the numbers of the offset, which are this stream's, unless all
-of this comes together: a lock was lost between the first two steps, the query ended at that very micro-batch, and
-another program deferred that message meanwhile. So nobody else should defer messages of an entity that is consumed as a
-stream. The offset has the times of its messages, so that the checkpoint of one entity never removes from another.
+Where it did not plan it at all, because the sink passed over its number, nothing is removed, and the messages come
+again. A process that starts later removes what is deferred under the numbers of the last offset. These were read,
+unless all of this comes together: a message was not set aside when the micro-batch was planned, the query ended before
+it wrote the next offset (which follows at once then, without messages if there are none), and another program, or a
+process that should have been dead, deferred that message meanwhile. So nobody else should defer messages of an entity
+that is consumed as a stream. The offset has the times of its messages, so that the checkpoint of one entity never
+removes from another.
 """
 
 from __future__ import annotations

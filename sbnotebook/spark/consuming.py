@@ -30,11 +30,19 @@ _LOOKS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class _Locked:
-    """A micro-batch whose offset was given to Spark, and whose messages are locked and not deferred yet."""
+    """A micro-batch whose offset was given to Spark, and which was not planned yet.
+
+    Args:
+        start: the offset before it.
+        end: its offset.
+        messages: those that are locked, and not deferred yet.
+        adopted: those that were deferred before.
+    """
 
     start: ConsumeOffset
     end: ConsumeOffset
     messages: tuple[LockedMessage, ...]
+    adopted: list[Taken]
 
 
 @dataclass(slots=True)
@@ -80,13 +88,35 @@ class Consuming:
         if locked is not None and locked.start == start:
             return locked.end  # asked again
         self._locked = None
+        if locked is not None and locked.end == start:
+            # It counts as done and was never planned, as a sink does that has the number of a micro-batch already,
+            # from an earlier checkpoint: nobody has read it. What is locked is held still, and comes again.
+            self._planned, self._removed, again = None, start, locked.adopted
+        else:
+            again = await self._deferred_late(start)
+        self.orphans = {message.number: message for message in again} | self.orphans
         adopted = self._adopt(max_messages)
         messages = await self._remove_and_lock(start, 0 if adopted else max_messages)
-        if not (adopted or messages):
+        if not (adopted or messages or self._left_behind(start)):
             return start
         end = start.next([*adopted, *map(Taken.of, messages)])
-        self._locked = _Locked(start, end, messages)
+        self._locked = _Locked(start, end, messages, adopted)
         return end
+
+    def _left_behind(self, start: ConsumeOffset) -> set[int]:
+        """Numbers in an offset whose messages were not set aside, and so not read, when it was planned here.
+
+        As long as that offset is the last one, a process that starts later would take what is deferred under them for
+        what was read. So another offset follows, if need be that of an empty micro-batch.
+        """
+        if self._planned is None or self._planned[0] != start or len(self._planned[1]) == len(start.numbers):
+            return set()
+        return set(start.numbers).difference(self._planned[1])
+
+    async def _deferred_late(self, start: ConsumeOffset) -> list[Taken]:
+        """Those left behind that are deferred by now: by a process that was not dead yet when this one took over."""
+        pages = numbered_pages(self.entity, self._left_behind(start), ())
+        return [Taken.of(m) async for page in pages for m in page if m.state is MessageState.DEFERRED]
 
     async def _remove_and_lock(self, start: ConsumeOffset, max_messages: int) -> tuple[LockedMessage, ...]:
         """Both at once; when this returns, it is certain that nothing of the last micro-batch is left."""

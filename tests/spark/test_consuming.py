@@ -1,0 +1,111 @@
+"""Micro-batches that are not as they were planned: nobody read them, or some messages were not deferred in time."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.model import Message
+from sbnotebook.settlement import Connection
+from sbnotebook.spark import consuming, intake
+
+from .stream_processes import Query
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[RunningEmulator]:
+    with running() as emulator:
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def namespace(emulator: RunningEmulator) -> Iterator[Namespace]:
+    with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
+        yield namespace
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less where nothing comes: the emulator answers at once."""
+    monkeypatch.setattr(intake, "_FIRST_WAIT", 0.2)
+    monkeypatch.setattr(consuming, "_PAUSE", 0.1)
+
+
+@pytest.fixture
+def queue(emulator: RunningEmulator, namespace: Namespace) -> str:
+    """A queue with four messages."""
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    emulator.create_queue(name)
+    assert namespace.entity(name).send([Message(message_id=f"m{n}") for n in range(4)]).ok
+    return name
+
+
+def after(query: Query) -> Query:
+    """A process that starts again with the same checkpoint and the same sink."""
+    return Query(query.emulator, query.entity, query.options, [*query.offsets], query.committed, query.sink)
+
+
+@pytest.mark.parametrize("orphans", ["adopt", "ignore"])
+def test_a_micro_batch_that_the_sink_passes_over_comes_again(
+    emulator: RunningEmulator, namespace: Namespace, queue: str, orphans: str
+) -> None:
+    # As Spark's file sink does with a number that it has, from a checkpoint that was lost: nothing is planned or read.
+    if orphans == "adopt":
+        with namespace.entity(queue).lock(4) as batch:
+            assert batch.defer().ok
+    query = Query(emulator, queue, {"orphans": orphans})
+    try:
+        for _ in range(2):
+            query.log_next()
+            query.commit()
+        query.drain()
+        assert query.sink == {3: ["m0", "m1", "m2", "m3"]}
+        assert not namespace.entity(queue).peek()
+    finally:
+        query.stop()
+
+
+def test_what_a_process_that_should_be_dead_defers_late_is_read_in_the_next_micro_batch(
+    emulator: RunningEmulator, namespace: Namespace, queue: str
+) -> None:
+    undead = Query(emulator, queue)
+    undead.log_next()
+    query = after(undead)
+    try:
+        query.finish()
+        assert query.ids == [], "the messages are not deferred, and no part of the micro-batch any more"
+        undead.planned()
+        query.drain()
+        assert query.ids == ["m0", "m1", "m2", "m3"]
+        assert not namespace.entity(queue).peek()
+    finally:
+        query.stop()
+        undead.stop()
+
+
+def test_what_it_defers_still_later_is_not_removed_unread_by_a_process_that_starts_then(
+    emulator: RunningEmulator, namespace: Namespace, queue: str
+) -> None:
+    undead = Query(emulator, queue)
+    undead.log_next()
+    query = after(undead)
+    try:
+        query.finish()
+        assert query.ask(), "an empty micro-batch, behind which nobody looks at the one before"
+        undead.planned()
+        query.kill()
+        query.drain()
+        assert query.ids == []
+        query.kill()
+        query.options["orphans"] = "adopt"
+        query.drain()
+        assert query.ids == ["m0", "m1", "m2", "m3"]
+        assert not namespace.entity(queue).peek()
+    finally:
+        query.stop()
+        undead.stop()
