@@ -9,22 +9,19 @@ cancelled, when the connection breaks, or when it comes after the call; here eac
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from azure.servicebus._common import mgmt_handlers
-from azure.servicebus._pyamqp.error import AMQPException
 
-from sbnotebook.settlement import sdk_waits
+from sbnotebook.settlement import sdk_internals, sdk_waits
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
 __all__ = ["delete_deferred", "take_down", "withdraw_credit"]
 
-_LOGGER: Final = logging.getLogger(__name__)
 _FRAME_PAYLOAD: Final = 11
 _RECEIVE_BY_NUMBER: Final = b"com.microsoft:receive-by-sequence-number"
 _RECEIVE_AND_DELETE: Final = 0
@@ -100,9 +97,6 @@ async def delete_deferred(receiver: ServiceBusReceiver, sequence_numbers: Sequen
         "receiver-settle-mode": transport.AMQP_UINT_VALUE(_RECEIVE_AND_DELETE),
     }
     receiver._populate_message_properties(request)
-    try:
-        with anyio.fail_after(_ANSWER_WITHIN):
-            removed: Any = await receiver._mgmt_request_response(_RECEIVE_BY_NUMBER, request, answer)
-    except AMQPException as error:
-        raise transport.create_servicebus_exception(_LOGGER, error) from error
+    with sdk_internals.as_service_bus_error(receiver), anyio.fail_after(_ANSWER_WITHIN):
+        removed: Any = await receiver._mgmt_request_response(_RECEIVE_BY_NUMBER, request, answer)
     return removed

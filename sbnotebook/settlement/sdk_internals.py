@@ -31,7 +31,7 @@ from azure.servicebus._common.constants import (
 from azure.servicebus._pyamqp.constants import LinkState
 from azure.servicebus._pyamqp.error import AMQPException
 from azure.servicebus.aio._session_browser_async import _SessionBrowserAsync
-from azure.servicebus.exceptions import SessionLockLostError
+from azure.servicebus.exceptions import ServiceBusConnectionError, SessionLockLostError
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Browser",
+    "as_service_bus_error",
     "browser",
     "catch_up",
     "condition_of",
@@ -138,7 +139,7 @@ async def receive_deferred(
         "receiver-settle-mode": transport.AMQP_UINT_VALUE(_PEEK_LOCK),
     }
     receiver._populate_message_properties(request)
-    with _as_service_bus_error(receiver):
+    with as_service_bus_error(receiver):
         received: Any = await receiver._mgmt_request_response(_RECEIVE_BY_NUMBER, request, answer)
     return received
 
@@ -246,7 +247,7 @@ async def settle_by_token(
             MGMT_REQUEST_DEAD_LETTER_ERROR_DESCRIPTION: description or "",
         }
     disposition = MESSAGE_MGMT_SETTLEMENT_TERM_MAP[operation]
-    with _as_service_bus_error(receiver), anyio.fail_after(answer_within):
+    with as_service_bus_error(receiver), anyio.fail_after(answer_within):
         await receiver._settle_message_via_mgmt_link(disposition, [lock_token], dead_letter_details=details)
 
 
@@ -287,11 +288,18 @@ def _refuse_lost_session(receiver: ServiceBusReceiver) -> None:
 
 
 @contextlib.contextmanager
-def _as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
+def as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
+    """Raise what a request to the management node raises as an error that users know.
+
+    Args:
+        receiver: whose request it is.
+    """
     try:
         yield
     except AMQPException as error:
         raise receiver._amqp_transport.create_servicebus_exception(_LOGGER, error) from error
+    except ValueError as error:  # so the SDK says that the link is detached, by the service after ten idle minutes
+        raise ServiceBusConnectionError(message="The link to the management node is gone.") from error
 
 
 def _is_attached(handler: Any) -> bool:
@@ -324,7 +332,7 @@ async def renew_locks(receiver: ServiceBusReceiver, messages: Sequence[ServiceBu
     tokens = receiver._amqp_transport.AMQP_ARRAY_VALUE([message.lock_token for message in messages])
     request = {"lock-tokens": tokens}
     receiver._populate_message_properties(request)
-    with _as_service_bus_error(receiver):
+    with as_service_bus_error(receiver):
         answer: Any = await receiver._mgmt_request_response(_RENEW, request, mgmt_handlers.message_lock_renew_op)
     ends = [datetime.fromtimestamp(stamp / 1000, UTC) for stamp in answer[b"expirations"]]
     for message, end in zip(messages, ends, strict=True):

@@ -59,6 +59,18 @@ async def test_a_removal_without_an_answer_is_repeated(
     assert len(await queue.peek()) == 10
 
 
+async def test_a_link_that_the_service_has_detached_meanwhile_is_opened_again(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace
+) -> None:
+    queue, numbers = await with_deferred(shared_emulator, namespace, 4, 4)
+    deleter = DeferredDeleter(namespace.connection, queue.address)
+    await deleter.delete(numbers[:2])
+    shared_emulator.close_links(str(queue.address))  # as the service does where nothing goes for ten minutes
+    await deleter.delete(numbers[2:])
+    await deleter.close()
+    assert await queue.peek() == []
+
+
 async def test_what_another_receiver_holds_is_waited_for(
     shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
