@@ -32,6 +32,7 @@ __all__ = [
     "hang_up",
     "is_open",
     "line_of",
+    "listen_alone",
     "max_batch_bytes",
     "max_message_bytes",
     "reopen",
@@ -123,6 +124,16 @@ async def _transfer(sender: Any, message: _Encoded) -> None:
         raise ServiceBusConnectionError(message=said) from error
     if delivery.error is not None:
         raise delivery.error
+
+
+def listen_alone(sender: ServiceBusSender) -> None:
+    """Have no other task listen on a sender's connection than the one that sends; before it is opened.
+
+    The SDK keeps a connection alive by a task that listens every 30 seconds. Where that one hears of room for more
+    while a message waits for its turn to be written, it writes it, too, and the message is there twice. Who waits for
+    a confirmation keeps the connection alive, and one that is idle for long is opened anew.
+    """
+    sender._config.keep_alive = None
 
 
 class ToSchedule(NamedTuple):

@@ -80,6 +80,12 @@ async def test_a_transfer_that_waited_for_room_and_leaves_slowly_is_sent_once(
     assert len(await namespace.entity("slow-line").peek()) == 1
 
 
+async def test_nobody_listens_beside_who_sends(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("listened-to")
+    async with namespace.connection.sender(EntityAddress("listened-to")) as sender:
+        assert cast("Any", sender)._handler._keep_alive_thread is None
+
+
 async def test_a_sender_that_was_closed_sends_nothing(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("closed-sender")
     async with namespace.connection.sender(EntityAddress("closed-sender")) as sender:

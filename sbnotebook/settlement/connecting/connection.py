@@ -16,7 +16,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue
-from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_refusals
+from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_refusals, sdk_senders
 from sbnotebook.settlement.connecting import connection_strings
 from sbnotebook.settlement.connecting.refusals import refusal
 from sbnotebook.settlement.sdk_waits import spare_waits
@@ -188,6 +188,7 @@ class Connection:
         self._check_entity(address)
         # The SDK has one sender class; a topic's differs from a queue's in name only.
         sender = self._client(retries=0).get_queue_sender(address.name)
+        sdk_senders.listen_alone(sender)
         spare_waits(sender)
         self._explain_refusals(sender, address)
         return sender
