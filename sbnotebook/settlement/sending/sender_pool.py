@@ -115,10 +115,14 @@ class SenderPool:
             sender, since = self._idle.pop()
             idle = time.monotonic() - since
             # A send over a connection that is gone would be one of which nobody knows whether it arrived.
-            if idle > _FRESH:
-                await sdk_senders.catch_up(sender)
-            if idle < _MAX_IDLE and sdk_senders.is_open(sender):
-                return sender
+            try:
+                if idle > _FRESH:
+                    await sdk_senders.catch_up(sender)
+                if idle < _MAX_IDLE and sdk_senders.is_open(sender):
+                    return sender
+            except BaseException:  # cut off: nobody else knows it any more
+                await _close(sender)
+                raise
             await _close(sender)
         return await self._open()
 

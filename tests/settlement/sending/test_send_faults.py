@@ -12,7 +12,7 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
-from sbnotebook.settlement import AsyncNamespace, Watch
+from sbnotebook.settlement import AsyncNamespace, Watch, sdk_senders
 from sbnotebook.settlement.sending.send import SenderPool, send_many
 
 pytestmark = pytest.mark.anyio
@@ -120,6 +120,21 @@ async def test_senders_whose_connection_ended_while_they_were_idle_are_replaced(
     await anyio.sleep(0.2)  # until this machine knows that they have ended
     report = await namespace.entity(f"idle-{breaks.replace('_', '-')}").send(numbered(9), max_in_flight=3, batch_size=1)
     assert report.settled == 9
+
+
+async def test_a_sender_that_is_looked_at_when_the_caller_is_cancelled_is_closed(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("looked-at")
+    pool = SenderPool(namespace.connection, EntityAddress("looked-at"))
+    await pool.warm(1)
+    async with pool.slot() as sender:
+        pass
+    pool.doubt()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        async with pool.slot():
+            pytest.fail("It is cancelled while it looks.")
+    assert scope.cancelled_caught
+    assert not sdk_senders.is_open(sender)
 
 
 async def test_who_does_not_answer_leaves_the_outcome_open_and_the_rest_goes_on(
