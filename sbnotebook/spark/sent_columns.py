@@ -64,7 +64,9 @@ def check_sent_columns(schema: StructType) -> None:
     others = [name for name in names if name not in SENT_COLUMNS and name not in OUTCOME_COLUMNS]
     if any(name in _BODIES for name in names):
         _refuse_misspelt(others)
-    elif not others:
+        return
+    _refuse_misspelt_body(others)
+    if not others:
         raise ConfigurationError(
             "The frame has nothing to send: give it a column body or body_text, or other columns, of which a JSON body "
             "is made."
@@ -96,6 +98,18 @@ def _refuse_misspelt(others: list[str]) -> None:
             raise ConfigurationError(
                 f"The column {name[:_SHOWN]} is no message column and would not be sent: "
                 f"rename it to {plain[near[0]]}, or drop it."
+            )
+
+
+def _refuse_misspelt_body(others: list[str]) -> None:
+    """Without a body the columns become one of JSON, which is not what somebody wants who wrote Body or bodyText."""
+    plain = {column.replace("_", ""): column for column in _BODIES}
+    for name in others:
+        meant = plain.get(name.lower().replace("_", ""))
+        if meant is not None:
+            raise ConfigurationError(
+                f"The column {name[:_SHOWN]} would become a part of a JSON body: rename it to {meant}, or to something "
+                "else if it is to be a part."
             )
 
 

@@ -74,6 +74,11 @@ def test_what_fits_passes(schema: StructType) -> None:
             "The column messageId is no message column .*rename it to message_id",
         ),
         (frame(body="string", sesion_id="string"), "The column sesion_id .*rename it to session_id, or drop it"),
+        (
+            frame(message_id="string", Body="binary"),
+            "The column Body would become a part of a JSON body: rename it to body, or",
+        ),
+        (frame(bodyText="string"), "The column bodyText would become .*: rename it to body_text"),
         (frame(message_id="string"), "nothing to send: give it a column body or body_text, or other columns"),
         (frame(), "nothing to send"),
         (
@@ -85,7 +90,7 @@ def test_what_fits_passes(schema: StructType) -> None:
             "The column since cannot be sent: .* interval year to month",
         ),
     ],
-    ids=range(18),
+    ids=range(20),
 )
 def test_what_does_not_fit_is_named(schema: StructType, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
