@@ -18,6 +18,7 @@ from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.deferring.deleting import DeferredDeleter
 from sbnotebook.settlement.locking.lock_events import LockEvent
+from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.spark.consume_offset import ConsumeOffset
 from sbnotebook.spark.consuming import Consuming
 from sbnotebook.spark.intake import Intake
@@ -92,7 +93,7 @@ class ConsumeLife:
 
     def take_only_what_is_there(self) -> None:
         """Take what is there now, and nothing that comes later."""
-        self._consuming.intake.until = run(last_numbers, next_number_of(self._entity))
+        self._consuming.intake.until = run(last_numbers, next_number_of(self._entity, PATIENCE))
 
     def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
         """Remove what is durable, and lock the next micro-batch: see :meth:`Consuming.latest`."""

@@ -34,7 +34,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -42,10 +42,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from sbnotebook.client.portal import run
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import MessageState
-from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.spark.consume_life import ConsumeLife
 from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
 from sbnotebook.spark.consuming import tell_loss
@@ -54,6 +52,7 @@ from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.range_reader import ahead
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.scrubbing import scrubbed
+from sbnotebook.spark.warm_namespace import warm_namespace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -199,20 +198,19 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             SbNotebookError: some of them are not there any more.
         """
-        options, numbers, count = self._options, partition.numbers, 0
+        options, numbers = self._options, partition.numbers
+        missing = set(numbers)
         with self._scrubbed():
-            namespace = AsyncNamespace(options.namespace.connection(), archive=None)
-            try:
+            with warm_namespace(options.namespace) as namespace:
                 pages = numbered_pages(namespace.entity(options.entity), numbers, self._batches.sections)
-                for page in ahead(pages):
-                    there = [message for message in page if message.state is MessageState.DEFERRED]
-                    count += len(there)
-                    if there:
-                        yield self._batches.of(there)
-            finally:
-                run(namespace.close)
-            if count < len(numbers):
-                tell_loss(options.entity, len(numbers) - count, partition.batch, fails=options.fail_on_data_loss)
+                with closing(ahead(pages)) as read:
+                    for page in read:
+                        there = [message for message in page if message.state is MessageState.DEFERRED]
+                        missing.difference_update(message.sequence_number for message in there)
+                        if there:
+                            yield self._batches.of(there)
+            if missing:
+                tell_loss(options.entity, missing, partition.batch, fails=options.fail_on_data_loss)
 
     @contextmanager
     def _scrubbed(self) -> Generator[None]:

@@ -7,7 +7,7 @@ query. Why each step is where it is stands there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -166,8 +166,7 @@ class Consuming:
         deferred = [number for number, state in states.items() if state is MessageState.DEFERRED]
         absent = set(end.numbers) - states.keys()
         if absent:
-            first = f" (the first is #{min(absent)})"
-            tell_loss(self.entity.address, len(absent), end.batch, first, fails=fails)
+            tell_loss(self.entity.address, absent, end.batch, fails=fails)
         if len(deferred) < len(states):
             _LOG.warning(
                 "%d messages of micro-batch %d were not set aside before the stream ended: they come again later.",
@@ -214,15 +213,15 @@ class Consuming:
         return adopted
 
 
-def tell_loss(entity: EntityAddress, count: int, batch: int, which: str = "", *, fails: bool) -> None:
+def tell_loss(entity: EntityAddress, numbers: Collection[int], batch: int, *, fails: bool) -> None:
     """Say that messages of a micro-batch are not there any more.
 
     Raises:
         SbNotebookError: that is an error, as it is unless the user said otherwise.
     """
     text = (
-        f"{count:,} messages of {entity} that belong to micro-batch {batch} are not there any more{which}: they have "
-        "expired, or something else has removed them."
+        f"{len(numbers):,} messages of {entity} that belong to micro-batch {batch} are not there any more (the first "
+        f"is #{min(numbers)}): they have expired, were dead-lettered, or something else has removed them."
     )
     if fails:
         raise SbNotebookError(

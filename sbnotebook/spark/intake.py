@@ -62,7 +62,7 @@ class Intake:
             await self._receive(max_messages)
             chosen = self._chosen(max_messages)
             await self._release_beyond()
-            if chosen or self.until is None or not await self._is_more():
+            if chosen or self.until is None or not await patiently(self._is_more, address=self.entity.address):
                 return chosen
             if anyio.current_time() > give_up:
                 _LOG.warning("The stream ends before messages of %s that other receivers hold.", self.entity.address)

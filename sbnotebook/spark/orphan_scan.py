@@ -56,9 +56,9 @@ class OrphanScan:
             return 0
         if found:
             _LOG.warning(
-                "%d messages of %s are deferred and belong to no micro-batch of this stream (the first: %s): nobody "
-                'receives them by himself. .option("orphans", "adopt") takes them into the stream, and "ignore" ends '
-                "this warning.",
+                "%d messages of %s are deferred and belong to no micro-batch of this stream (the first: %s). Unless "
+                "another stream or program has deferred them and comes back for them, nobody receives them by himself: "
+                'then .option("orphans", "adopt") takes them into this stream, and "ignore" ends this warning.',
                 len(found),
                 address,
                 ", ".join(f"#{number}" for number in found[:_NAMED]),

@@ -166,7 +166,7 @@ def test_what_others_have_removed_is_an_error_that_says_how_to_go_on(
     partitions = query.planned()
     deferred = namespace.entity(queue).deferred(show_progress=False)
     assert deferred.complete(where="sequence_number in (2, 3)").apply(show_progress=False).ok
-    with pytest.raises(SbNotebookError, match=r"^2 messages of .* micro-batch 1 .*failOnDataLoss"):
+    with pytest.raises(SbNotebookError, match=r"^2 messages of .* micro-batch 1 .*the first is #2.*failOnDataLoss"):
         query.read(partitions)
     query.kill()
     with pytest.raises(SbNotebookError, match=r"2 messages of .* \(the first is #2\).*failOnDataLoss"):
