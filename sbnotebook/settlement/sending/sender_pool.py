@@ -72,11 +72,16 @@ class SenderPool:
             azure.servicebus.exceptions.ServiceBusError: the entity cannot be sent to.
         """
         if self._sizes is None:
-            await self._open_one()
-        return self._sizes or Sizes(0, 0)
+            async with self.slot() as sender:
+                self._sizes = _sizes_of(sender)
+        return self._sizes
 
     def doubt(self) -> None:
-        """Look whether idle senders' connections still stand before each is used again, however short it was idle."""
+        """Look whether idle senders' connections still stand before each is used again, however short it was idle.
+
+        What the entity takes is looked at, too: it may have been made anew.
+        """
+        self._sizes = None
         long_ago = time.monotonic() - 2 * _FRESH
         self._idle = [(sender, min(since, long_ago)) for sender, since in self._idle]
 
@@ -137,7 +142,7 @@ class SenderPool:
         except BaseException:
             await _close(sender)
             raise
-        self._sizes = Sizes(sdk_senders.max_message_bytes(sender), sdk_senders.max_batch_bytes(sender))
+        self._sizes = _sizes_of(sender)
         return sender
 
     async def _open_one(self) -> None:
@@ -145,6 +150,10 @@ class SenderPool:
 
     def _keep(self, sender: ServiceBusSender) -> None:
         self._idle.append((sender, time.monotonic()))
+
+
+def _sizes_of(sender: ServiceBusSender) -> Sizes:
+    return Sizes(sdk_senders.max_message_bytes(sender), sdk_senders.max_batch_bytes(sender))
 
 
 async def _close(sender: ServiceBusSender, line: Any = None) -> None:

@@ -11,6 +11,7 @@ import anyio.to_thread
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch, sdk_senders
 from sbnotebook.settlement.sending.send import SenderPool, send_many
@@ -135,6 +136,18 @@ async def test_a_sender_that_is_looked_at_when_the_caller_is_cancelled_is_closed
             pytest.fail("It is cancelled while it looks.")
     assert scope.cancelled_caught
     assert not sdk_senders.is_open(sender)
+
+
+async def test_a_queue_that_takes_more_now_is_asked_again_where_it_is_in_doubt(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    pool = SenderPool(namespace.connection, EntityAddress("takes-more"))
+    for kilobytes in (1_024, 2_048):
+        shared_emulator.create_queue("takes-more", QueueOptions(max_message_size_kb=kilobytes))
+        assert (await pool.sizes()).message == kilobytes * 1024
+        shared_emulator.delete("takes-more")
+        pool.doubt()
+    await pool.close()
 
 
 async def test_who_does_not_answer_leaves_the_outcome_open_and_the_rest_goes_on(
