@@ -1,0 +1,34 @@
+"""The pages that list the tutorials name each of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.house.test_docs import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def rows(page: str, name: str) -> list[str]:
+    """The rows of a page's table that begin with this tutorial."""
+    return [line for line in (ROOT / page).read_text().splitlines() if line.startswith("| ") and name in line]
+
+
+def source(notebook: Path) -> str:
+    return "".join("".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"])
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("page", ["docs/tutorials/index.md", "notebooks/README.md"])
+def test_a_tutorial_is_listed_with_what_it_needs(notebook: Path, page: str) -> None:
+    (row,) = rows(page, notebook.stem)
+    code = source(notebook)
+    assert ("`demo`" in row) == ("sbnotebook.demo" in code)
+    assert ("Java" in row) == ("%sb_spark" in code or "sbnotebook.spark" in code)
+
+
+def test_there_are_tutorials() -> None:
+    assert len(NOTEBOOKS) == 10
