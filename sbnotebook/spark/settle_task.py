@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
@@ -33,11 +34,14 @@ __all__ = ["SettleTask", "SettledRows"]
 
 _ROWS_AT_ONCE: Final = 5_000
 _MAX_VERB: Final = 40
+_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Seconds to wait for what a run before this one, which was killed, has locked; a lock lasts a minute by default."""
+_HELD: Final = "It is deferred, and another receiver holds it: try again later."
 _TWO: Final = "Other rows decide otherwise on the same message: leave one row for each."
 _WHY: Final = {
     MessageState.ACTIVE: "It is not deferred: defer it first, or settle it with namespace.settle_frame.",
     MessageState.SCHEDULED: "It is scheduled, and nobody gets it before its time: cancel it instead.",
-    MessageState.DEFERRED: "It is deferred, and another receiver holds it: try again later.",
+    MessageState.DEFERRED: _HELD,
 }
 
 
@@ -138,8 +142,16 @@ class _Rows:
             )
 
         async def settle() -> dict[Place, Outcome]:
-            found = await settle_deferred_rows(namespace, decided, max_in_flight=at_once, journalled=journalled)
-            return found | await _explained(namespace, found)
+            found: dict[Place, Outcome] = {}
+            left = decided
+            for pause in (0.0, *(_PAUSES if self.is_repeated else ())):
+                await anyio.sleep(pause)
+                some = await settle_deferred_rows(namespace, left, max_in_flight=at_once, journalled=journalled)
+                found |= some | await _explained(namespace, some)
+                left = {place: left[place] for place in left if found[place].description == _HELD}
+                if not left:
+                    break
+            return found
 
         found = run(settle)
         outcomes = [each if isinstance(each, Outcome) else found[each] for each in own]
