@@ -30,8 +30,11 @@ from azure.servicebus._common.constants import (
 )
 from azure.servicebus._pyamqp.constants import LinkState
 from azure.servicebus._pyamqp.error import AMQPException
+from azure.servicebus._pyamqp.message import Message as AmqpMessage
 from azure.servicebus.aio._session_browser_async import _SessionBrowserAsync
 from azure.servicebus.exceptions import ServiceBusConnectionError, SessionLockLostError
+
+from sbnotebook.settlement.wire.service_part import what_can_be_read
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -173,7 +176,13 @@ def _join_frames(link: Any) -> None:
     async def take_and_join(frame: Any) -> None:
         if not frame[_FRAME_MORE]:  # this is the last frame of its message
             setattr(link, _WHOLE, bytes(link._received_payload) + bytes(frame[_FRAME_PAYLOAD]))
-        await take(frame)
+        try:
+            await take(frame)
+        except (OSError, AMQPException):
+            raise
+        except Exception:  # noqa: BLE001 (it cannot be decoded, and the SDK would receive nothing more, without a word)
+            link._received_payload = bytearray()
+            await link._process_incoming_message(link._first_frame, _without_content(getattr(link, _WHOLE)))
 
     async def pass_whole(frame: Any, message: Any) -> Any:
         whole = [*frame]
@@ -181,6 +190,15 @@ def _join_frames(link: Any) -> None:
         return await pass_on(whole, message)
 
     link._incoming_transfer, link._on_transfer = take_and_join, pass_whole
+
+
+def _without_content(payload: bytes) -> AmqpMessage:
+    """What the service says of a message whose bytes the SDK cannot decode, such as lists that are 65 deep."""
+    said = what_can_be_read(payload)
+    annotations: dict[str | bytes, Any] = {b"x-opt-sequence-number": said["sequence_number"]}
+    if said["locked_until"] is not None:
+        annotations[b"x-opt-locked-until"] = round(said["locked_until"].timestamp() * 1000)
+    return AmqpMessage(message_annotations=annotations)
 
 
 def payload_of_received(message: ServiceBusReceivedMessage) -> bytes | None:
@@ -298,7 +316,10 @@ def as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
         yield
     except AMQPException as error:
         raise receiver._amqp_transport.create_servicebus_exception(_LOGGER, error) from error
-    except ValueError as error:  # so the SDK says that the link is detached, by the service after ten idle minutes
+    except ValueError as error:
+        if "Management Operation" not in str(error):
+            raise
+        # So the SDK says that the link is detached, as the service does where nothing goes for ten minutes.
         raise ServiceBusConnectionError(message="The link to the management node is gone.") from error
 
 

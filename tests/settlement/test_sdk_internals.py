@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
-from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, sdk_internals, sdk_senders
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
@@ -51,6 +51,31 @@ async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace
         received = sdk_internals.payload_of_received(message)
         assert received is not None
         assert received.endswith(payload)
+
+
+@pytest.mark.parametrize("size", [1, 200_000], ids=["one frame", "several frames"])
+async def test_a_message_that_the_sdk_cannot_decode_is_received_like_the_others(
+    namespace: AsyncNamespace, size: int
+) -> None:
+    deep = b"\x45"
+    for _ in range(100):  # a list in a list in a list
+        deep = b"\xd0" + (len(deep) + 4).to_bytes(4) + (1).to_bytes(4) + deep
+    properties = b"\xa1\x01k" + deep
+    properties = b"\xd1" + (len(properties) + 4).to_bytes(4) + (2).to_bytes(4) + properties
+    payload = b"\x00\x53\x74" + properties + b"\x00\x53\x75\xb0" + size.to_bytes(4) + b"x" * size
+    await namespace.create_queue(f"deep-{size}")
+    queue = namespace.entity(f"deep-{size}")
+    await queue.send([Message(message_id="before")])
+    async with namespace.connection.sender(queue.address) as sender:
+        await sdk_senders.send_payload(sender, payload)
+    await queue.send([Message(message_id="behind")])
+    async with queue.batch() as batch:
+        await batch.receive(3, max_wait=3)
+        assert [message.sequence_number for message in batch.messages] == [1, 2, 3]
+        assert batch.messages[1].body.endswith(payload)
+        assert batch.messages[1].locked_until == batch.messages[0].locked_until
+        assert (await batch.settle(Complete())).ok
+    assert not await queue.peek()
 
 
 async def test_a_receiver_that_is_open_asks_for_no_message_so_that_none_is_locked(namespace: AsyncNamespace) -> None:

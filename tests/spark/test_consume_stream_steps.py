@@ -11,13 +11,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import ManualClock, RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.model import EntityAddress, Message
-from sbnotebook.settlement import AsyncNamespace, Connection, sdk_senders
+from sbnotebook.model import Message
+from sbnotebook.settlement import Connection
 from sbnotebook.spark import consuming, intake
 
 from .stream_processes import Query
@@ -361,27 +360,6 @@ def test_a_message_that_was_delivered_too_often_is_told_and_is_in_the_dead_lette
     assert "2 messages of twice (the first is #2) could not be set aside" in caplog.text
     assert len(namespace.entity("twice/$dlq").peek()) == 2
     assert not namespace.entity("twice").peek()
-
-
-def test_a_message_that_cannot_be_read_is_a_row_like_the_others(
-    query: Query, namespace: Namespace, queue: str, emulator: RunningEmulator
-) -> None:
-    text_as_data = b"\x00\x53\x75\xa1\x03bad"  # a data section holds binary, and nothing else
-
-    async def send(payload: bytes) -> None:
-        other = AsyncNamespace(Connection(emulator.connection_string), archive=None)
-        async with other, other.connection.sender(EntityAddress(queue)) as sender:
-            await sdk_senders.send_payload(sender, payload)
-
-    fill(namespace, queue, 1)
-    run(send, text_as_data)
-    fill(namespace, queue, 1, 2)
-    query.log_next()
-    ids = query.read(query.planned())
-    assert (len(ids), ids[0], ids[2]) == (3, "m00000", "m00002")
-    query.finish()
-    assert not query.ask()
-    assert not namespace.entity(queue).peek()
 
 
 def test_messages_that_expire_while_they_are_set_aside_are_read_and_removed(

@@ -1,4 +1,4 @@
-"""Micro-batches that are not as they were planned: nobody read them, or some messages were not deferred in time."""
+"""Micro-batches that are not as they were planned: nobody read them, some were not deferred in time, or are odd."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from sbnotebook.client import Namespace
+from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.model import Message
-from sbnotebook.settlement import Connection
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.settlement import AsyncNamespace, Connection, sdk_senders
 from sbnotebook.spark import consuming, intake
 
 from .stream_processes import Query
@@ -109,3 +110,37 @@ def test_what_it_defers_still_later_is_not_removed_unread_by_a_process_that_star
     finally:
         query.stop()
         undead.stop()
+
+
+def nested(depth: int) -> bytes:
+    """A body that is a list in a list and so on; the SDK decodes 64 of them at most."""
+    value = b"\x45"
+    for _ in range(depth):
+        value = b"\xd0" + (len(value) + 4).to_bytes(4) + (1).to_bytes(4) + value
+    return b"\x00\x53\x77" + value
+
+
+@pytest.mark.parametrize(
+    "payload", [b"\x00\x53\x75\xa1\x03bad", nested(200)], ids=["a text where binary must be", "nested lists"]
+)
+def test_a_message_that_cannot_be_read_is_a_row_like_the_others(
+    emulator: RunningEmulator, namespace: Namespace, queue: str, payload: bytes
+) -> None:
+
+    async def send() -> None:
+        other = AsyncNamespace(Connection(emulator.connection_string), archive=None)
+        async with other, other.connection.sender(EntityAddress(queue)) as sender:
+            await sdk_senders.send_payload(sender, payload)
+
+    run(send)
+    assert namespace.entity(queue).send([Message(message_id="m5")]).ok
+    query = Query(emulator, queue)
+    try:
+        query.log_next()
+        ids = query.read(query.planned())
+        assert ids[:4] + ids[5:] == ["m0", "m1", "m2", "m3", "m5"]
+        query.finish()
+        assert not query.ask()
+        assert not namespace.entity(queue).peek()
+    finally:
+        query.stop()
