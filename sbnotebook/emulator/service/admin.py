@@ -24,6 +24,7 @@ from sbnotebook.emulator.service.access import authorize
 from sbnotebook.emulator.service.breaking import change_faults
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
+from sbnotebook.emulator.service.host_names import refuse_public_names
 from sbnotebook.emulator.service.leases import Leases
 from sbnotebook.emulator.service.page import page
 from sbnotebook.emulator.service.refusal import RequestRefusedError, answer_errors
@@ -41,7 +42,7 @@ def application(broker: Broker, leases: Leases) -> web.Application:
         leases: counts who holds ``GET /lease`` open.
     """
     admin = _Admin(broker, leases)
-    app = web.Application(middlewares=[answer_errors, authorize(broker.access)])
+    app = web.Application(middlewares=[answer_errors, refuse_public_names, authorize(broker.access)])
     app.router.add_get("/", admin.page)
     app.router.add_get("/health", admin.health)
     app.router.add_get("/entities", admin.entities)

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from tests.emulator.service.asking import ask
+
+
+@pytest.mark.parametrize("name", ["evil.example", "evil.example:5300", "127.0.0.1.evil.example", "localhost.evil.com."])
+@pytest.mark.parametrize(("method", "path"), [("GET", "/entities"), ("GET", "/"), ("POST", "/faults")])
+def test_a_page_under_a_name_of_the_internet_is_told_nothing(
+    emulator: RunningEmulator, name: str, method: str, path: str
+) -> None:
+    status, answer = ask(emulator, method, path, "{}", Host=name)
+    assert status == 403
+    assert "Ask for localhost or 127.0.0.1, and not for" in answer
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["localhost", "LOCALHOST:80", "127.0.0.1", "[::1]:5300", "emulator:5300", "host.docker.internal", "mac.local"],
+)
+def test_who_means_this_machine_is_answered(emulator: RunningEmulator, name: str) -> None:
+    assert ask(emulator, "GET", "/health", Host=name)[0] == 200
