@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 import anyio
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
 from azure.servicebus._common import mgmt_handlers
 from azure.servicebus._common.constants import (
     MESSAGE_DEAD_LETTER,
@@ -28,6 +29,7 @@ from azure.servicebus._common.constants import (
     MGMT_REQUEST_DEAD_LETTER_ERROR_DESCRIPTION,
     MGMT_REQUEST_DEAD_LETTER_REASON,
 )
+from azure.servicebus._pyamqp._decode import decode_payload
 from azure.servicebus._pyamqp.constants import LinkState
 from azure.servicebus._pyamqp.error import AMQPException
 from azure.servicebus._pyamqp.message import Message as AmqpMessage
@@ -37,7 +39,6 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, SessionLockLo
 from sbnotebook.settlement.wire.service_part import what_can_be_read
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 __all__ = [
@@ -132,10 +133,9 @@ async def receive_deferred(
     transport = receiver._amqp_transport
 
     def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[Any]:
-        received = mgmt_handlers.deferred_message_op(status_code, message, description, receiver, amqp_transport) or []
-        for each, item in zip(received, message.value[b"messages"] if received else (), strict=True):
-            setattr(each, _PAYLOAD, bytes(item[b"message"]))
-        return received
+        if status_code == _OK and message.value:
+            return [_deferred(receiver, item) for item in message.value[b"messages"]]
+        return mgmt_handlers.deferred_message_op(status_code, message, description, receiver, amqp_transport) or []
 
     request = {
         "sequence-numbers": transport.AMQP_ARRAY_VALUE([transport.AMQP_LONG_VALUE(n) for n in sequence_numbers]),
@@ -145,6 +145,19 @@ async def receive_deferred(
     with as_service_bus_error(receiver):
         received: Any = await receiver._mgmt_request_response(_RECEIVE_BY_NUMBER, request, answer)
     return received
+
+
+def _deferred(receiver: ServiceBusReceiver, item: Any) -> ServiceBusReceivedMessage:
+    payload, mode = bytes(item[b"message"]), ServiceBusReceiveMode.PEEK_LOCK
+    try:
+        decoded = decode_payload(memoryview(payload))
+    except Exception:  # noqa: BLE001 (it must not hide those that were locked with it)
+        decoded = _without_content(payload)
+    message = ServiceBusReceivedMessage(
+        decoded, lock_token=item[b"lock-token"], receiver=receiver, receive_mode=mode, is_deferred_message=True
+    )
+    setattr(message, _PAYLOAD, payload)
+    return message
 
 
 def keep_payloads(receiver: ServiceBusReceiver) -> None:

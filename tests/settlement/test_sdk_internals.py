@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
-from sbnotebook.model import Complete, EntityAddress, Message
+from sbnotebook.model import Complete, Defer, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, sdk_internals, sdk_senders
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
@@ -74,6 +74,10 @@ async def test_a_message_that_the_sdk_cannot_decode_is_received_like_the_others(
         assert [message.sequence_number for message in batch.messages] == [1, 2, 3]
         assert batch.messages[1].body.endswith(payload)
         assert batch.messages[1].locked_until == batch.messages[0].locked_until
+        assert (await batch.settle(Defer())).ok
+        deferred = await batch.receive_deferred([1, 2, 3])
+        assert [message.sequence_number for message in deferred] == [1, 2, 3]
+        assert deferred[1].body.endswith(payload)
         assert (await batch.settle(Complete())).ok
     assert not await queue.peek()
 
