@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -31,6 +31,17 @@ _IN_FLIGHT: Final = 100
 _PAUSE: Final = 1.0
 _UNDECIDED: Final = frozenset({OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED, OutcomeStatus.FAILED})
 _PARTITION_SHIFT: Final = 48
+
+
+@dataclass(slots=True)
+class _Came:
+    """What has come for a micro-batch, each message counted once, in about."""
+
+    wanted: int = 0
+    size: int = 0
+    beyond: int = 0
+    partitions: set[int] = field(default_factory=set[int])
+    """Of those that are beyond what is wanted."""
 
 
 @dataclass(slots=True)
@@ -70,23 +81,30 @@ class Intake:
             await anyio.sleep(_LEFT_PAUSE)
 
     async def _receive(self, max_messages: int) -> None:
-        wait = _FIRST_WAIT
-        while step := self._step(max_messages):
-            held = len(self.batch.messages)
-            await patiently(partial(self.batch.receive, max_wait=wait), step, address=self.entity.address)
-            if len(self.batch.messages) == held:
+        came, wait = _Came(), _FIRST_WAIT
+        self._count(self.batch.messages, came)
+        while step := self._step(max_messages, came):
+            more = await patiently(partial(self.batch.receive, max_wait=wait), step, address=self.entity.address)
+            if not more:
                 return
+            self._count(more, came)
             wait = _MORE_WAIT
 
-    def _step(self, max_messages: int) -> int:
+    def _count(self, messages: Sequence[LockedMessage], came: _Came) -> None:
+        for message in messages:
+            if self._is_wanted(message):
+                came.wanted += 1
+                came.size += Taken.of(message).size
+            else:
+                came.beyond += 1
+                came.partitions.add(partition_of(message.sequence_number))
+
+    def _step(self, max_messages: int, came: _Came) -> int:
         """How many messages to ask for next; 0 when there are enough."""
-        held = self.batch.messages
-        wanted = [message for message in held if self._is_wanted(message)]
-        left = min(max_messages - len(wanted), _STEP, max(1, _GROWTH * len(held)))
-        if wanted:
-            size = sum(Taken.of(message).size for message in wanted)
-            left = min(left, (self.max_bytes - size) * len(wanted) // size)
-        return 0 if self._is_past(held) else max(left, 0)
+        left = min(max_messages - came.wanted, _STEP, max(1, _GROWTH * (came.wanted + came.beyond)))
+        if came.wanted:
+            left = min(left, (self.max_bytes - came.size) * came.wanted // came.size)
+        return 0 if self._is_past(came) else max(left, 0)
 
     def _chosen(self, max_messages: int) -> tuple[LockedMessage, ...]:
         chosen: list[LockedMessage] = []
@@ -102,13 +120,11 @@ class Intake:
         number = message.sequence_number
         return self.until is None or number <= self.until.get(partition_of(number), -1)
 
-    def _is_past(self, held: Sequence[LockedMessage]) -> bool:
+    def _is_past(self, came: _Came) -> bool:
         """Whether all that is wanted stands in front of what has come, because messages come in order."""
         if self.until is None:
             return False
-        beyond = [message for message in held if not self._is_wanted(message)]
-        partitions = {partition_of(message.sequence_number) for message in beyond}
-        return len(beyond) >= _STEP or (bool(beyond) and partitions >= self.until.keys())
+        return came.beyond >= _STEP or (came.beyond > 0 and came.partitions >= self.until.keys())
 
     async def _release_beyond(self) -> None:
         beyond = [message for message in self.batch.messages if not self._is_wanted(message)]
