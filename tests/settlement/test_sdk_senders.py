@@ -114,7 +114,7 @@ async def test_a_token_that_ends_while_a_confirmation_is_waited_for_leaves_the_o
     async with namespace.connection.sender(EntityAddress("token-ended")) as sender:
         await sdk_senders.reopen(sender)
         handler = cast("Any", sender)._handler
-        shared_emulator.faults.entity("token-ended").accept_delay_ms = 2_000
+        shared_emulator.faults.entity("token-ended").accept_delay_ms = 60_000
         async with anyio.create_task_group() as tasks:
 
             async def end_the_token() -> None:
