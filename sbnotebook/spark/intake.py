@@ -163,7 +163,9 @@ class Intake:
             return self._told(messages, await self._deferred_of(messages))
         # One first, because an entity that dead-letters what is deferred would do that to all of them.
         deferred = await self._deferred_of(messages[:1])
-        if not deferred and not messages[0].delivery_count and not await self._is_there(messages[0]):
+        first = messages[0]
+        is_gone = not (deferred or first.delivery_count or first.sequence_number in self.batch.lost)
+        if is_gone and not await self._is_there(first):
             raise ConfigurationError(
                 f"{self.entity.address} dead-letters messages at their first deferral, which counts as a delivery: "
                 "set its maximum delivery count to 2 or more."

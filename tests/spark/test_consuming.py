@@ -112,6 +112,20 @@ def test_what_it_defers_still_later_is_not_removed_unread_by_a_process_that_star
         undead.stop()
 
 
+def test_the_first_message_may_be_taken_by_another_receiver_when_its_lock_was_lost(
+    emulator: RunningEmulator, namespace: Namespace, queue: str
+) -> None:
+    query = Query(emulator, queue)
+    try:
+        query.log_next()
+        emulator.lose_locks(queue)
+        with namespace.entity(queue).lock(4) as batch:
+            assert len(batch.complete()) == 4
+        assert query.read(query.planned()) == []
+    finally:
+        query.stop()
+
+
 def nested(depth: int) -> bytes:
     """A body that is a list in a list and so on; the SDK decodes 64 of them at most."""
     value = b"\x45"
