@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sbnotebook.client.portal import run
+from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.spark.admission import Room, admit
@@ -19,7 +20,6 @@ from sbnotebook.spark.browse_offset import BrowseOffset
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.range_reader import read_ranges
 from sbnotebook.spark.schema import MessageBatches
-from sbnotebook.spark.scrubbing import scrubbed
 from sbnotebook.spark.sequence_ranges import SequenceRange, divide, last_numbers, next_number_of
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import anyio
 
 from sbnotebook.client.keeper import Keeper
 from sbnotebook.client.portal import Work, portal, run
+from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
@@ -24,7 +25,6 @@ from sbnotebook.spark.consuming import Consuming
 from sbnotebook.spark.intake import Intake
 from sbnotebook.spark.options import Orphans, StreamOptions
 from sbnotebook.spark.orphan_scan import OrphanScan
-from sbnotebook.spark.scrubbing import in_words
 from sbnotebook.spark.sequence_ranges import last_numbers, next_number_of
 
 __all__ = ["ConsumeLife"]

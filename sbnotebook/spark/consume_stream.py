@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import MessageState
 from sbnotebook.spark.consume_life import ConsumeLife
@@ -51,7 +52,6 @@ from sbnotebook.spark.numbered_pages import numbered_pages
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.range_reader import ahead
 from sbnotebook.spark.schema import MessageBatches
-from sbnotebook.spark.scrubbing import scrubbed
 from sbnotebook.spark.warm_namespace import warm_namespace
 
 if TYPE_CHECKING:

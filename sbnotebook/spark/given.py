@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.connection import scrub
-from sbnotebook.spark.scrubbing import secrets_of
 
 __all__ = ["MAX_NUMBER", "Given", "NamespaceTarget", "secrets_in"]
 

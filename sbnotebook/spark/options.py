@@ -61,11 +61,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.spark.given import Given, NamespaceTarget
-from sbnotebook.spark.scrubbing import scrubbed
 
 __all__ = [
     "DEFAULT_MAX_MESSAGES",

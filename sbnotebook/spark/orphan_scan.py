@@ -8,11 +8,11 @@ from typing import Final
 
 import anyio
 
+from sbnotebook.client.scrubbing import in_words
 from sbnotebook.model import MessageState
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.spark.consume_offset import Taken
-from sbnotebook.spark.scrubbing import in_words
 
 __all__ = ["OrphanScan"]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader
 
 from sbnotebook.client.portal import run
+from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.range_reader import read_ranges
 from sbnotebook.spark.schema import MessageBatches
-from sbnotebook.spark.scrubbing import scrubbed
 from sbnotebook.spark.sequence_ranges import SequenceRange, next_number_of, plan_ranges
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from sbnotebook.client.frames import messages_or_errors
 from sbnotebook.client.portal import run
+from sbnotebook.client.scrubbing import in_words, scrubbed
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.settlement.pace import Pace
@@ -22,7 +23,6 @@ from sbnotebook.settlement.sending.send import send_many
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.in_flight import in_flight_of_task
 from sbnotebook.spark.options import WriteOptions
-from sbnotebook.spark.scrubbing import in_words, scrubbed
 from sbnotebook.spark.sent_columns import check_sent_columns
 from sbnotebook.spark.warm_namespace import warm_namespace
 

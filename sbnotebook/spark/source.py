@@ -30,8 +30,8 @@ def _told(
 
     @wraps(method)
     def run(self: ServiceBusDataSource, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
+        from sbnotebook.client.scrubbing import scrubbed
         from sbnotebook.spark.given import secrets_in
-        from sbnotebook.spark.scrubbing import scrubbed
 
         with scrubbed(secrets_in(self.given())):
             try:
