@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["refuse_public_names"]
 
-_PRIVATE: Final = (".internal", ".local", ".localhost")
-"""Ends of names that no public server of names answers for (RFC 6761, RFC 6762, ICANN's resolution of 2024-07-29)."""
+_OWN: Final = (".internal", ".local", ".localhost", ".servicebus.windows.net")
+"""Ends of names that no stranger can lead anywhere: no public server of names answers for the first three (RFC 6761,
+RFC 6762, ICANN's resolution of 2024-07-29), and the last is Azure's, under which some have the emulator stand in."""
 
 
 @web.middleware
@@ -28,13 +29,13 @@ async def refuse_public_names(request: web.Request, handler: Handler) -> web.Str
     """Refuse what came in over the loopback interface and asks for a name of the public internet."""
     socket = request.transport.get_extra_info("sockname") if request.transport else None
     name = request.url.host or ""
-    if socket and _is_loopback(socket[0]) and "." in name and not (_is_address(name) or _is_private(name)):
+    if socket and _is_loopback(socket[0]) and "." in name and not (_is_address(name) or _is_own(name)):
         raise RequestRefusedError(403, f"Ask for localhost or 127.0.0.1, and not for {name[:100]}.")
     return await handler(request)
 
 
-def _is_private(name: str) -> bool:
-    return name.casefold().rstrip(".").endswith(_PRIVATE)
+def _is_own(name: str) -> bool:
+    return name.casefold().rstrip(".").endswith(_OWN)
 
 
 def _is_address(name: str) -> bool:
