@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Unpack
@@ -169,12 +169,7 @@ class Entity(EntitySends):
         Raises:
             DecisionError: the decision or a message is none that can be picked here.
         """
-        with progress.bar(f"look into {self.address}", None, shown=show_progress) as advance:
-
-            async def pick() -> AsyncPlan:
-                return await self._entity.pick(messages, decision, progress=advance, **options)
-
-            return Plan(run(pick))
+        return self._planned(partial(self._entity.pick, messages, decision, **options), shown=show_progress)
 
     def deferred(self, *, show_progress: bool = True) -> DeferredMessages:
         """What is deferred here, by the journal and by the entity itself, which is peeked at to its end.
@@ -208,21 +203,15 @@ class Entity(EntitySends):
         Raises:
             ConfigurationError: the expression, the duration or the state is wrong.
         """
-        begin, only = _begin(before), _filter(where)
-        kind = MessageState(state) if state is not None else None
-        with progress.bar(f"look into {self.address}", to_sequence_number, shown=show_progress) as advance:
-
-            async def purge() -> AsyncPlan:
-                return await self._entity.purge(
-                    only=only,
-                    before=begin,
-                    to_sequence_number=to_sequence_number,
-                    state=kind,
-                    archived=archived,
-                    progress=advance,
-                )
-
-            return Plan(run(purge))
+        look = partial(
+            self._entity.purge,
+            only=_filter(where),
+            before=_begin(before),
+            to_sequence_number=to_sequence_number,
+            state=MessageState(state) if state is not None else None,
+            archived=archived,
+        )
+        return self._planned(look, shown=show_progress)
 
     def defer_all(
         self,
@@ -251,19 +240,19 @@ class Entity(EntitySends):
             >>> letters.defer_all(where="dead_letter_reason = 'Invalid'").apply()  # doctest: +SKIP
             <Report defer: 1,200 settled>
         """
-        begin, only = _begin(before), _filter(where)
-        with progress.bar(f"look into {self.address}", to_sequence_number, shown=show_progress) as advance:
+        look = partial(
+            self._entity.defer_all,
+            only=_filter(where),
+            before=_begin(before),
+            to_sequence_number=to_sequence_number,
+            max_messages=max_messages,
+        )
+        return self._planned(look, shown=show_progress)
 
-            async def defer_all() -> AsyncPlan:
-                return await self._entity.defer_all(
-                    only=only,
-                    before=begin,
-                    to_sequence_number=to_sequence_number,
-                    max_messages=max_messages,
-                    progress=advance,
-                )
-
-            return Plan(run(defer_all))
+    def _planned(self, look: Callable[..., Awaitable[AsyncPlan]], *, shown: bool) -> Plan:
+        """A plan that is made by looking at messages, of which nobody knows how many they are."""
+        with progress.bar(f"look into {self.address}", None, shown=shown) as advance:
+            return Plan(run(partial(look, progress=advance)))
 
     def process(
         self,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
+    from sbnotebook.spark.options import WriteOptions
     from sbnotebook.spark.peek_reader import PeekReader
 
 __all__ = ["ServiceBusDataSource"]
@@ -117,13 +118,11 @@ class ServiceBusDataSource(DataSource):
         Raises:
             ConfigurationError: it shall, which cannot be.
         """
-        from sbnotebook.spark.options import Operation, WriteOptions
+        from sbnotebook.spark.options import Operation
         from sbnotebook.spark.send_writer import SendWriter
         from sbnotebook.spark.settle_writer import SettleWriter
 
-        if overwrite:
-            raise ConfigurationError('Messages can only be added to an entity: write.mode("append").')
-        options = WriteOptions.parse(self.given())
+        options = self._to_append('write.mode("append")', overwrite=overwrite)
         return (SettleWriter if options.operation is Operation.SETTLE else SendWriter)(options, schema)
 
     @_told
@@ -137,11 +136,16 @@ class ServiceBusDataSource(DataSource):
         Raises:
             ConfigurationError: it shall, which cannot be.
         """
-        from sbnotebook.spark.options import Operation, WriteOptions
+        from sbnotebook.spark.options import Operation
         from sbnotebook.spark.send_writer import SendStreamWriter
         from sbnotebook.spark.settle_writer import SettleStreamWriter
 
-        if overwrite:
-            raise ConfigurationError('Messages can only be added to an entity: outputMode("append").')
-        options = WriteOptions.parse(self.given())
+        options = self._to_append('outputMode("append")', overwrite=overwrite)
         return (SettleStreamWriter if options.operation is Operation.SETTLE else SendStreamWriter)(options, schema)
+
+    def _to_append(self, said: str, *, overwrite: bool) -> WriteOptions:
+        from sbnotebook.spark.options import WriteOptions
+
+        if overwrite:
+            raise ConfigurationError(f"Messages can only be added to an entity: {said}.")
+        return WriteOptions.parse(self.given())
