@@ -26,6 +26,21 @@ async def namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> AsyncIt
 
 
 @pytest.fixture
+def emulator() -> Iterator[RunningEmulator]:
+    """One for a test alone, because what is broken in it is broken for all who use it."""
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    """A namespace of :func:`emulator`."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+        yield namespace
+
+
+@pytest.fixture
 def clock() -> HandClock:
     return HandClock()
 

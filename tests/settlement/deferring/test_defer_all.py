@@ -1,34 +1,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 
 import anyio
 import pytest
 
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, DeadLetter, Message, MessageState, OutcomeStatus, PeekedMessage
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal, Limits
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
 from sbnotebook.settlement.deferring.deferral_ledger import DeferralLedger
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def emulator() -> Iterator[RunningEmulator]:
-    with running() as server:  # its own: what is broken here is broken for all
-        yield server
-
-
-@pytest.fixture
-async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    journal = Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
-        yield namespace
 
 
 async def filled(namespace: AsyncNamespace, count: int, name: str = "orders") -> AsyncEntity:

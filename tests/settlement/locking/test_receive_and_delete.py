@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.removing.archive import Archive, ArchiveState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:Receive-and-delete removes")]
-
-
-@pytest.fixture
-def emulator() -> Iterator[RunningEmulator]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Abandon, Complete, DeadLetter, LockedMessage, Message, OutcomeStatus, Release, Report
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal, sdk_internals
 from sbnotebook.settlement.locking import settle
@@ -19,12 +19,6 @@ pytestmark = pytest.mark.anyio
 SETTLED, LOCK_LOST, UNCONFIRMED = OutcomeStatus.SETTLED, OutcomeStatus.LOCK_LOST, OutcomeStatus.UNCONFIRMED
 SKIPPED, ALREADY_SETTLED = OutcomeStatus.SKIPPED, OutcomeStatus.ALREADY_SETTLED
 COUNT = 100
-
-
-@pytest.fixture
-def emulator() -> Iterator[RunningEmulator]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +9,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import (
@@ -26,19 +26,6 @@ from sbnotebook.settlement import Archive, AsyncEntity, AsyncNamespace, Connecti
 from sbnotebook.settlement.removing.archive import ArchivedMessage, ArchiveState
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def emulator() -> Iterator[RunningEmulator]:
-    with running() as server:  # its own: what is broken here is broken for all
-        yield server
-
-
-@pytest.fixture
-async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    journal = Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
-        yield namespace
 
 
 async def filled(namespace: AsyncNamespace, count: int, name: str = "orders") -> AsyncEntity:

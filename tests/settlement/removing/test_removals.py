@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -10,7 +9,7 @@ from typing import NoReturn
 import anyio
 import pytest
 
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError
 from sbnotebook.model import (
     Abandon,
@@ -30,19 +29,6 @@ from sbnotebook.testing.clock import HandClock
 pytestmark = pytest.mark.anyio
 
 REMOVED, REMOVING, KEPT = ArchiveState.REMOVED, ArchiveState.REMOVING, ArchiveState.KEPT
-
-
-@pytest.fixture
-def emulator() -> Iterator[RunningEmulator]:
-    with running() as server:  # its own: what is broken here is broken for all
-        yield server
-
-
-@pytest.fixture
-async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    journal = Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
-        yield namespace
 
 
 async def filled(namespace: AsyncNamespace, name: str, count: int, body: bytes = b"") -> AsyncEntity:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,7 +10,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ArchiveError, ConfigurationError, DecisionError
 from sbnotebook.model import (
@@ -40,19 +40,6 @@ PROPERTIES: dict[str, Any] = {
     "nothing": None,
     "text": "grüße 🚚",
 }
-
-
-@pytest.fixture
-def emulator() -> Iterator[RunningEmulator]:
-    with running() as server:  # its own: what is broken here is broken for all
-        yield server
-
-
-@pytest.fixture
-async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    journal = Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
-        yield namespace
 
 
 async def filled(namespace: AsyncNamespace, name: str, messages: int | Sequence[Message]) -> AsyncEntity:
