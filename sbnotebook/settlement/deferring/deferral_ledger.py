@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import platform
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -162,8 +164,10 @@ class DeferralRecord:
 
     async def _note(self, write: Callable[[list[_Place]], None], outcomes: Iterable[Outcome]) -> None:
         keys = [(o.entity, o.sequence_number) for o in outcomes if o.sequence_number is not None]
+        # Without it an entry stays as it was, which `compared` sees; that is no reason to hide how a settlement ended.
         if keys:
-            await anyio.to_thread.run_sync(write, keys)
+            with contextlib.suppress(OSError, sqlite3.Error):
+                await anyio.to_thread.run_sync(write, keys)
 
 
 def time_text(moment: datetime | None) -> str:

@@ -12,7 +12,17 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.model import Complete, Defer, EntityAddress, LockedMessage, Message, OutcomeStatus, Report
+from sbnotebook.model import (
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    LockedMessage,
+    Message,
+    OutcomeStatus,
+    Report,
+)
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.deferring.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.deferring.deferred import Standing
@@ -68,6 +78,32 @@ async def drop_again_and_again(emulator: RunningEmulator) -> None:
     while True:
         await anyio.sleep(1.0)
         emulator.drop_connections()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("write", "decision"), [("UPDATE", Defer()), ("DELETE", Complete()), ("DELETE", DeadLetter())])
+async def test_a_journal_that_cannot_be_written_afterwards_does_not_hide_what_was_done(
+    namespace: AsyncNamespace, write: str, decision: Decision
+) -> None:
+    queue = namespace.entity(await with_messages(namespace, 3))
+    async with queue.batch() as batch:
+        await batch.receive(2)
+        (await batch.settle(Defer())).raise_for_failures()
+    full = f"CREATE TRIGGER full BEFORE {write} ON deferrals BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
+    with namespace.journal.database.transaction() as database:
+        database.execute(full)
+    if isinstance(decision, Defer):
+        async with queue.batch() as batch:
+            await batch.receive(1)
+            report = await batch.settle(decision)
+        left = {1: True, 2: True, 3: False}
+    else:
+        report = await queue.settle_deferred({1: decision, 2: decision})
+        left = {1: True, 2: True}
+    assert report.ok, "it is done, whether or not that can be written down"
+    found = await queue.deferred()
+    assert found.messages.keys() == ({1, 2, 3} if isinstance(decision, Defer) else set())
+    assert {number: entry.confirmed for number, entry in found.entries.items()} == left
 
 
 KILLED = """
