@@ -31,7 +31,7 @@ class Peeker:
 
     def __init__(self, connection: Connection, address: EntityAddress) -> None:
         self._connection = connection
-        self._address = address
+        self.address = address
         self._browser: sdk_internals.Browser | None = None
         self._busy = anyio.Lock()
 
@@ -51,7 +51,7 @@ class Peeker:
     ) -> PayloadPage:
         """The same page, to be read later, and perhaps only in part."""
         payloads = await self.payloads(from_sequence_number, count, session_id)
-        return PayloadPage(self._address, from_sequence_number, payloads)
+        return PayloadPage(self.address, from_sequence_number, payloads)
 
     async def payloads(
         self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None
@@ -70,7 +70,7 @@ class Peeker:
 
     async def _peek(self, from_sequence_number: int, count: int, session_id: str | None) -> list[bytes]:
         if self._browser is None:
-            self._browser = self._connection.browser(self._address)
+            self._browser = self._connection.browser(self.address)
         return await sdk_internals.peek_payloads(self._browser, from_sequence_number, count, session_id)
 
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
@@ -80,7 +80,7 @@ class Peeker:
         while wanted:
             near = [number for number in wanted if number < wanted[0] + PAGE]
             page = await self.payloads(wanted[0], near[-1] - wanted[0] + 1)
-            read = {peeked_from_payload(payload, self._address).sequence_number: payload for payload in page}
+            read = {peeked_from_payload(payload, self.address).sequence_number: payload for payload in page}
             found |= {number: payload for number, payload in read.items() if number in near}
             past = max(wanted[0], max(read, default=near[-1]))
             wanted = [number for number in wanted if number > past]

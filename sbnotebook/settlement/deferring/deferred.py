@@ -32,9 +32,11 @@ from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.deferring.deferral_ledger import DeferralEntry, DeferralLedger, time_text
 from sbnotebook.settlement.locking.settle import Progress, check_decision, outcome_for, outcome_until_now
+from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.picking.standing import is_same
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.watch import Tell, reporting, untold
+from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -51,6 +53,7 @@ __all__ = [
     "receive_those_there",
     "same_partition_chunks",
     "settle_deferred",
+    "those_deferred",
 ]
 
 _GROUP: Final = 200
@@ -145,12 +148,22 @@ async def compared(
 
 
 async def receive_those_there(
-    receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]
+    receiver: ServiceBusReceiver, peeker: Peeker, sequence_numbers: Sequence[int]
 ) -> list[ServiceBusReceivedMessage]:
     """Lock deferred messages of one partition; those that cannot be had are left out.
 
-    The service refuses a request when one of its messages cannot be had: it is halved until that one is alone.
+    The service refuses a request when one of its messages cannot be had: then it is asked for those that are deferred,
+    and when one of these is locked, the request is halved until that one is alone.
     """
+    try:
+        return await sdk_internals.receive_deferred(receiver, sequence_numbers) if sequence_numbers else []
+    except (MessageNotFoundError, MessageLockLostError):
+        return await _receive_halves(receiver, await those_deferred(peeker, sequence_numbers))
+
+
+async def _receive_halves(
+    receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]
+) -> list[ServiceBusReceivedMessage]:
     if not sequence_numbers:
         return []
     try:
@@ -159,8 +172,15 @@ async def receive_those_there(
         if len(sequence_numbers) == 1:
             return []
         middle = len(sequence_numbers) // 2
-        first = await receive_those_there(receiver, sequence_numbers[:middle])
-        return first + await receive_those_there(receiver, sequence_numbers[middle:])
+        first = await _receive_halves(receiver, sequence_numbers[:middle])
+        return first + await _receive_halves(receiver, sequence_numbers[middle:])
+
+
+async def those_deferred(peeker: Peeker, sequence_numbers: Iterable[int]) -> list[int]:
+    """Those of some messages that are deferred now, locked ones among them, by peeking; in order."""
+    found = await peeker.payloads_of(sequence_numbers)
+    states = {number: peeked_from_payload(payload, peeker.address, ()).state for number, payload in found.items()}
+    return sorted(number for number, state in states.items() if state is MessageState.DEFERRED)
 
 
 def same_partition_chunks(sequence_numbers: Iterable[int], size: int) -> Iterator[list[int]]:

@@ -15,13 +15,12 @@ import anyio
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
 
 from sbnotebook.errors import SbNotebookError
-from sbnotebook.model import EntityAddress, MessageState
+from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import sdk_deleting, sdk_internals
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.deferring.deferred import same_partition_chunks
+from sbnotebook.settlement.deferring.deferred import same_partition_chunks, those_deferred
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import Peeker
-from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -111,6 +110,4 @@ class DeferredDeleter:
                 await receiver.close()
 
     async def _those_there(self, numbers: Sequence[int]) -> list[int]:
-        found = await patiently(self._peeker.payloads_of, numbers, address=self._address)
-        messages = {number: peeked_from_payload(payload, self._address) for number, payload in found.items()}
-        return sorted(number for number, message in messages.items() if message.state is MessageState.DEFERRED)
+        return await patiently(those_deferred, self._peeker, numbers, address=self._address)

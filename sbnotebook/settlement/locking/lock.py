@@ -162,7 +162,8 @@ class LockedBatch(Holding):
             async with self._busy:
                 receiver, asked = self._open_receiver(), self.clock.now()
                 await sdk_internals.reopen(receiver)
-                holds = [self._hold(message, asked) for message in await receive_those_there(receiver, chunk)]
+                received = await receive_those_there(receiver, self._peeker, chunk)
+                holds = [self._hold(message, asked) for message in received]
             taken += holds
             self._read(holds)
         return tuple(hold.message for hold in taken if hold.is_read)

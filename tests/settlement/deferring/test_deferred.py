@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -11,9 +12,13 @@ import pytest
 from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, MessageState, OutcomeStatus, Release, Report
 from sbnotebook.model.amqp import Long
-from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch
+from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch, sdk_internals
 from sbnotebook.settlement.deferring.deferred import Standing, same_partition_chunks
 from sbnotebook.settlement.removing.archive import ArchivedMessage
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusReceiver
 
 pytestmark = pytest.mark.anyio
 
@@ -50,6 +55,24 @@ async def test_those_that_cannot_be_had_are_left_out(namespace: AsyncNamespace) 
         locked = await batch.receive_deferred([1, 2, 3, 4, 5, 999])  # 2 is locked, 5 active, 999 not there
         assert [message.sequence_number for message in locked] == [1, 3, 4]
         assert await batch.receive_deferred([]) == ()
+
+
+async def test_many_that_are_not_deferred_are_not_asked_for_one_by_one(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 200, 3))
+    receive, asked = sdk_internals.receive_deferred, list[int]()
+
+    async def counted(receiver: ServiceBusReceiver, numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
+        asked.append(len(numbers))
+        return await receive(receiver, numbers)
+
+    monkeypatch.setattr(sdk_internals, "receive_deferred", counted)
+    async with queue.batch() as other, queue.batch() as batch:
+        await other.receive_deferred([2])
+        locked = await batch.receive_deferred(range(1, 301))
+    assert [message.sequence_number for message in locked] == [1, 3]
+    assert len(asked) < 20
 
 
 async def test_what_is_not_settled_stays_deferred(namespace: AsyncNamespace) -> None:
