@@ -55,7 +55,7 @@ bench: ## Measure the library against the plain SDK and physical limits, and the
 	$(BIN)/python -m benchmarks.emulator_size
 
 docs: ## Run the tutorials and build the documentation with what they show; a warning is an error
-	DOCS_NOTEBOOKS=cache PLOTLY_RENDERER=notebook_connected $(BIN)/sphinx-build -W -q docs docs/_build
+	DOCS_NOTEBOOKS=cache $(BIN)/sphinx-build -W -q docs docs/_build/html
 
 dist: ## Build the wheel and the source distribution into dist/
 	@rm -rf dist

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import plotly
+from sphinx.util import logging
 
 import sbnotebook
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parent
 
@@ -18,8 +26,11 @@ version = release = sbnotebook.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 html_title = f"sbnotebook {release}"
-# A line of code has 120 characters.
-html_theme_options = {"page_width": "1300px", "body_max_width": "none"}
+html_theme = "furo"
+html_css_files = ["site.css"]
+html_copy_source = False
+# Everything that a page loads comes with it, so that it is whole without a network.
+html_static_path = ["_static", str(Path(plotly.__file__).parent / "package_data" / "plotly.min.js")]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -27,6 +38,10 @@ myst_heading_anchors = 3
 nb_execution_mode = os.environ.get("DOCS_NOTEBOOKS", "off")
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
+# A panel needs a kernel, and so its text or a picture takes its place; a progress bar on paper says nothing.
+nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
+nb_ipywidgets_js: dict[str, Any] = {}
+os.environ |= {"PLOTLY_RENDERER": "notebook_connected", "TQDM_DISABLE": "1"}
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
@@ -34,6 +49,39 @@ napoleon_numpy_docstring = False
 # Some classes are there twice, with and without await, and a signature names them without their module.
 suppress_warnings = ["ref.python"]
 
+
+def for_readers(notebook: str) -> str:
+    """A tutorial as it is read without a kernel: with a picture behind each cell that names one in its metadata."""
+    content = json.loads(notebook)
+    cells: list[dict[str, Any]] = []
+    for cell in content["cells"]:
+        cells.append(cell)
+        if picture := cell["metadata"].get("picture"):
+            cells.append({"cell_type": "markdown", "id": f"{cell['id']}-p", "metadata": {}, "source": picture})
+    return json.dumps({**content, "cells": cells})
+
+
 # Sphinx reads only what is below its own folder.
-for notebook in DOCS.parent.joinpath("notebooks").glob("*.ipynb"):
-    shutil.copy(notebook, DOCS / "tutorials")
+for path in DOCS.parent.joinpath("notebooks").glob("*.ipynb"):
+    DOCS.joinpath("tutorials", path.name).write_text(for_readers(path.read_text()))
+
+PLOTLY = re.compile(r'<script[^>]*src="https://cdn\.plot\.ly/[^>]*></script>')
+NOT_NEEDED = re.compile(
+    r'<script type="module">import "https://[^<]*</script>|<script src="[^"]*/mathjax/[^>]*></script>'
+)
+ELSEWHERE = re.compile(r'<(?:script|img|iframe|link)\b[^>]*(?:src|href)="https?://[^>]*>')
+LOGGER = logging.getLogger(__name__)
+
+
+def load_from_here(_app: Sphinx, page: str, _template: str, context: dict[str, Any], _tree: object) -> None:
+    """Let plots load plotly from this site in place of the network, and warn of anything else that is not here."""
+    if body := context.get("body"):
+        here = f'<script src="{context["pathto"]("_static/plotly.min.js", resource=True)}"></script>'
+        context["body"] = NOT_NEEDED.sub("", PLOTLY.sub(here, body))
+        for tag in ELSEWHERE.findall(context["body"]):
+            LOGGER.warning("%s loads something from elsewhere: %s", page, tag)
+
+
+def setup(app: Sphinx) -> None:
+    """Register what happens as pages are written."""
+    app.connect("html-page-context", load_from_here)
