@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, time
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ from sbnotebook.model.schema import (
     peeked_from_row,
 )
 from sbnotebook.settlement.locking.settle import Progress
+from sbnotebook.settlement.wire.encoded_rows import EncodedRows, encoded_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +35,7 @@ __all__ = [
     "messages_from",
     "messages_or_errors",
     "peeked_messages",
+    "rows_to_send",
     "table_of_pages",
     "table_to_pandas",
     "to_arrow",
@@ -41,6 +44,8 @@ __all__ = [
 
 _ROWS_AT_ONCE: Final = 1_000
 _BODY_COLUMNS: Final = ("body", "body_text")
+_MISFITS: Final = (ConfigurationError, ValueError, OverflowError, pa.ArrowException)
+"""What values raise of which no message can be made."""
 
 
 @cache
@@ -164,11 +169,20 @@ def _from_arrow(table: pa.Table | pa.RecordBatch) -> Iterator[Message]:
                 yield message
 
 
+def rows_to_send(rows: pa.RecordBatch) -> EncodedRows | list[Message | ConfigurationError]:
+    """What a sender takes for the rows of a batch: all as bytes, or else a message, or why there is none, for each."""
+    with suppress(*_MISFITS):
+        encoded = encoded_rows(_sent_columns(rows), rows.num_rows)
+        if encoded is not None:
+            return encoded
+    return [*messages_or_errors(rows)]
+
+
 def messages_or_errors(rows: pa.RecordBatch) -> Iterator[Message | ConfigurationError]:
     """A message for each row of a batch, as :func:`messages_from` makes it, or why there is none."""
     try:
         yield from _messages_of(rows)
-    except (ConfigurationError, ValueError, OverflowError, pa.ArrowException) as error:
+    except _MISFITS as error:
         if rows.num_rows == 1:  # it alone is wrong
             yield _refusal(error)
             return
@@ -181,6 +195,10 @@ def _refusal(error: Exception) -> ConfigurationError:
 
 
 def _messages_of(rows: pa.RecordBatch) -> list[Message]:
+    return messages_from_columns(_sent_columns(rows), rows.num_rows)
+
+
+def _sent_columns(rows: pa.RecordBatch) -> dict[str, list[Any]]:
     names: list[str] = rows.schema.names
     columns: dict[str, list[Any]] = {name: rows.column(name).to_pylist() for name in names if name in SENT_COLUMNS}
     bodies = [columns[name] for name in _BODY_COLUMNS if name in columns]
@@ -191,7 +209,7 @@ def _messages_of(rows: pa.RecordBatch) -> list[Message]:
     if others and any(without):
         contents = zip(*(_values(rows.column(name)) for name in others), strict=True)
         _add_contents(columns, without, [dict(zip(others, values, strict=True)) for values in contents])
-    return messages_from_columns(columns, rows.num_rows)
+    return columns
 
 
 def _add_contents(columns: dict[str, list[Any]], without: list[bool], contents: list[dict[str, Any]]) -> None:

@@ -234,6 +234,22 @@ class Tally:
             self._full[number] = _Chunk.of([each for each in part if each is not None])
             del self._open[number], self._missing[number]
 
+    def note_alike(
+        self,
+        indexes: Sequence[int],
+        status: OutcomeStatus,  # noqa: ARG002 (for those that only count)
+        outcomes: Iterable[Outcome],
+    ) -> None:
+        """Keep the outcomes of messages that ended in the same way.
+
+        Args:
+            indexes: the messages' positions among all, ascending.
+            status: how they ended.
+            outcomes: of each, in the same order; made as they are looked at.
+        """
+        for index, outcome in zip(indexes, outcomes, strict=True):
+            self.note(index, outcome)
+
     def report(self) -> Report:
         """What is known so far, in the messages' order; those without an outcome are left out."""
         opened = {

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container
 from typing import Final, NamedTuple, cast
 
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, ULong, decode, skip
+from sbnotebook.model.amqp import AmqpValue, ULong, decode, encode, skip
 
 __all__ = [
     "APPLICATION_PROPERTIES",
@@ -28,9 +28,11 @@ __all__ = [
     "SEQUENCE",
     "VALUE",
     "Section",
+    "encode_section",
     "map_start",
     "readable_items",
     "readable_start",
+    "section_head",
     "section_value",
     "section_values",
     "split",
@@ -49,11 +51,22 @@ FOOTER: Final = 0x78
 SECTIONS: Final = frozenset(range(HEADER, FOOTER + 1))
 """All of them."""
 
+
+def section_head(code: int) -> bytes:
+    """The bytes in front of the value of a section."""
+    return bytes((0x00, 0x53, code))
+
+
+def encode_section(code: int, value: AmqpValue) -> bytes:
+    """A section with its value."""
+    return section_head(code) + encode(value)
+
+
 _MAP_HEADS: Final = {0xC1: 3, 0xD1: 9}
 """Bytes before the first item of a map: its constructor, size and count (section 1.6.23)."""
 _REPEATABLE: Final = frozenset((DATA, SEQUENCE))
 _BODIES: Final = frozenset((DATA, SEQUENCE, VALUE))
-_SMALL_DESCRIPTORS: Final = {bytes((0x00, 0x53, code)): code for code in range(HEADER, FOOTER + 1)}
+_SMALL_DESCRIPTORS: Final = {section_head(code): code for code in range(HEADER, FOOTER + 1)}
 """Everybody writes the descriptor as a small ulong; the eight-byte form is legal, too."""
 
 

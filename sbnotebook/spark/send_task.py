@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from threading import Lock
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from sbnotebook.client.frames import messages_or_errors
+from sbnotebook.client.frames import rows_to_send
 from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import in_words, scrubbed
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.in_flight import in_flight_of_task
 from sbnotebook.spark.options import WriteOptions
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["SendTask", "SentMessages"]
 
 _ROWS_AT_ONCE: Final = 1000
+_BYTES_AT_ONCE: Final = 8 * 1024 * 1024
+"""Rows that become messages together, or fewer where they are large."""
 _UNSENDABLE: Final = "amqp:encode-error"
 _DESCRIPTION: Final = 500
 
@@ -156,7 +159,6 @@ class _RowsOnTheirWay(Tally):
         self._failed: deque[tuple[pa.RecordBatch, Outcome]] = deque()
         self._pulled = 0
         self._lock = Lock()
-        self._latest: _Part | None = None
         self._counts: Counter[OutcomeStatus] = Counter()
         self.sent = 0
         """How many were confirmed."""
@@ -170,18 +172,22 @@ class _RowsOnTheirWay(Tally):
 
     # ------------------------------------------------------------------ in the thread that pulls
 
-    def messages(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Message]:
-        """The messages that the rows become."""
+    def messages(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Message | EncodedRows]:
+        """What the rows become."""
         for batch in batches:
             own = batch.drop_columns([name for name in OUTCOME_COLUMNS if name in batch.schema.names])
-            for start in range(0, own.num_rows, _ROWS_AT_ONCE):
-                yield from self._begin(own.slice(start, _ROWS_AT_ONCE))
+            at_once = min(_ROWS_AT_ONCE, max(1, own.num_rows * _BYTES_AT_ONCE // max(1, own.nbytes)))
+            for start in range(0, own.num_rows, at_once):
+                yield from self._begin(own.slice(start, at_once))
                 self._write_failed()
                 if self.failed and self._file is None:
                     return  # the job fails: nothing more is sent for it
 
-    def _begin(self, rows: pa.RecordBatch) -> list[Message]:
-        made = list(messages_or_errors(rows))
+    def _begin(self, rows: pa.RecordBatch) -> Sequence[Message | EncodedRows]:
+        made = rows_to_send(rows)
+        if isinstance(made, EncodedRows):
+            self._expect(rows)
+            return [made]
         messages = [message for message in made if isinstance(message, Message)]
         if len(messages) < len(made):
             for row, error in enumerate(made):
@@ -189,9 +195,12 @@ class _RowsOnTheirWay(Tally):
                     self._fail(rows.slice(row, 1), self._refusal(error))
             rows = rows.filter(pa.array([isinstance(message, Message) for message in made]))
         if messages:
-            self._parts.append(_Part(self._pulled, rows, len(messages)))
-            self._pulled += len(messages)
+            self._expect(rows)
         return messages
+
+    def _expect(self, rows: pa.RecordBatch) -> None:
+        self._parts.append(_Part(self._pulled, rows, rows.num_rows))
+        self._pulled += rows.num_rows
 
     def _refusal(self, error: ConfigurationError) -> Outcome:
         said = str(error)[:_DESCRIPTION]
@@ -206,16 +215,26 @@ class _RowsOnTheirWay(Tally):
     # ------------------------------------------------------------------ where outcomes come
 
     def note(self, index: int, outcome: Outcome) -> None:
-        part = self._latest  # as most often: a transfer's messages lie next to each other
-        if part is None or not part.first <= index < part.first + part.rows.num_rows:
-            part = self._latest = self._parts[bisect_right(self._parts, index, key=_FIRST) - 1]
-        if outcome.status is OutcomeStatus.SETTLED:
-            self.sent += 1
+        self.note_alike([index], outcome.status, [outcome])
+
+    def note_alike(self, indexes: Sequence[int], status: OutcomeStatus, outcomes: Iterable[Outcome]) -> None:
+        if status is OutcomeStatus.SETTLED:
+            self.sent += len(indexes)
         else:
-            self._fail(part.rows.slice(index - part.first, 1), outcome)
-        part.open -= 1
-        if not part.open:
-            self._parts.remove(part)
+            for index, outcome in zip(indexes, outcomes, strict=True):
+                part = self._part_of(index)
+                self._fail(part.rows.slice(index - part.first, 1), outcome)
+        start = 0
+        while start < len(indexes):
+            part = self._part_of(indexes[start])
+            end = bisect_left(indexes, part.first + part.rows.num_rows, start)
+            part.open -= end - start
+            if not part.open:
+                self._parts.remove(part)
+            start = end
+
+    def _part_of(self, index: int) -> _Part:
+        return self._parts[bisect_right(self._parts, index, key=_FIRST) - 1]
 
     def _fail(self, row: pa.RecordBatch, outcome: Outcome) -> None:
         with self._lock:

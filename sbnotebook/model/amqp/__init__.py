@@ -9,7 +9,7 @@ Source: AMQP 1.0 part 1, types, section 1.6.
 """
 
 from sbnotebook.model.amqp.decoding import decode, decode_exactly, skip
-from sbnotebook.model.amqp.encoding import encode
+from sbnotebook.model.amqp.encoding import encode, list_of_encoded
 from sbnotebook.model.amqp.types import (
     AmqpValue,
     Array,
@@ -54,6 +54,7 @@ __all__ = [
     "decode",
     "decode_exactly",
     "encode",
+    "list_of_encoded",
     "skip",
     "type_name",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Final
 from uuid import UUID
@@ -31,7 +31,7 @@ from sbnotebook.model.amqp.types import (
     type_name,
 )
 
-__all__ = ["encode"]
+__all__ = ["encode", "list_of_encoded"]
 
 _UINT32: Final = struct.Struct(">I")
 _PAIR32: Final = struct.Struct(">II")
@@ -56,6 +56,16 @@ def encode(value: AmqpValue) -> bytes:
         return encoder(value)
     except struct.error:
         raise OverflowError(f"{value!r} does not fit into the AMQP type {type_name(value)}.") from None
+
+
+def list_of_encoded(items: Sequence[bytes]) -> bytes:
+    """Encode a list whose items are encoded already.
+
+    Example:
+        >>> list_of_encoded([encode("a"), encode(None)]) == encode(["a", None])
+        True
+    """
+    return _compound(0xC0, 0xD0, len(items), b"".join(items)) if items else b"\x45"
 
 
 def _pack(code: int, layout: str) -> Callable[[Any], bytes]:
@@ -118,9 +128,7 @@ def _compound(small: int, wide: int, count: int, content: bytes) -> bytes:
 
 
 def _encode_list(value: list[Any]) -> bytes:
-    if not value:
-        return b"\x45"
-    return _compound(0xC0, 0xD0, len(value), b"".join(map(encode, value)))
+    return list_of_encoded([*map(encode, value)])
 
 
 def _encode_map(value: dict[Any, Any]) -> bytes:

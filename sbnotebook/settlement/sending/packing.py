@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from itertools import count
+from typing import Final, NamedTuple, TypeAlias
 
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus
-from sbnotebook.model.amqp import AmqpValue, Symbol, encode
-from sbnotebook.model.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES
+from sbnotebook.model.amqp import AmqpValue, Symbol
+from sbnotebook.model.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES, encode_section, section_head
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.settlement.wire.layout import as_text
 
 __all__ = ["Haul", "Item", "Pack", "Packer", "Sizes"]
@@ -30,8 +32,10 @@ _MAX_DESCRIPTION: Final = 500
 _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
 _MESSAGE_ID, _GROUP_ID = 0, 10
 """Positions in the list of the properties section (AMQP 1.0 section 3.2.4)."""
-_ITEM_HEAD: Final = bytes((0x00, 0x53, DATA, 0xB0))
+_ITEM_HEAD: Final = section_head(DATA) + b"\xb0"
 _ITEM_BYTES: Final = len(_ITEM_HEAD) + 4
+_Keys: TypeAlias = tuple[str | None, str | None]
+"""The session, and the partition key of messages without one."""
 
 
 class Sizes(NamedTuple):
@@ -103,14 +107,19 @@ class Pack:
             parts += (_ITEM_HEAD, len(item.payload).to_bytes(4, "big"), item.payload)
         return b"".join(parts)
 
-    def fits(self, item: Item, max_bytes: int) -> bool:
-        """Whether one more message fits in."""
-        return not self.items or len(self.envelope) + self.size + len(item.payload) + _ITEM_BYTES <= max_bytes
-
-    def add(self, item: Item) -> None:
-        """Take one more message in."""
-        self.items.append(item)
-        self.size += len(item.payload) + _ITEM_BYTES
+    def take_in(self, items: Sequence[Item], max_bytes: int, max_count: int) -> int:
+        """Take in as many of these messages as fit, the first one always where it is empty; says how many."""
+        taken, room, size = 0, max_count - len(self.items), self.size
+        most = max_bytes - len(self.envelope)
+        for item in items[:room]:
+            larger = size + len(item.payload) + _ITEM_BYTES
+            if larger > most and size:
+                break
+            size = larger
+            taken += 1
+        self.items += items[:taken]
+        self.size = size
+        return taken
 
     def halves(self) -> tuple[Pack, Pack]:
         """Two packs with half of the messages each."""
@@ -148,7 +157,7 @@ class Packer:
 
     def __init__(
         self,
-        messages: Iterable[Message],
+        messages: Iterable[Message | EncodedRows],
         verb: str,
         address: EntityAddress,
         sizes: Sizes,
@@ -165,7 +174,7 @@ class Packer:
         self._wake = wake
         self._count = 0
         self._wanted = 0
-        self._open: dict[tuple[str | None, str | None], Pack] = {}
+        self._open: dict[_Keys, Pack] = {}
         self._waiting = self._waiting_bytes = 0
         self._ready: deque[Pack] = deque()
         self._ready_bytes = 0
@@ -195,17 +204,17 @@ class Packer:
 
     def _pull_one(self) -> None:
         try:
-            message = next(self._input)
+            pulled = next(self._input)
         except StopIteration:
             self._end(None)
         except Exception as error:  # noqa: BLE001 (the user's own; it is raised when what came before is sent)
             self._end(error)
         else:
-            item = self._encoded(message)
+            items = self._of_rows(pulled) if isinstance(pulled, EncodedRows) else [self._encoded(pulled)]
             with self._changed:
                 if not self._closed:
-                    self._count += 1
-                    self._place(item, message)
+                    self._count += len(items)
+                    self._place(items, pulled)
 
     def _end(self, failure: Exception | None) -> None:
         with self._changed:
@@ -222,10 +231,16 @@ class Packer:
         except Exception as error:  # noqa: BLE001 (an input may hold anything; the others go on)
             said = scrub(f"{type(error).__name__}: {error}")[:_MAX_DESCRIPTION]
             return self._refusal(getattr(message, "message_id", None), "amqp:encode-error", said)
-        if len(payload) > self._sizes.message:
-            said = f"The message is {len(payload):,} bytes, {self._address} takes {self._sizes.message:,}."
-            return self._refusal(message_id, "amqp:link:message-size-exceeded", said)
-        return Item(self._count, message_id, payload)
+        return self._checked(self._count, message_id, payload)
+
+    def _of_rows(self, rows: EncodedRows) -> list[Item | Outcome]:
+        return [*map(self._checked, count(self._count), rows.message_ids, rows.payloads)]
+
+    def _checked(self, index: int, message_id: str | None, payload: bytes) -> Item | Outcome:
+        if len(payload) <= self._sizes.message:
+            return Item(index, message_id, payload)
+        said = f"The message is {len(payload):,} bytes, {self._address} takes {self._sizes.message:,}."
+        return self._refusal(message_id, "amqp:link:message-size-exceeded", said)
 
     # ------------------------------------------------------------------ for who sends
 
@@ -273,25 +288,28 @@ class Packer:
 
     # ------------------------------------------------------------------ packing, under the lock
 
-    def _place(self, item: Item | Outcome, message: Message) -> None:
-        index = self._count - 1
-        if isinstance(item, Outcome):
-            self._refused.append((index, item))
-            return
-        # In an entity with sessions the session is the partition key, whether a message says so or not.
-        key = (message.session_id, message.partition_key if message.session_id is None else None)
-        pack = self._open.get(key)
-        if pack is not None and not pack.fits(item, self._sizes.batch):
-            self._finish(key)
-            pack = None
-        if pack is None:
-            pack = self._open[key] = Pack(*key, _envelope(message) if self._max_count > 1 else b"")
-        pack.add(item)
-        self._waiting += 1
-        self._waiting_bytes += len(item.payload)
-        if len(pack.items) >= self._max_count or pack.size > self._sizes.batch:
-            self._finish(key)
+    def _place(self, pulled: Sequence[Item | Outcome], origin: Message | EncodedRows) -> None:
+        items = [item for item in pulled if isinstance(item, Item)]
+        if len(items) < len(pulled):
+            first = self._count - len(pulled)
+            self._refused += [(first + at, item) for at, item in enumerate(pulled) if isinstance(item, Outcome)]
+        if items:
+            self._pack(items, _keys_of(origin))
         self._finish_the_oldest()
+
+    def _pack(self, items: Sequence[Item], keys: _Keys) -> None:
+        while items:
+            pack = self._open.get(keys)
+            if pack is None:
+                envelope = _envelope(items[0].message_id, keys) if self._max_count > 1 else b""
+                pack = self._open[keys] = Pack(*keys, envelope)
+            before = pack.size
+            taken = pack.take_in(items, self._sizes.batch, self._max_count)
+            self._waiting += taken
+            self._waiting_bytes += pack.size - before
+            items = items[taken:]
+            if items or len(pack.items) >= self._max_count or pack.size > self._sizes.batch:
+                self._finish(keys)
 
     def _finish_the_oldest(self) -> None:
         while self._open:
@@ -305,10 +323,10 @@ class Packer:
                 return
             self._finish(key)
 
-    def _finish(self, key: tuple[str | None, str | None]) -> None:
+    def _finish(self, key: _Keys) -> None:
         pack = self._open.pop(key)
         self._waiting -= len(pack.items)
-        self._waiting_bytes -= sum(len(item.payload) for item in pack.items)
+        self._waiting_bytes -= pack.size
         self._ready.append(pack)
         self._ready_bytes += pack.size
 
@@ -324,17 +342,21 @@ class Packer:
         )
 
 
-def _envelope(first: Message) -> bytes:
+def _keys_of(origin: Message | EncodedRows) -> _Keys:
+    if isinstance(origin, EncodedRows):
+        return None, None
+    # In an entity with sessions the session is the partition key, whether a message says so or not.
+    return origin.session_id, origin.partition_key if origin.session_id is None else None
+
+
+def _envelope(message_id: str | None, keys: _Keys) -> bytes:
     """The sections of a batch in front of its messages, which name the first one's id and everybody's keys."""
+    session_id, partition_key = keys
     parts: list[bytes] = []
-    if first.partition_key is not None:
-        parts.append(_section(MESSAGE_ANNOTATIONS, {_PARTITION_KEY: first.partition_key}))
-    if first.message_id is not None or first.session_id is not None:
+    if partition_key is not None:
+        parts.append(encode_section(MESSAGE_ANNOTATIONS, {_PARTITION_KEY: partition_key}))
+    if message_id is not None or session_id is not None:
         values: list[AmqpValue] = [None] * (_GROUP_ID + 1)
-        values[_MESSAGE_ID], values[_GROUP_ID] = first.message_id, first.session_id
-        parts.append(_section(PROPERTIES, values))
+        values[_MESSAGE_ID], values[_GROUP_ID] = message_id, session_id
+        parts.append(encode_section(PROPERTIES, values))
     return b"".join(parts)
-
-
-def _section(code: int, value: AmqpValue) -> bytes:
-    return bytes((0x00, 0x53, code)) + encode(value)

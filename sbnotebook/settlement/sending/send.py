@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import anyio
@@ -23,6 +24,7 @@ from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.sending.packing import Item, Pack, Packer
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -92,7 +94,9 @@ _CONTENT_CONDITIONS: Final = frozenset(
 """What a transfer is rejected with for its content (AMQP 1.0 section 2.8.15, and Service Bus's own)."""
 
 
-async def send_many(pool: SenderPool, messages: Iterable[Message], **options: Unpack[SendOptions]) -> Report:
+async def send_many(
+    pool: SenderPool, messages: Iterable[Message | EncodedRows], **options: Unpack[SendOptions]
+) -> Report:
     """Send messages and wait for the confirmation of each.
 
     Messages of one session or partition key are sent in their order, one transfer of them at a time. A message that
@@ -100,7 +104,8 @@ async def send_many(pool: SenderPool, messages: Iterable[Message], **options: Un
 
     Args:
         pool: senders to the entity.
-        messages: pulled in a thread, one by one as there is room: as many transfers ahead as may be in flight.
+        messages: pulled in a thread, one by one as there is room: as many transfers ahead as may be in flight. Rows
+            that are encoded already count as so many messages.
         max_in_flight: transfers that wait for their confirmation at once, 10 by default; fewer while they have more
             than 32 MiB.
         batch_size: messages in one transfer at most; None packs as many as the entity's size limit allows, 1
@@ -137,7 +142,7 @@ _SEND: Final = Way("send", _send, _MAX_BATCH_COUNT)
 
 async def deliver_many(
     pool: SenderPool,
-    messages: Iterable[Message],
+    messages: Iterable[Message | EncodedRows],
     way: Way,
     *,
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
@@ -356,8 +361,8 @@ class _Run:
 
     def _finish_pack(self, pack: Pack, outcome: Outcome, numbers: Sequence[int | None] | None = None) -> None:
         self._unfinished.discard(pack)
-        for item, number in zip(pack.items, numbers or [None] * len(pack.items), strict=True):
-            self.tally.note(item.index, _of_item(outcome, item, number))
+        each = map(_of_item, repeat(outcome), pack.items, numbers or repeat(None))
+        self.tally.note_alike([item.index for item in pack.items], outcome.status, each)
         if self._progress is not None:
             self._progress(len(pack.items))
 

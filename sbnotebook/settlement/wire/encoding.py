@@ -8,9 +8,18 @@ from typing import Any
 
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model import BodyType, Message
-from sbnotebook.model.amqp import AmqpValue, Symbol, Timestamp, UInt, encode, skip
+from sbnotebook.model.amqp import AmqpValue, Symbol, Timestamp, UInt, skip
 from sbnotebook.model.extras import DATA_SECTIONS, EXTRAS, PROPERTY_EXTRAS, PROPERTY_NAMES
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES, SEQUENCE, VALUE
+from sbnotebook.model.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    HEADER,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    encode_section,
+    section_head,
+)
 from sbnotebook.settlement.wire.layout import (
     DELIVERY_COUNT,
     HEADER_FIELDS,
@@ -51,12 +60,12 @@ def payload_of(message: Message) -> bytes:
     parts = [_header(message), _annotations(message, "delivery_annotations"), _message_annotations(message)]
     properties = _properties(message)
     if properties:
-        parts.append(_section(PROPERTIES, properties))
+        parts.append(encode_section(PROPERTIES, properties))
     if message.application_properties:
-        parts.append(_section(APPLICATION_PROPERTIES, _application_properties(message)))
+        parts.append(encode_section(APPLICATION_PROPERTIES, _application_properties(message)))
     parts.append(_body_section(message))
     parts.append(_annotations(message, "footer"))
-    return b"".join(parts) or _section(DATA, b"")
+    return b"".join(parts) or encode_section(DATA, b"")
 
 
 def _is_plain(message: Message) -> bool:
@@ -94,9 +103,9 @@ def _plain_payload(message: Message) -> bytes:
     named = message.application_properties
     return b"".join(
         (
-            _section(PROPERTIES, properties) if properties else b"",
-            _section(APPLICATION_PROPERTIES, dict(named)) if named else b"",
-            _section(DATA, message.body),
+            encode_section(PROPERTIES, properties) if properties else b"",
+            encode_section(APPLICATION_PROPERTIES, dict(named)) if named else b"",
+            encode_section(DATA, message.body),
         )
     )
 
@@ -121,7 +130,7 @@ def _header(message: Message) -> bytes:
     values[TTL] = None if ttl is None else UInt(min(ttl // MILLISECOND, MAX_TTL))
     values[DELIVERY_COUNT] = None
     values = _without_nulls_at_end(values)
-    return _section(HEADER, values) if values else b""
+    return encode_section(HEADER, values) if values else b""
 
 
 def _message_annotations(message: Message) -> bytes:
@@ -145,7 +154,7 @@ def _annotations(message: Message, name: str, values: dict[AmqpValue, AmqpValue]
         if key not in SERVICES_OWN and key not in (PARTITION_KEY, SCHEDULED_TIME):
             # Keys of annotations are symbols or numbers (section 3.2.10), whatever a user wrote.
             values[Symbol(key) if type(key) is str else key] = value
-    return _section(MAPS[name], values) if values else b""
+    return encode_section(MAPS[name], values) if values else b""
 
 
 def _properties(message: Message) -> list[AmqpValue]:
@@ -195,13 +204,13 @@ def _application_properties(message: Message) -> dict[Any, AmqpValue]:
 
 def _body_section(message: Message) -> bytes:
     if message.body_type is BodyType.DATA:
-        return b"".join(_section(DATA, part) for part in _data(message))
+        return b"".join(encode_section(DATA, part) for part in _data(message))
     if message.body_type is BodyType.VALUE:
         if skip(message.body) != len(message.body):
             raise AmqpDecodeError("The body is more than one AMQP value.")
-        return _descriptor(VALUE) + message.body
+        return section_head(VALUE) + message.body
     sequences: Any = message.body_value or [[]]
-    return b"".join(_section(SEQUENCE, sequence) for sequence in sequences)
+    return b"".join(encode_section(SEQUENCE, sequence) for sequence in sequences)
 
 
 def _data(message: Message) -> list[bytes]:
@@ -213,11 +222,3 @@ def _data(message: Message) -> list[bytes]:
         return [body]
     ends = [*accumulate(sizes, initial=0)]
     return [body[start:end] for start, end in pairwise(ends)]
-
-
-def _descriptor(code: int) -> bytes:
-    return bytes((0x00, 0x53, code))
-
-
-def _section(code: int, value: AmqpValue) -> bytes:
-    return _descriptor(code) + encode(value)

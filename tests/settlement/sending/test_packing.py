@@ -13,6 +13,7 @@ from sbnotebook.model import EntityAddress, Message, Outcome
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.sending.packing import Pack, Packer, Sizes
 from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
 if TYPE_CHECKING:
     import pytest
@@ -23,7 +24,7 @@ SIZES = Sizes(message=5_000, batch=1_000)
 class Pulling:
     """A packer whose thread runs, as that of a send does."""
 
-    def __init__(self, messages: Iterable[Message], max_count: int = 1000) -> None:
+    def __init__(self, messages: Iterable[Message | EncodedRows], max_count: int = 1000) -> None:
         self._arrived = threading.Event()
         self.packer = Packer(messages, "send", EntityAddress("orders"), SIZES, max_count, self._arrived.set)
         self.refused: list[tuple[int, Outcome]] = []
@@ -46,7 +47,7 @@ class Pulling:
         assert not self._thread.is_alive()
 
 
-def all_packs(messages: Iterable[Message], max_count: int = 1000) -> list[Pack]:
+def all_packs(messages: Iterable[Message | EncodedRows], max_count: int = 1000) -> list[Pack]:
     pulling = Pulling(messages, max_count)
     packs = list(pulling.packs())
     pulling.join()
@@ -227,3 +228,32 @@ def test_it_is_not_done_while_the_last_messages_are_packed(monkeypatch: pytest.M
     monkeypatch.setattr(Packer, "_finish", look_and_finish)
     assert indexes(all_packs([Message(session_id="a"), Message(session_id="b")])) == [[0], [1]]
     assert done == [False, False]
+
+
+@given(st.lists(MESSAGES.filter(bool), max_size=4), st.integers(1, 20), st.booleans())
+def test_rows_that_are_encoded_are_packed_as_messages_are(
+    runs: list[list[Message]], max_count: int, first_encoded: bool
+) -> None:
+    """Every second run comes as rows, with what a message has beside its keys."""
+    pulled: list[Message | EncodedRows] = []
+    expected: list[bytes] = []
+    for number, run in enumerate(runs):
+        plain = [message.with_changes(session_id=None, partition_key=None) for message in run]
+        payloads = [*map(payload_of, plain)]
+        expected += payloads
+        encoded = EncodedRows(payloads, [message.message_id for message in plain])
+        pulled += [encoded] if (number % 2 == 0) is first_encoded else plain
+    packs = all_packs(pulled, max_count)
+    assert [index for pack in indexes(packs) for index in pack] == list(range(len(expected)))
+    assert [item.payload for pack in packs for item in pack.items] == expected
+    for pack in packs:
+        assert 1 <= len(pack.items) <= max_count
+        assert len(pack.transfer()) <= (SIZES.batch if pack.is_batch else SIZES.message)
+
+
+def test_of_rows_that_are_encoded_only_those_that_are_too_large_are_refused() -> None:
+    pulling = Pulling([EncodedRows([b"a", bytes(SIZES.message + 1), b"b"], ["1", "2", None])])
+    packs = list(pulling.packs())
+    assert [(item.index, item.message_id) for pack in packs for item in pack.items] == [(0, "1"), (2, None)]
+    [(index, outcome)] = pulling.refused
+    assert (index, outcome.message_id, outcome.condition) == (1, "2", "amqp:link:message-size-exceeded")
