@@ -23,7 +23,7 @@ __all__ = ["refusal"]
 
 _NOT_FOUND: Final = 404
 _REFUSED: Final = frozenset({400, 401, 403, _NOT_FOUND})
-_NOT_ALLOWED: Final = "amqp:not-allowed"
+_NOT_ALLOWED, _NOT_IMPLEMENTED = "amqp:not-allowed", "amqp:not-implemented"
 _ABOUT_SESSIONS: Final = (
     ("SessionId was not set", "requires sessions: give each message a session_id"),
     ("entity that requires sessions", "requires sessions: use one of its sessions in place of all"),
@@ -59,7 +59,13 @@ def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | 
         return f"The {place} is disabled: enable it, or wait until it is. The service says: {words}"
     if _NO_SUCH_HOST.search(words):
         return f"There is no host {host}: check the namespace's name, and the network of this machine."
-    if getattr(error, "_condition", None) == _NOT_ALLOWED:
+    condition = getattr(error, "_condition", None)
+    if condition == _NOT_IMPLEMENTED or (condition == _NOT_ALLOWED and "from the topic" in words):
+        return (
+            f"The {place} cannot do this: if it is a topic, whose messages stand in its subscriptions, name one of "
+            f"these, {address.name}/subscriptions/NAME. The service says: {words}"
+        )
+    if condition == _NOT_ALLOWED:
         return next(
             (f"The {place} {what}. The service says: {words}" for found, what in _ABOUT_SESSIONS if found in words),
             None,
