@@ -115,6 +115,36 @@ def test_a_row_that_cannot_be_sent_is_kept_and_the_others_go_on(
     )
 
 
+@pytest.mark.parametrize(("rows", "size"), [(2, 10**7), (7, 10**7), (1000, 3_000_000), (1000, 1)])
+def test_failures_are_those_of_their_rows_however_these_become_bytes(
+    connection_string: str,
+    namespace: Namespace,
+    queue: str,
+    tmp_path: Path,
+    rows: int,
+    size: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows with a partition key become messages first, those without become bytes together."""
+    monkeypatch.setattr(send_task, "_ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(send_task, "_BYTES_AT_ONCE", size)
+    numbers = range(40)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "message_id": [f"{number}" for number in numbers],
+            "body": [LARGE.encode() if number % 10 == 3 else b"x" for number in numbers],
+            "partition_key": ["k" if 12 <= number < 25 else None for number in numbers],
+        }
+    )
+    done = task_to(queue, connection_string, failuresPath=str(tmp_path)).run(
+        iter([batch.slice(0, 11), batch.slice(11)])
+    )
+    assert (done.count, done.failed) == (36, 4)
+    assert sorted(row["message_id"] for row in rows_in(tmp_path)) == ["13", "23", "3", "33"]
+    found = {message.message_id: message.partition_key for message in namespace.entity(queue).peek(100)}
+    assert found == {f"{n}": "k" if 12 <= n < 25 else None for n in numbers if n % 10 != 3}
+
+
 def test_a_repeated_attempt_takes_the_place_of_the_first(connection_string: str, queue: str, tmp_path: Path) -> None:
     task = task_to(queue, connection_string, failuresPath=str(tmp_path))
     assert task.run(texts([LARGE])).failed == 1
