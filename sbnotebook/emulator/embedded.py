@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -315,9 +316,17 @@ def _in_thread(server: EmulatorServer) -> Generator[RunningEmulator]:
     thread = threading.Thread(target=run, name="sbnotebook-emulator", daemon=True)
     thread.start()
     emulator = started.result()
+
+    def end() -> None:
+        emulator.stop()
+        thread.join()
+
+    # Whoever leaves it open ends it here: Python has no such thread any more when it takes its last objects apart.
+    atexit.register(end)
     try:
         yield emulator
     finally:
-        emulator.stop()
-        thread.join()
-        ending.outcome.result()
+        atexit.unregister(end)
+        end()
+        if ending.outcome.done():  # always, but in a process that was forked
+            ending.outcome.result()

@@ -116,3 +116,23 @@ def test_queues_come_and_go() -> None:
         for wanting in (emulator.counts, emulator.delete):
             with pytest.raises(EmulatorError, match=r"There is no queue.* 'bills'"):
                 wanting("bills")
+
+
+LEFT_OPEN = """
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from sbnotebook.emulator import running
+
+stack = ExitStack()
+emulator = stack.enter_context(running(queues=["orders"], data_dir=Path(sys.argv[1])))
+client = ServiceBusClient.from_connection_string(emulator.connection_string)
+client.get_queue_sender("orders").send_messages(ServiceBusMessage("kept"))
+"""
+
+
+def test_one_that_is_left_open_ends_with_the_process(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", LEFT_OPEN, str(tmp_path)], timeout=60, check=True)
+    with running(data_dir=tmp_path) as emulator:
+        assert emulator.counts("orders").active == 1
