@@ -170,7 +170,7 @@ def preview_html(preview: Preview) -> str:
     if preview.messages:
         parts.append(html_table(*_used(_COLUMNS, preview.messages), "The first messages"))
     if preview.changes:
-        parts.append(html_table(*_changes(preview.changes), "What the edit changes in them"))
+        parts.append(html_table(*_changes(preview.changes), "What changes in them"))
     return "".join(parts)
 
 
@@ -180,7 +180,7 @@ def preview_text(preview: Preview) -> str:
     if preview.messages:
         parts.append(text_table(*_used(_COLUMNS, preview.messages), "The first messages", one_line=True))
     if preview.changes:
-        parts.append(text_table(*_changes(preview.changes), "What the edit changes in them"))
+        parts.append(text_table(*_changes(preview.changes), "What changes in them"))
     return "\n".join(parts)
 
 

@@ -174,7 +174,7 @@ def test_a_preview_is_shown_as_text() -> None:
     page = Page(text)
     assert set(page.tags) == TABLE | {("p", ("class",)), ("strong", ())}
     assert "<strong>Plan: resubmit 2 messages of &lt;orders&gt;.</strong>" in text
-    assert {"<b>", "body.<i>", "·[0m", "The first messages", "What the edit changes in them"} <= set(page.cells)
+    assert {"<b>", "body.<i>", "·[0m", "The first messages", "What changes in them"} <= set(page.cells)
     assert preview_text(PREVIEW).replace("\n", "").isprintable()
     assert "Plan: resubmit 2 messages of <orders>." in preview_text(PREVIEW)
 
