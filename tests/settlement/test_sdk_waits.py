@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
+from azure.servicebus._pyamqp.aio import _link_async
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
-from sbnotebook.settlement import AsyncNamespace, sdk_waits
+from sbnotebook.settlement import AsyncNamespace, sdk_internals, sdk_waits
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +68,21 @@ async def test_the_socket_of_a_broken_connection_is_closed(
         with contextlib.suppress(ServiceBusError):
             await receiver.receive_messages(1, max_wait_time=0.2)
     assert writer.is_closing()
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_more_requests_are_answered_than_the_sdk_gives_credit_for(
+    namespace: AsyncNamespace, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_link_async, "DEFAULT_LINK_CREDIT", TIMES)
+    address = EntityAddress(f"many-requests-{kind}")
+    await namespace.create_queue(address.path)
+    client = CLIENTS[kind](namespace, address)
+    await client._open()
+    with anyio.fail_after(20):
+        for _ in range(5 * TIMES):
+            assert await sdk_internals.peek_payloads(client, 1, 1) == []
+    await client.close()
 
 
 async def test_credit_is_withdrawn_quickly_and_the_emulator_answers(namespace: AsyncNamespace) -> None:
