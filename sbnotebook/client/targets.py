@@ -128,7 +128,12 @@ def _databricks_secret(name: str) -> str:
     dbutils = notebook_variable("dbutils")
     if dbutils is None:
         raise ConfigurationError("There is no dbutils here: secret:SCOPE/KEY works in a Databricks notebook only.")
-    return str(dbutils.secrets.get(scope, key))
+    try:
+        return str(dbutils.secrets.get(scope, key))
+    except Exception as error:  # whatever the kind of compute makes of an error in Java
+        raise ConfigurationError(
+            "Databricks gave no secret of this name: dbutils.secrets.list(SCOPE) shows those that you may read."
+        ) from error
 
 
 def notebook_variable(name: str) -> Any:

@@ -15,6 +15,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.targets import ENVIRONMENT_VARIABLES, resolve
 from sbnotebook.emulator.process import default_data_dir, stop
 from sbnotebook.errors import ConfigurationError
+from tests.databricks import DbUtils, JavaError
 
 HOST = "shop.servicebus.windows.net"
 KEY = "c2VjcmV0IGtleSB0aGF0IG5vYm9keSBtdXN0IHNlZQ=="
@@ -153,17 +154,6 @@ def test_no_secret_is_in_a_repr() -> None:
 # ------------------------------------------------------------------ Databricks
 
 
-class Secrets:
-    """What Databricks puts into a notebook as ``dbutils.secrets``."""
-
-    def get(self, scope: str, key: str) -> str:
-        return {("mine", "bus"): TEXT}[scope, key]
-
-
-class DbUtils:
-    secrets = Secrets()
-
-
 @pytest.fixture
 def shell() -> Iterator[Any]:
     shell: Any = InteractiveShell.instance(config=Config({"HistoryManager": {"hist_file": ":memory:"}}))
@@ -174,9 +164,17 @@ def shell() -> Iterator[Any]:
 def test_a_databricks_secret_is_a_target(shell: Any) -> None:
     with pytest.raises(ConfigurationError, match="There is no dbutils here"):
         resolve("secret:mine/bus")
-    shell.user_ns["dbutils"] = DbUtils()
+    shell.user_ns["dbutils"] = DbUtils({("mine", "bus"): TEXT})
     target = resolve("secret:mine/bus")
     assert (target.connection.host, target.found_by) == (HOST, "a Databricks secret")
+
+
+def test_a_databricks_secret_that_is_not_there_is_told_in_a_sentence(shell: Any) -> None:
+    shell.user_ns["dbutils"] = DbUtils({("mine", "bus"): TEXT})
+    with pytest.raises(ConfigurationError, match=r"dbutils\.secrets\.list\(SCOPE\) shows") as caught:
+        resolve("secret:mine/bux")
+    assert isinstance(caught.value.__cause__, JavaError)
+    assert TEXT not in str(caught.value)
 
 
 # ------------------------------------------------------------------ the emulator

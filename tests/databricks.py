@@ -1,0 +1,91 @@
+"""What a Databricks notebook has that others have not, as far as Databricks' documentation says how it behaves.
+
+Nothing here is Databricks: who tests with it finds out how sbnotebook meets what is written about Databricks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MAGICS = (
+    # https://docs.databricks.com/en/notebooks/notebooks-code.html and the pages that it leads to.
+    *("python", "scala", "r", "sql", "md", "sh", "fs", "run", "pip", "uv", "conda", "skip", "tensorboard"),
+    *("restart_python", "set_cell_max_output_size_in_mb", "profile", "oprofile", "environment"),
+)
+"""The magics that its documentation names."""
+
+
+class JavaError(Exception):
+    """Stands for the error that Py4J makes of one in Java, which is no subclass of Python's own."""
+
+
+@dataclass
+class Secrets:
+    """``dbutils.secrets``: what is not there, or may not be read, is an error of Java's."""
+
+    kept: Mapping[tuple[str, str], str]
+
+    def get(self, scope: str, key: str) -> str:
+        if (scope, key) not in self.kept:
+            raise JavaError(
+                "An error occurred while calling o401.get.\n: java.lang.IllegalArgumentException: "
+                f"Secret does not exist with scope: {scope} and key: {key}\n\tat com.databricks.…"
+            )
+        return self.kept[scope, key]
+
+
+@dataclass
+class Widgets:
+    """``dbutils.widgets``: the fields above a notebook; a job gives its parameters to those of the same name."""
+
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    values: dict[str, str] = field(default_factory=dict[str, str])
+
+    def text(self, name: str, default: str, label: str = "") -> None:  # noqa: ARG002
+        self.values[name] = self.given.get(name, default)
+
+    def dropdown(self, name: str, default: str, choices: Sequence[str], label: str = "") -> None:  # noqa: ARG002
+        assert default in choices
+        self.values[name] = self.given.get(name, default)
+        assert self.values[name] in choices
+
+    def get(self, name: str) -> str:
+        return self.values[name]
+
+
+class Library:
+    """``dbutils.library``: the process is another one after this, and what the notebook had is gone."""
+
+    def __init__(self, variables: dict[str, Any]) -> None:
+        self._variables = variables
+
+    def restartPython(self) -> None:  # noqa: N802 - Databricks' name
+        kept = {"dbutils", "spark", "In", "Out", "get_ipython", "exit", "quit", "open"}
+        for name in [name for name in self._variables if name not in kept and not name.startswith("_")]:
+            del self._variables[name]
+
+
+class DbUtils:
+    """``dbutils``, which every notebook has as a variable."""
+
+    def __init__(
+        self, secrets: Mapping[tuple[str, str], str], *, variables: dict[str, Any] | None = None, **parameters: str
+    ) -> None:
+        self.secrets = Secrets(secrets)
+        self.widgets = Widgets(parameters)
+        self.library = Library({} if variables is None else variables)
+
+
+def cells(source: str) -> list[str]:
+    """The cells of a notebook in Databricks' source format, as they stand in the notebook.
+
+    https://docs.databricks.com/en/notebooks/notebook-export-import.html: the first line says that it is one, a line of
+    its own stands between two cells, and what is no Python has ``# MAGIC`` before each of its lines.
+    """
+    first, _, rest = source.partition("\n")
+    assert first == "# Databricks notebook source"
+    parts = re.split(r"^# COMMAND -{10}$", rest, flags=re.MULTILINE)
+    return [re.sub(r"^# MAGIC ?", "", part.strip("\n"), flags=re.MULTILINE) for part in parts]
