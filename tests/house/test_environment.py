@@ -1,52 +1,49 @@
-"""environment.yml asks conda for what pyproject.toml asks pip for."""
+"""environment.yml gives a Python and a Java that will do, and the whole project."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[2]
-CONDA_NAMES = {"python-duckdb": "duckdb"}
-# What conda adds: the interpreter, Java, and pip for the section of its own.
-CONDA_ONLY = {"openjdk", "pip"}
 
 
 def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def environment() -> tuple[list[str], list[str]]:
-    entries: list[str | dict[str, list[str]]] = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    conda = [entry for entry in entries if isinstance(entry, str)]
-    pip = [line for entry in entries if isinstance(entry, dict) for line in entry["pip"]]
-    return conda, pip
+def from_conda() -> dict[str, SpecifierSet]:
+    requirements = [Requirement(entry) for entry in environment() if isinstance(entry, str)]
+    return {requirement.name: requirement.specifier for requirement in requirements}
 
 
-def by_name(lines: list[str]) -> dict[str, str]:
-    requirements = [Requirement(line) for line in lines]
-    return {CONDA_NAMES.get(each.name, each.name): str(each.specifier) for each in requirements}
+def environment() -> list[str | dict[str, list[str]]]:
+    return yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
 
 
-def test_conda_and_pip_ask_for_the_same_versions() -> None:
-    extras = [line for extra in project()["optional-dependencies"].values() for line in extra]
-    wanted = by_name([*project()["dependencies"], *(line for line in extras if not line.startswith("sbnotebook["))])
-    conda, pip = environment()
-    found = by_name([*conda, *(line for line in pip if not line.startswith("--editable"))])
-    python = found.pop("python")
-
-    assert python == project()["requires-python"]
-    assert {name: found[name] for name in found.keys() - CONDA_ONLY} == wanted
+def test_the_python_is_one_of_those_that_are_tested() -> None:
+    tested = {line.rsplit(" ", 1)[1] for line in project()["classifiers"] if "Python :: 3." in line}
+    python = from_conda()["python"]
+    assert {f"3.{minor}" for minor in range(40) if f"3.{minor}" in python} == tested
+    assert min(tested) in SpecifierSet(project()["requires-python"])
 
 
-def test_conda_brings_the_java_that_spark_needs() -> None:
-    conda, _ = environment()
-    assert by_name(conda)["openjdk"] == ">=17"
+def test_java_is_new_enough_for_spark() -> None:
+    assert str(from_conda()["openjdk"]) == ">=17"
 
 
-def test_the_project_itself_is_installed_from_its_own_folder() -> None:
-    _, pip = environment()
-    assert pip[-1] == "--editable ."
+def test_pip_installs_this_folder_with_all_that_its_extras_add() -> None:
+    (pip,) = (entry["pip"] for entry in environment() if isinstance(entry, dict))
+    assert "pip" in from_conda()
+    (line,) = pip
+    found = re.fullmatch(r"--editable \.\[([\w,]+)\]", line)
+    assert found is not None
+    # demo brings spark with it.
+    assert {*found[1].split(","), "spark"} == set(project()["optional-dependencies"])
+    assert any(Requirement(line).extras == {"spark"} for line in project()["optional-dependencies"]["demo"])
