@@ -30,6 +30,7 @@ app: Final = typer.Typer(
 # The command's own parser reads everything behind its name, --help too.
 _PASS_ON: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 # A wheel carries the tutorials inside the package, a source tree beside it.
+_COPIED_TO: Final = Path("sbnotebook-tutorials")
 _TUTORIALS: Final = (Path(__file__).parent / "tutorials", Path(__file__).parent.parent / "notebooks")
 
 
@@ -56,14 +57,17 @@ def emulator(context: typer.Context) -> None:
 
 @app.command()
 def lab(
-    folder: Annotated[Path, typer.Argument(help="Where the tutorials are copied to.")] = Path("sbnotebook-tutorials"),
+    folder: Annotated[Path, typer.Argument(help="Where the tutorials are copied to.")] = _COPIED_TO,
     options: Annotated[list[str] | None, typer.Argument(help="Options for JupyterLab, behind two dashes.")] = None,
 ) -> None:
     """Open JupyterLab on a copy of the tutorials; what you changed there stays."""
     if find_spec("jupyterlab") is None:
         raise MissingExtraError("sbnotebook lab", "lab")
+    given = options or []
+    if str(folder).startswith("-"):  # what stands behind two dashes, with no folder before them
+        folder, given = _COPIED_TO, [str(folder), *given]
     _copy_tutorials(folder)
-    command = [sys.executable, "-m", "jupyterlab", *(options or [])]
+    command = [sys.executable, "-m", "jupyterlab", *given]
     raise typer.Exit(subprocess.run(command, cwd=folder, check=False).returncode)
 
 

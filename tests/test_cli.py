@@ -125,3 +125,12 @@ def test_lab_serves_a_copy_of_the_tutorials_and_leaves_what_was_changed(
     tutorials = {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert tutorials <= {path.name for path in tmp_path.iterdir()}
     assert (tmp_path / "01_peek_lock_settle.ipynb").read_text() == "mine"
+
+
+def test_lab_takes_options_without_a_folder(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [str(SBNOTEBOOK), "lab", "--", "--version"],
+        cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert re.fullmatch(r"[\d.]+\n", result.stdout)
+    assert [path.name for path in tmp_path.iterdir()] == ["sbnotebook-tutorials"]
