@@ -22,6 +22,7 @@ _ALL: Final = (
     "spark_reading",
     "spark_writing",
     "spark_consuming",
+    "spark_settling",
 )
 """Modules with a function ``measure`` that gives results."""
 

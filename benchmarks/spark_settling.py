@@ -32,8 +32,8 @@ __all__ = ["measure"]
 
 COUNT: Final = 100_000
 BODY: Final = b"x" * 1024
-PART: Final = 10_000
-"""Messages of each round beside the SDK."""
+PART: Final = 5_000
+"""Messages of each round beside the SDK, which has no more than 10,000 requests answered on one link."""
 ROUNDS: Final = 3
 _AT_ONCE: Final = 50
 _MOST_SECONDS: Final = 600
