@@ -102,6 +102,7 @@ def _take_more_answers(handler: Any) -> None:
         for node in tuple(handler._mgmt_links.values()):
             answers = node._mgmt_link._response_link
             if answers.current_link_credit < answers.link_credit // 2:
+                answers._received_delivery_tags.clear()  # the SDK keeps those of all answers, and needs none of them
                 await answers.flow()
         return await ask(*request, **options)
 
