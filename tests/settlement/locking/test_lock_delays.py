@@ -124,3 +124,25 @@ async def test_delivery_counts_and_order_of_each_way(
         assert (await queue.deferred()).messages[1].delivery_count == 1
     else:
         assert [each[1:] for each in seen] == [(0, 0), (0, 0), (0, 1)]  # a new message at the end
+
+
+async def test_a_queue_of_one_message_has_one_again_after_it_had_two(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    await namespace_by_hand.create_queue("one")
+    queue = namespace_by_hand.entity("one")
+    twice = [Message(body=b"x", message_id="tick")] * 2  # as after a crash between the clone and the original
+    (await queue.send(twice)).raise_for_failures()
+    done = 0
+    for _ in range(3):  # each round is later, with the message that is left
+        async with queue.batch() as batch:
+            while messages := await batch.receive(1, max_wait=1):
+                (counts,) = await namespace_by_hand.counts(["one"])
+                if counts.active + counts.scheduled == 1:
+                    done += 1
+                    (await queue.schedule(messages, at=clock.now() + timedelta(seconds=5))).raise_for_failures()
+                (await batch.settle(Complete(), messages)).raise_for_failures()
+        (counts,) = await namespace_by_hand.counts(["one"])
+        assert (counts.active, counts.scheduled) == (0, 1)
+        await clock.turn(6)
+    assert done == 3
