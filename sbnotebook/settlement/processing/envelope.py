@@ -18,6 +18,7 @@ has of the same names is overwritten, so that nobody can send a fault that did n
 ``SourceMessageId``             its message id, where it had one
 ``SourceEnqueuedTime``          when it came there
 ``SourceDeliveryCount``         how many deliveries had failed before this one
+``SourceConsumer``              the machine and the process that had its lock, as in a status's leases
 ``OriginalMessageId``           the id of the first message, where it was resubmitted before, or the original's
 ==============================  =================================================================================
 """
@@ -33,6 +34,7 @@ from sbnotebook.model import Message, ReceivedMessage
 from sbnotebook.model.amqp import AmqpValue, Int, Timestamp
 from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON
 from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.processing.lease import consumer
 from sbnotebook.settlement.processing.policy import RejectMessage, SkipMessage, StopProcessing
 from sbnotebook.settlement.resubmitting.resubmit import ORIGINAL_MESSAGE_ID
 
@@ -118,6 +120,7 @@ def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: 
         "SourceMessageId": message.message_id,
         "SourceEnqueuedTime": Timestamp.from_datetime(message.enqueued_time) if message.enqueued_time else None,
         "SourceDeliveryCount": Int(message.delivery_count),
+        "SourceConsumer": consumer(),
     }
     properties = {name: value for name, value in message.application_properties.items() if name not in added}
     properties |= {name: value for name, value in added.items() if value is not None}

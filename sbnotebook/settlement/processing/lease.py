@@ -18,7 +18,7 @@ from typing import Final
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.processing.policy import End
 
-__all__ = ["Lease", "Leases", "ProcessState", "ProcessStatus"]
+__all__ = ["Lease", "Leases", "ProcessState", "ProcessStatus", "consumer"]
 
 _ENDED_KEPT: Final = 100
 """Leases that have ended and are still shown."""
@@ -107,6 +107,11 @@ class ProcessStatus:
         return ", ".join(parts) + (f". {self.error}" if self.error else "")
 
 
+def consumer() -> str:
+    """The machine and the process that consume, as leases and envelopes name them."""
+    return f"{platform.node() or 'localhost'}/{os.getpid()}"
+
+
 @dataclass(slots=True)
 class Leases:
     """The leases of one run, written by its workers and read by anybody.
@@ -122,7 +127,7 @@ class Leases:
     def begin(self, worker: int, now: datetime, session_id: str | None = None) -> None:
         """A worker begins on the entity, or on a session of it."""
         self.end(worker, now)
-        name = f"{platform.node() or 'localhost'}/{os.getpid()}/{worker + 1}"
+        name = f"{consumer()}/{worker + 1}"
         self._open[worker] = Lease(name, self.entity, now, session_id)
 
     def work_on(self, worker: int, sequence_number: int, now: datetime) -> None:

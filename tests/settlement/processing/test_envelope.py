@@ -22,6 +22,7 @@ from sbnotebook.model import (
 from sbnotebook.model.amqp import Int, ULong, type_name
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
 from sbnotebook.settlement.processing.envelope import Fault, envelope_of
+from sbnotebook.settlement.processing.lease import consumer
 
 pytestmark = pytest.mark.anyio
 
@@ -65,6 +66,7 @@ def test_it_tells_what_happened_where_and_to_what() -> None:
         "SourceSequenceNumber": 7,
         "SourceMessageId": "m",
         "SourceDeliveryCount": Int(3),
+        "SourceConsumer": consumer(),
         "OriginalMessageId": "first",
     }
 
