@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio
 from azure.servicebus._common import mgmt_handlers
 
 from sbnotebook.settlement import sdk_internals, sdk_waits
@@ -97,6 +96,6 @@ async def delete_deferred(receiver: ServiceBusReceiver, sequence_numbers: Sequen
         "receiver-settle-mode": transport.AMQP_UINT_VALUE(_RECEIVE_AND_DELETE),
     }
     receiver._populate_message_properties(request)
-    with sdk_internals.as_service_bus_error(receiver), anyio.fail_after(_ANSWER_WITHIN):
+    with sdk_internals.as_service_bus_error(receiver), sdk_internals.answered_within(_ANSWER_WITHIN):
         removed: Any = await receiver._mgmt_request_response(_RECEIVE_BY_NUMBER, request, answer)
     return removed

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Browser",
+    "answered_within",
     "as_service_bus_error",
     "browser",
     "catch_up",
@@ -69,6 +70,8 @@ _PEEK: Final = b"com.microsoft:peek-message"
 _RECEIVE_BY_NUMBER: Final = b"com.microsoft:receive-by-sequence-number"
 _RENEW: Final = b"com.microsoft:renew-lock"
 _PEEK_LOCK: Final = 1
+_DEFERRED_WITHIN: Final = 30.0
+"""Seconds; many large messages may come in one answer."""
 _PAYLOAD: Final = "_sbnotebook_payload"
 _WHOLE: Final = "_sbnotebook_whole"
 # Positions in a transfer frame (AMQP 1.0 section 2.7.5), and the payload at its end.
@@ -128,6 +131,7 @@ async def receive_deferred(
 
     Raises:
         MessageNotFoundError: at least one of them cannot be had; then none is locked.
+        TimeoutError: no answer came; what is locked by then is so until its locks end.
         ServiceBusError: the service refused it, or the connection was lost.
     """
     transport = receiver._amqp_transport
@@ -142,7 +146,7 @@ async def receive_deferred(
         "receiver-settle-mode": transport.AMQP_UINT_VALUE(_PEEK_LOCK),
     }
     receiver._populate_message_properties(request)
-    with as_service_bus_error(receiver):
+    with as_service_bus_error(receiver), answered_within(_DEFERRED_WITHIN):
         received: Any = await receiver._mgmt_request_response(_RECEIVE_BY_NUMBER, request, answer)
     return received
 
@@ -278,7 +282,7 @@ async def settle_by_token(
             MGMT_REQUEST_DEAD_LETTER_ERROR_DESCRIPTION: description or "",
         }
     disposition = MESSAGE_MGMT_SETTLEMENT_TERM_MAP[operation]
-    with as_service_bus_error(receiver), anyio.fail_after(answer_within):
+    with as_service_bus_error(receiver), answered_within(answer_within):
         await receiver._settle_message_via_mgmt_link(disposition, [lock_token], dead_letter_details=details)
 
 
@@ -334,6 +338,20 @@ def as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
             raise
         # So the SDK says that the link is detached, as the service does where nothing goes for ten minutes.
         raise ServiceBusConnectionError(message="The link to the management node is gone.") from error
+
+
+@contextlib.contextmanager
+def answered_within(seconds: float) -> Generator[None]:
+    """Wait so long for an answer, and no longer.
+
+    Raises:
+        TimeoutError: it did not come; says so, unlike anyio's own.
+    """
+    try:
+        with anyio.fail_after(seconds):
+            yield
+    except TimeoutError:
+        raise TimeoutError(f"No answer came within {seconds:g} second{'s' if seconds != 1 else ''}.") from None
 
 
 def _is_attached(handler: Any) -> bool:

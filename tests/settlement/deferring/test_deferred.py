@@ -4,16 +4,18 @@ import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, MessageState, OutcomeStatus, Release, Report
 from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch, sdk_internals
 from sbnotebook.settlement.deferring.deferred import Standing, same_partition_chunks
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.removing.archive import ArchivedMessage
 
 if TYPE_CHECKING:
@@ -174,6 +176,26 @@ async def test_a_plan_that_is_cut_off_tells_what_was_done(
     assert report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 5}
     assert report[-1].description == "Not attempted: The disk is full."
     assert len(await queue.peek()) == 5
+
+
+async def test_a_service_that_falls_silent_holds_up_for_a_limited_time_and_no_outcome_is_lost(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sdk_internals, "_DEFERRED_WITHIN", 1.0)
+    queue = own.entity(await with_deferred(own, 250, 250))
+    settle, groups = LockedBatch.settle, list[Report]()
+
+    async def freeze_after(batch: LockedBatch, *arguments: Any, **options: Any) -> Report:
+        groups.append(await settle(batch, *arguments, **options))
+        emulator.freeze(str(queue.address))
+        return groups[-1]
+
+    monkeypatch.setattr(LockedBatch, "settle", freeze_after)
+    with anyio.fail_after(60):
+        report = await queue.settle_deferred({number: Complete() for number in range(1, 251)})
+    emulator.thaw()
+    assert report.counts == {OutcomeStatus.SETTLED: 200, OutcomeStatus.SKIPPED: 50}
+    assert report[-1].description == "Not attempted: No answer came within 1 second."
 
 
 async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
