@@ -8,7 +8,7 @@ from typing import Any
 
 from sbnotebook.client import progress
 from sbnotebook.client.durations import duration
-from sbnotebook.client.frames import messages_from
+from sbnotebook.client.frames import messages_from, to_send
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.sending import SendPlan
@@ -62,7 +62,7 @@ class EntitySends:
 
             async def send() -> Report:
                 return await self._entity.send(
-                    messages_from(messages),
+                    to_send(messages),
                     max_in_flight=max_in_flight,
                     batch_size=batch_size,
                     rate=rate,

@@ -40,6 +40,7 @@ __all__ = [
     "table_to_pandas",
     "to_arrow",
     "to_pandas",
+    "to_send",
 ]
 
 _ROWS_AT_ONCE: Final = 1_000
@@ -125,18 +126,32 @@ def messages_from(data: Any) -> Iterator[Message]:
     Raises:
         ConfigurationError: the data is none of these; raised as it is met, nothing after it is pulled.
     """
-    if isinstance(data, (Message, str, bytes, Mapping)):
+    chunks = _chunks_of(data := brought_here(data))
+    if chunks is not None:
+        for rows in chunks:
+            yield from _raising(messages_or_errors(rows))
+    elif isinstance(data, (Message, str, bytes, Mapping)):
         yield _message(data)  # pyright: ignore[reportUnknownArgumentType]
-    elif isinstance(data := brought_here(data), (pa.Table, pa.RecordBatch)):
-        yield from _from_arrow(data)
-    elif type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
-        for start in range(0, len(data), _ROWS_AT_ONCE):
-            yield from _from_arrow(_arrow_of_frame(data.iloc[start : start + _ROWS_AT_ONCE]))
     elif isinstance(data, Iterable):
         for item in data:  # pyright: ignore[reportUnknownVariableType]
             yield _message(item)
     else:
         raise ConfigurationError(f"Messages cannot be made of {type(data).__name__}: {_ACCEPTED}.")
+
+
+def to_send(data: Any) -> Iterator[Message | EncodedRows]:
+    """What a sender takes for what users hand in: as :func:`messages_from`, and most rows of a frame as bytes.
+
+    Raises:
+        ConfigurationError: as :func:`messages_from` does.
+    """
+    chunks = _chunks_of(data := brought_here(data))
+    if chunks is None:
+        yield from messages_from(data)
+        return
+    for rows in chunks:
+        made = rows_to_send(rows)
+        yield from (made,) if isinstance(made, EncodedRows) else _raising(made)
 
 
 _ACCEPTED: Final = "give messages, texts, bytes, rows, a pandas, Arrow or Spark frame"
@@ -159,14 +174,23 @@ def _message(item: Any) -> Message:
     raise ConfigurationError(f"A message cannot be made of {type(item).__name__}: {_ACCEPTED}.")
 
 
-def _from_arrow(table: pa.Table | pa.RecordBatch) -> Iterator[Message]:
-    batches = table.to_batches(_ROWS_AT_ONCE) if isinstance(table, pa.Table) else [table]
-    for batch in batches:
-        for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-            for message in messages_or_errors(batch.slice(start, _ROWS_AT_ONCE)):
-                if isinstance(message, Exception):
-                    raise message
-                yield message
+def _chunks_of(data: Any) -> Iterator[pa.RecordBatch] | None:
+    """The rows of a frame, some at a time; None for what is no frame."""
+    if isinstance(data, pa.Table):
+        return iter(data.to_batches(_ROWS_AT_ONCE))
+    if isinstance(data, pa.RecordBatch):
+        return iter(pa.Table.from_batches([data]).to_batches(_ROWS_AT_ONCE))
+    if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+        parts = (data.iloc[start : start + _ROWS_AT_ONCE] for start in range(0, len(data), _ROWS_AT_ONCE))
+        return (rows for part in parts for rows in _arrow_of_frame(part).to_batches())
+    return None
+
+
+def _raising(made: Iterable[Message | ConfigurationError]) -> Iterator[Message]:
+    for message in made:
+        if isinstance(message, ConfigurationError):
+            raise message
+        yield message
 
 
 def rows_to_send(rows: pa.RecordBatch) -> EncodedRows | list[Message | ConfigurationError]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 from sbnotebook.client.durations import duration
-from sbnotebook.client.frames import brought_here, messages_from
+from sbnotebook.client.frames import brought_here, messages_from, to_send
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Message, Send
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.sending.send_plan import plan_send
 
 __all__ = ["SendPlan"]
-
-_SHOWN: Final = 5
 
 
 class SendPlan(Plan):
@@ -41,9 +38,8 @@ class SendPlan(Plan):
         self, entity: AsyncEntity, data: Any, *, at: datetime | None = None, delay: str | timedelta | None = None
     ) -> None:
         held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else brought_here(data)
-        first = tuple(islice(messages_from(held), _SHOWN))
         decision = Send(at, duration(delay) if delay is not None else None)
-        super().__init__(plan_send(entity, held, decision, messages_from, first))
+        super().__init__(plan_send(entity, held, decision, messages_from, to_send))
 
     def __len__(self) -> int:
         return self.total

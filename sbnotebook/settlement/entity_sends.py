@@ -12,6 +12,7 @@ from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.sending.schedule import schedule_many
 from sbnotebook.settlement.sending.send import SendOptions, send_many
+from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.namespace import AsyncNamespace
@@ -33,7 +34,7 @@ class AsyncEntitySends:
 
     async def send(
         self,
-        messages: Iterable[Message],
+        messages: Iterable[Message | EncodedRows],
         *,
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
         batch_size: int | None = None,

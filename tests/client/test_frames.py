@@ -24,11 +24,14 @@ from sbnotebook.client.frames import (
     peeked_messages,
     to_arrow,
     to_pandas,
+    to_send,
 )
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, Message, PeekedMessage
 from sbnotebook.model.amqp import Long, ULong
 from sbnotebook.model.schema import COLUMNS, peeked_from_row
+from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import PRIMITIVES, messages
 from sbnotebook.testing.strategies import peeked_messages as any_peeked
@@ -151,6 +154,41 @@ def test_a_changed_frame_is_sent_as_changed() -> None:
 
 
 # ------------------------------------------------------------------ what users have
+
+
+def one_batch(sent: list[Message]) -> pa.RecordBatch:
+    return to_arrow(sent).to_batches()[0]
+
+
+@pytest.mark.parametrize("frame_of", [to_arrow, to_pandas, one_batch])
+@settings(max_examples=40)
+@given(sent=st.lists(messages(), min_size=1, max_size=4), plain=st.booleans())
+def test_a_frame_is_sent_as_its_messages_are(
+    frame_of: Callable[[list[Message]], Any], sent: list[Message], plain: bool
+) -> None:
+    """Of plain ones the bytes are made at once."""
+    if plain:
+        sent = [Message(body=each.body, message_id=each.message_id, subject=each.subject) for each in sent]
+    frame = frame_of(sent)
+    expected = [payload_of(message) for message in messages_from(frame)]
+    parts = list(to_send(frame))
+    if plain:
+        assert [type(part) for part in parts] == [EncodedRows]
+    assert [payload for part in parts for payload in payloads(part)] == expected
+
+
+def payloads(part: Message | EncodedRows) -> list[bytes]:
+    return part.payloads if isinstance(part, EncodedRows) else [payload_of(part)]
+
+
+def test_what_comes_before_a_row_that_cannot_be_sent_is_sent() -> None:
+    rows = to_send(pd.DataFrame({"body": [b"a"] * 1000 + [b"b", None], "time_to_live_ms": [None] * 1001 + [2**62]}))
+    first, second = next(rows), next(rows)
+    assert isinstance(first, EncodedRows)
+    assert len(first.payloads) == 1000
+    assert isinstance(second, Message)
+    with pytest.raises(ConfigurationError, match="time_to_live_ms holds milliseconds"):
+        next(rows)
 
 
 def test_texts_and_bytes_are_bodies() -> None:

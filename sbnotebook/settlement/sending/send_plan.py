@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.model import Message, Report, Send
 from sbnotebook.settlement.locking.settle import Progress
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sbnotebook.settlement.entity import AsyncEntity
+    from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
 __all__ = ["plan_send"]
+
+_SHOWN: Final = 5
 
 
 class _SendPlan(Plan):
@@ -33,7 +37,7 @@ def plan_send(
     data: Collection[Any],
     decision: Send,
     messages_of: Callable[[Collection[Any]], Iterator[Message]],
-    first: Sequence[Message],
+    to_send: Callable[[Collection[Any]], Iterator[Message | EncodedRows]],
 ) -> Plan:
     """A plan to send messages, at once or later.
 
@@ -42,21 +46,25 @@ def plan_send(
         data: what they are made of, one for each.
         decision: when they become active.
         messages_of: makes the messages as they are sent, so that all of them need not be there at once.
-        first: the first of them, for the preview.
+        to_send: makes of the same data what is sent at once, where that is quicker.
+
+    Raises:
+        Exception: what ``messages_of`` raises for the first messages, which a preview shows.
     """
+    first = tuple(islice(messages_of(data), _SHOWN))
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:  # noqa: ARG001 (as all are)
-        pool, messages = entity.namespace.pool(entity.address), messages_of(data)
+        pool = entity.namespace.pool(entity.address)
         pace, at_once = limits.pace(), limits.max_in_flight
         if decision.is_for_now:
-            return await send_many(pool, messages, max_in_flight=at_once, pace=pace, progress=progress)
+            return await send_many(pool, to_send(data), max_in_flight=at_once, pace=pace, progress=progress)
         at, delay = decision.at, decision.delay
         return await schedule_many(
-            pool, messages, at=at, delay=delay, max_in_flight=at_once, pace=pace, progress=progress
+            pool, messages_of(data), at=at, delay=delay, max_in_flight=at_once, pace=pace, progress=progress
         )
 
     def describe(rows: int) -> Preview:
-        return Preview(_sentence(entity, len(data), decision), tuple(first[:rows]))
+        return Preview(_sentence(entity, len(data), decision), first[:rows])
 
     return _SendPlan(entity.address, decision, (), carry_out, describe=describe, total=len(data))
 
