@@ -19,7 +19,9 @@ from sphinx.util.inventory import InventoryFile
 
 from sbnotebook.cli import app
 from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.service import breaking
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.magics.settings import SbMagics
 from sbnotebook.spark import options
 from sbnotebook.testing import plugin
 
@@ -117,6 +119,13 @@ def test_every_fault_is_documented() -> None:
     text = page("how-to/emulator.md")
     names = {field.name for field in fields(Faults) if field.init and not field.name.startswith("_")}
     assert {name for name in names if f"`{name}`" not in text} <= {"entities"}
+    acts = set(breaking.__all__) - {"change_faults"}
+    assert {name for name in acts if f"`{name}(" not in text} == set()
+
+
+def test_every_default_of_the_magics_is_documented() -> None:
+    defaults = page("reference/magics.md").partition("## Defaults")[2]
+    assert set(re.findall(r"^\| `(\w+)` \|", defaults, re.MULTILINE)) == set(SbMagics.class_own_traits(config=True))
 
 
 def test_every_fixture_is_documented() -> None:
