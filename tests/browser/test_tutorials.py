@@ -21,7 +21,7 @@ def test_the_first_tutorial_runs_and_shows_its_board(browser: Browser, lab: Lab)
     notebook = run_notebook(browser, lab, ["".join(cell["source"]) for cell in cells], patience=PATIENCE)
     outputs = notebook.page.locator(".jp-OutputArea-output")
     expect(outputs.locator(".sbn-panel").filter(has_text="Held in flights").first).to_be_visible()
-    # An error in any cell stops those behind it, and these names are bound by the last but one.
+    # An error in any cell stops those behind it, and these names are bound by one of the last.
     counts = "completed.settled, completed_later.settled, len(left), len(messages)"
     completed, later, left, sent = map(int, notebook.kernel(f"print({counts})").split())
     assert completed + later + left == sent
