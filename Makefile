@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check conformance soak crash format bench docs lab lock dist
-.PHONY: check-install check-lowest check-pythons
+.PHONY: check-install check-lowest check-pythons check-spark
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -79,6 +79,16 @@ RUN_PART = bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PA
 check-lowest: ## Test with the lowest version of each dependency that pyproject.toml allows
 	$(call set_up_beside,lowest,3.11,requirements/lowest.txt)
 	build/lowest/$(RUN_PART)
+
+check-spark: build/spark-4.0 build/spark-4.1 ## Test with the Spark of Databricks' long-term runtimes: 4.0 reads, 4.1 writes, too
+
+READ_SPARK = tests/spark/test_arrow_types.py tests/spark/test_peek_reader.py tests/spark/test_loading.py
+build/spark-4.0: PART = $(READ_SPARK)
+build/spark-4.1: PART = $(READ_SPARK) tests/spark/test_send_writer.py
+build/spark-%: requirements/lowest.txt FORCE
+	$(call set_up_beside,spark-$*,3.11,$<)
+	$(BIN)/uv pip install --quiet --python $@ 'pyspark==$*.*'
+	$@/$(RUN_PART)
 
 check-pythons: ## Test with other versions of Python where they can be had: PYTHONS="3.12 3.13"
 	@for version in $(PYTHONS); do \

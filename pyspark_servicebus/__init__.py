@@ -14,4 +14,9 @@ __all__ = ["DefaultSource"]
 
 # Who looks for another source must not fail for this one, whatever is wrong with it: sbnotebook.spark.register says it.
 with suppress(Exception):
-    from sbnotebook.spark.source import ServiceBusDataSource as DefaultSource
+    import pyspark
+
+    # There, what Spark has found by itself cannot be registered again, and so not be given a secret: it does not find
+    # this one, and whoever uses it registers it.
+    if not pyspark.__version__.startswith("4.0."):
+        from sbnotebook.spark.source import ServiceBusDataSource as DefaultSource

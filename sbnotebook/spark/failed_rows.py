@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyarrow import parquet
 from pyspark import TaskContext
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Outcome
+from sbnotebook.spark.arrow_types import arrow_schema
 
 __all__ = ["OUTCOME_COLUMNS", "FailureFile", "FailuresFolder"]
 
@@ -81,7 +81,7 @@ class FailuresFolder:
             ConfigurationError: the folder cannot be written to, or Parquet has no type for a column.
         """
         try:
-            rows = pa.Table.from_batches([], to_arrow_schema(_without_outcomes(schema), timezone="UTC"))
+            rows = pa.Table.from_batches([], arrow_schema(_without_outcomes(schema)))
             filesystem, folder = self._open()
             filesystem.create_dir(folder, recursive=True)
             file = _File(filesystem, folder, _NO_ROWS)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -22,6 +21,7 @@ from pyspark.sql.types import (
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, Column, ColumnType
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
+from sbnotebook.spark.arrow_types import arrow_schema
 
 if TYPE_CHECKING:
     from sbnotebook.model import PeekedMessage
@@ -84,7 +84,7 @@ class MessageBatches:
         self.sections = frozenset[int]().union(*(_SECTIONS.get(column.name, SECTIONS) for column in self._columns))
         """What has to be read of a message for these columns: see :func:`peeked_from_payload`."""
         # Spark compares what it is given with this very schema.
-        self._schema: Any = to_arrow_schema(schema, timezone="UTC")
+        self._schema: Any = arrow_schema(schema)
 
     def of(self, messages: Sequence[PeekedMessage]) -> pa.RecordBatch:
         """The messages as one batch."""

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Final
 
 from pyspark.errors import PySparkTypeError
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -27,6 +26,7 @@ from pyspark.sql.types import (
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, SENT_COLUMNS, ColumnType
+from sbnotebook.spark.arrow_types import arrow_type
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS
 
 __all__ = ["check_sent_columns"]
@@ -81,7 +81,7 @@ def _check_type(name: str, kind: DataType) -> None:
             raise ConfigurationError(f"The column {name} has the type {shown}, but it must be {holds}: cast it.")
     try:
         with suppress(ValueError):  # the map of nothing to nothing, which is handed over all the same
-            to_arrow_type(kind, timezone="UTC")
+            arrow_type(kind)
     except PySparkTypeError:
         shown = kind.simpleString()[:_SHOWN]
         raise ConfigurationError(

@@ -11,7 +11,6 @@ import anyio
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from sbnotebook.client.decisions import conflicts, decision_of, read_decisions
 from sbnotebook.client.portal import run
@@ -23,6 +22,7 @@ from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.deferring.deferred import check_decision_of_deferred
 from sbnotebook.settlement.picking.pick import GONE
 from sbnotebook.settlement.picking.standing import standing
+from sbnotebook.spark.arrow_types import arrow_schema
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.in_flight import in_flight_of_task
 from sbnotebook.spark.options import WriteOptions
@@ -86,7 +86,7 @@ class SettleTask:
             ConfigurationError: a column is missing or has another type, or ``failuresPath`` cannot be written.
         """
         with scrubbed(options.namespace.secrets):
-            arrow: Any = to_arrow_schema(schema, timezone="UTC")
+            arrow: Any = arrow_schema(schema)
             read_decisions(pa.Table.from_batches([], arrow), options.entity)
         if options.failures_path is None:
             return cls(options, None, is_stream)

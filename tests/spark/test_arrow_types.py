@@ -1,0 +1,24 @@
+"""The types that Spark and Arrow agree on; make check-spark runs it with older versions of Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkTypeError
+from pyspark.sql.types import DataType, LongType, StructField, StructType, TimestampType
+
+from sbnotebook.spark.arrow_types import arrow_schema, arrow_type
+
+
+def test_times_are_in_utc() -> None:
+    utc: Any = pa.timestamp("us", "UTC")
+    assert arrow_type(TimestampType()) == utc
+    schema = arrow_schema(StructType([StructField("at", TimestampType()), StructField("number", LongType())]))
+    assert schema.equals(pa.schema([("at", utc), ("number", pa.int64())]))
+
+
+def test_what_spark_does_not_hand_to_python_is_an_error() -> None:
+    with pytest.raises(PySparkTypeError):
+        arrow_type(DataType())
