@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from weakref import finalize
 
 from sbnotebook.errors import ConfigurationError
 
@@ -37,6 +38,8 @@ class LocalDatabase:
         self._table = table
         self._versions = versions
         self._database: sqlite3.Connection | None = None
+        # Python 3.13 complains of one that nobody has closed.
+        self._closing: finalize[..., LocalDatabase] | None = None
         self._lock = threading.Lock()
 
     @contextmanager
@@ -51,6 +54,8 @@ class LocalDatabase:
         with self._lock:
             if self._database is None:
                 self._database = self._open()
+                self._closing = finalize(self, self._database.close)
+                self._closing.atexit = False  # a forked child must not end what its parent has begun
             with _begun(self._database):
                 yield self._database
 
@@ -63,9 +68,9 @@ class LocalDatabase:
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         with self._lock:
-            database, self._database = self._database, None
-            if database is not None:
-                database.close()
+            self._database = None
+            if self._closing is not None:
+                self._closing()
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
