@@ -26,7 +26,11 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 async def patiently(
-    attempt: Callable[..., Awaitable[T]], *arguments: object, address: EntityAddress, patience: float = PATIENCE
+    attempt: Callable[..., Awaitable[T]],
+    *arguments: object,
+    address: EntityAddress,
+    patience: float = PATIENCE,
+    only_busy: bool = False,
 ) -> T:
     """Do something, and do it again when nobody answered.
 
@@ -35,6 +39,7 @@ async def patiently(
         arguments: of it.
         address: the entity that it is about.
         patience: seconds after which the error is raised.
+        only_busy: whether it is done again only where the service answers that it is busy.
 
     Raises:
         ServiceBusError: the service refused it, or there was no answer for so long.
@@ -44,7 +49,8 @@ async def patiently(
         try:
             return await attempt(*arguments)
         except (ServiceBusError, OSError) as error:
-            if not is_transient(error, address) or anyio.current_time() + pause > until:
+            passes = isinstance(error, ServiceBusServerBusyError) or (not only_busy and is_transient(error, address))
+            if not passes or anyio.current_time() + pause > until:
                 raise
             _LOGGER.info("%s does not answer, and is asked again in %.1f s: %s", address, pause, explained(error))
         await anyio.sleep(pause)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -13,12 +13,53 @@ from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
-__all__ = ["PAGE", "PayloadPage", "Peeker", "Wanted"]
+__all__ = ["PAGE", "PayloadPage", "Peeker", "Wanted", "end_of_partition", "partition_of", "settled_up_to"]
 
 PAGE: Final = 250
 """Messages asked for at once; the service gives no more (azure-sdk-for-python issue 26643), and often fewer."""
+
+_PARTITION_SHIFT: Final = 48
+"""The bits of a sequence number above these are the partition (documentation, "Message sequencing and timestamps")."""
+
+
+def partition_of(number: int) -> int:
+    """The partition that a sequence number belongs to; 0 in an entity without partitions.
+
+    Example:
+        >>> partition_of(7), partition_of(3 << 48 | 7)
+        (0, 3)
+    """
+    return number >> _PARTITION_SHIFT
+
+
+def end_of_partition(partition: int) -> int:
+    """The last number that a message of a partition can have; -1 gives that in front of the first partition."""
+    return (partition + 1 << _PARTITION_SHIFT) - 1
+
+
+def settled_up_to(first: int, numbers: Iterable[int]) -> int:
+    """Up to which number a page says which messages there are.
+
+    A page begins in the partition that was asked for, and goes on in others where that one ends. They come one after
+    the other, but not in the order of their numbers.
+
+    Args:
+        first: the number from which on was asked.
+        numbers: those of the page.
+
+    Returns:
+        A number of the partition of ``first``; its end where the page has nothing of it.
+
+    Example:
+        >>> settled_up_to(5, [6, 9, 3 << 48 | 1]), settled_up_to(5, []) == end_of_partition(0)
+        (9, True)
+    """
+    # A message that does not show its number counts as the first.
+    here = [n for n in numbers if not n or (n >= first and partition_of(n) == partition_of(first))]
+    return max(first, *here) if here else end_of_partition(partition_of(first))
 
 
 class Peeker:
@@ -76,13 +117,13 @@ class Peeker:
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
         """The AMQP bytes of messages by their numbers; those that are not there are left out."""
         found: dict[int, bytes] = {}
-        wanted = sorted(set(sequence_numbers))
+        wanted = sorted(all_of_them := frozenset(sequence_numbers))
         while wanted:
             near = [number for number in wanted if number < wanted[0] + PAGE]
             page = await self.payloads(wanted[0], near[-1] - wanted[0] + 1)
             read = {peeked_from_payload(payload, self.address).sequence_number: payload for payload in page}
-            found |= {number: payload for number, payload in read.items() if number in near}
-            past = max(wanted[0], max(read, default=near[-1]))
+            found |= {number: payload for number, payload in read.items() if number in all_of_them}
+            past = settled_up_to(wanted[0], read)
             wanted = [number for number in wanted if number > past]
         return found
 
@@ -106,7 +147,10 @@ class Peeker:
         """
         wanted = Wanted(from_sequence_number, to_sequence_number, max_messages, state)
         while wanted.count:
-            page = await self.page(wanted.next_number, wanted.count, session_id)
+            # The service counts each message, also one that is peeked, and lets a whole second pass when it has given
+            # as many as the tier allows (documentation, "Throttling operations in Azure Service Bus").
+            ask = wanted.next_number, wanted.count, session_id
+            page = await patiently(self.page, *ask, address=self.address, only_busy=True)
             if not page:
                 return
             if kept := wanted.take(page):
@@ -154,6 +198,9 @@ class PayloadPage:
 class Wanted:
     """Which messages are wanted of pages that come one after the other.
 
+    Within one partition they come in the order of their numbers, and the last wanted one ends it. Partitions come in
+    any order, so that bounds in two of them choose, and only the end of the entity is an end.
+
     Args:
         next_number: where the next page begins.
         to_sequence_number: where to stop, that number included; None for the end of the entity.
@@ -165,25 +212,40 @@ class Wanted:
     to_sequence_number: int | None = None
     max_messages: int | None = None
     state: MessageState | None = None
+    _first: int = field(default=1, init=False)
+
+    def __post_init__(self) -> None:
+        self._first = self.next_number
 
     @property
     def count(self) -> int:
         """How many messages to ask for; 0 when nothing more is wanted."""
         bounds = [PAGE]
-        if self.to_sequence_number is not None:
+        if self.to_sequence_number is not None and self._is_in_order:
             bounds.append(self.to_sequence_number - self.next_number + 1)
         # Of those that come, any number may be in another state.
         if self.max_messages is not None and (self.state is None or not self.max_messages):
             bounds.append(self.max_messages)
         return max(0, min(bounds))
 
+    @property
+    def _is_in_order(self) -> bool:
+        last = self.to_sequence_number
+        return last is None or partition_of(last) == partition_of(self._first)
+
+    def go_on_behind(self, number: int) -> None:
+        """Have the next page begin behind the last message of this one."""
+        last = self.to_sequence_number
+        is_over = last is not None and self._is_in_order and not self._first <= number <= last
+        self.next_number = last + 1 if is_over and last is not None else number + 1
+
     def take(self, page: list[PeekedMessage]) -> list[PeekedMessage]:
         """Those of a page that are wanted."""
-        self.next_number = page[-1].sequence_number + 1
+        self.go_on_behind(page[-1].sequence_number)
         state, last = self.state, self.to_sequence_number
         kept = page if state is None else [message for message in page if message.state is state]
-        if last is not None and self.next_number > last:
-            kept = [message for message in kept if message.sequence_number <= last]
+        if last is not None and (self.next_number > last or not self._is_in_order):
+            kept = [message for message in kept if self._first <= message.sequence_number <= last]
         if self.max_messages is not None:
             kept = kept[: self.max_messages]
             self.max_messages -= len(kept)

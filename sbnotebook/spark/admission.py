@@ -108,7 +108,7 @@ async def _fill(entity: AsyncEntity, first: int, end: int, room: Room) -> int:
         count = min(PAGE, room.messages, end - last)
         page = await patiently(peeker.payload_page, last + 1, count, address=entity.address, patience=PATIENCE)
         for message, payload in zip(page.messages(()), page.payloads, strict=True):
-            if message.sequence_number > end or not room.has(len(payload)):
+            if not last < message.sequence_number <= end or not room.has(len(payload)):
                 return last
             room.take(1, len(payload))
             last = message.sequence_number

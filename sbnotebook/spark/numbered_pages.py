@@ -9,7 +9,7 @@ from sbnotebook.model import PeekedMessage
 from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.patience import patiently
-from sbnotebook.settlement.peek import PAGE
+from sbnotebook.settlement.peek import PAGE, settled_up_to
 
 __all__ = ["numbered_pages"]
 
@@ -33,9 +33,7 @@ async def numbered_pages(
         near = wanted[bisect_right(wanted, first + PAGE - 1) - 1] - first + 1
         count = max(near, min(PAGE, len(wanted) - place))
         page = (await patiently(peeker.payload_page, first, count, address=entity.address)).messages(sections)
-        if not page:
-            return
-        end = bisect_right(wanted, page[-1].sequence_number)
+        end = bisect_right(wanted, settled_up_to(first, (message.sequence_number for message in page)))
         asked = set(wanted[place:end])
         kept = [message for message in page if message.sequence_number in asked]
         if kept:

@@ -134,4 +134,5 @@ async def _pages(peeker: Peeker, entity: EntityAddress, wanted: Wanted, patience
         if not page.payloads:
             return
         yield page
-        asked.next_number, patience = page.last_number + 1, PATIENCE
+        asked.go_on_behind(page.last_number)
+        patience = PATIENCE

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.patience import patiently
+from sbnotebook.settlement.peek import end_of_partition, partition_of
 
 __all__ = [
     "NextNumber",
@@ -38,8 +39,7 @@ __all__ = [
 NextNumber = Callable[[int], Awaitable[int | None]]
 """Gives the first sequence number from this one on that there is a message for, None when there is none."""
 
-_PARTITION_SHIFT: Final = 48
-_PARTITIONS: Final = 1 << 15
+_LARGEST: Final = 2**63 - 1
 _FIRST_STEP, _GROWTH = 256, 8
 _FEWEST_PIECES: Final = 16
 """In which the numbers are looked at, and two more for each range."""
@@ -60,21 +60,6 @@ class SequenceRange(InputPartition):
 
     first: int
     last: int | None
-
-
-def partition_of(number: int) -> int:
-    """The partition that a sequence number belongs to; 0 in an entity without partitions.
-
-    Example:
-        >>> partition_of(7), partition_of(3 << 48 | 7)
-        (0, 3)
-    """
-    return number >> _PARTITION_SHIFT
-
-
-def end_of_partition(partition: int) -> int:
-    """The last number that a message of a partition can have; -1 gives that in front of the first partition."""
-    return (partition + 1 << _PARTITION_SHIFT) - 1
 
 
 def next_number_of(entity: AsyncEntity, patience: float = 0.0) -> NextNumber:
@@ -108,17 +93,25 @@ async def last_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTH
 
 
 async def first_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTHING) -> AsyncIterator[tuple[int, int]]:
-    """The partitions that have messages, each with the first of its numbers: see :func:`last_numbers`."""
-    partition = 0
-    while partition < _PARTITIONS:
-        passed = known.get(partition, end_of_partition(partition - 1))
-        first = await next_number(max(1, passed + 1)) if passed < end_of_partition(_PARTITIONS - 1) else None
-        if first is None:
-            return
-        partition = partition_of(first)
-        if first > known.get(partition, -1):  # else it is of a partition that was not asked for
-            yield partition, first
-            partition += 1
+    """The partitions that have messages, each with the first of its numbers: see :func:`last_numbers`.
+
+    Behind the last message of one the service goes on with another, in an order of its own.
+    """
+    seen: set[int] = set()
+    first = await next_number(known.get(0, 0) + 1)
+    while first is not None and (partition := partition_of(first)) not in seen:
+        seen.add(partition)
+        passed = known.get(partition, -1)
+        if first <= passed:  # what was asked for was another partition
+            first = await next_number(passed + 1) if passed < _LARGEST else None
+            if first is None or partition_of(first) != partition:
+                continue
+        yield partition, first
+        end = end_of_partition(partition)
+        if partition == 0 and await next_number(end + 1) is None:
+            return  # there are no partitions
+        last = await last_number(first, end, next_number)
+        first = await next_number(last + 1) if last < _LARGEST else None
 
 
 async def last_number(first: int, end: int, next_number: NextNumber) -> int:
@@ -133,7 +126,7 @@ async def last_number(first: int, end: int, next_number: NextNumber) -> int:
     while high - low > 1:
         asked = low + step if low + step < high else (low + high) // 2
         found = await next_number(asked)
-        if found is None or found > end:
+        if found is None or not asked <= found <= end:
             high = asked
         else:
             low, step = found, step * _GROWTH
@@ -171,7 +164,7 @@ async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber)
     """Cut a range into ranges of about as many messages each.
 
     Together they cover all that was asked for, whatever comes or goes in the meantime: only the cuts are found by
-    where messages stand.
+    where messages stand. An entity that has partitions of its own stays one range.
 
     Args:
         count: how many ranges; fewer where there are fewer sequence numbers.
@@ -187,6 +180,8 @@ async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber)
         return None if found is None or (whole.last is not None and found > whole.last) else found
 
     firsts = [each async for each in first_numbers(within)]
+    if any(partition for partition, _ in firsts):
+        return [whole]  # partitions come in no order that ranges could follow
     spans = [(first, await last_number(first, end_of_partition(partition), within)) for partition, first in firsts]
     pieces = await _without_gaps(spans, count, within)
     starts = [0, *accumulate(last - first + 1 for first, last in pieces)]
@@ -212,7 +207,7 @@ async def _without_gaps(spans: list[tuple[int, int]], count: int, next_number: N
         _, first, last = heappop(longest)
         middle = (first + last + 1) // 2
         found = await next_number(middle)
-        after = last + 1 if found is None or found > last else found
+        after = last + 1 if found is None or not middle <= found <= last else found
         total -= after - middle
         heappush(longest, (first - middle, first, middle - 1))
         if after <= last:

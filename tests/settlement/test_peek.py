@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import uuid
+from typing import Any
+
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Defer, Message, MessageState
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.model import Complete, Defer, Message, MessageState
 from sbnotebook.model.amqp import ULong, encode, type_name
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.peek import PAGE, Wanted
+from sbnotebook.settlement.peek import PAGE, Wanted, end_of_partition, partition_of
+from sbnotebook.settlement.picking.standing import standing
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.wire.conversion import payload_of
 
@@ -62,6 +67,63 @@ async def test_a_warm_connection_that_was_ended_meanwhile_is_opened_again(
     assert (await queue.send([Message(body=b"x")])).ok
     assert len(await queue.peek()) == 1
     getattr(shared_emulator, fault)(name)
+    assert len(await queue.peek()) == 1
+
+
+@pytest.fixture
+def partitioned(shared_emulator: RunningEmulator) -> str:
+    name = f"partitioned-{uuid.uuid4().hex[:8]}"
+    shared_emulator.create_queue(name, QueueOptions(enable_partitioning=True))
+    return name
+
+
+async def test_partitions_that_come_in_no_order_are_peeked_to_the_end(
+    namespace: AsyncNamespace, partitioned: str
+) -> None:
+    queue = namespace.entity(partitioned)
+    (await queue.send([Message(message_id=str(n)) for n in range(2 * PAGE)], max_in_flight=1)).raise_for_failures()
+    messages = await queue.peek()
+    numbers = [message.sequence_number for message in messages]
+    assert {message.message_id for message in messages} == {str(n) for n in range(2 * PAGE)}
+    assert numbers != sorted(numbers), "the emulator's partitions come in no order, as the service's do"
+
+    # Bounds within one partition, and bounds in two.
+    middle = numbers[PAGE]
+    own = sorted(number for number in numbers if partition_of(number) == partition_of(middle))
+    for first, last in ((own[1], own[-2]), (own[0], end_of_partition(partition_of(middle))), (own[3], max(numbers))):
+        some = await queue.peek(from_sequence_number=first, to_sequence_number=last)
+        behind = numbers[numbers.index(first) :]
+        assert [message.sequence_number for message in some] == [n for n in behind if first <= n <= last]
+    peeker = namespace.peeker(queue.address)
+    absent = own[-1] + 1000
+    assert (await peeker.payloads_of([*numbers[::7], absent])).keys() == set(numbers[::7])
+    assert (await standing(queue, [*numbers[::5], absent])).keys() == set(numbers[::5])
+
+
+async def test_messages_behind_a_gap_are_found_by_their_numbers(namespace: AsyncNamespace) -> None:
+    name = f"gap-{uuid.uuid4().hex[:8]}"
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    (await queue.send(Message(body=b"%d" % n) for n in range(PAGE + 60))).raise_for_failures()
+    async with queue.batch() as batch:
+        held = await batch.receive(PAGE + 40)
+        assert (await batch.settle(Complete(), held[5:])).ok
+    # The page that begins at 1 is as long as the first two are apart, and reaches over the gap to the third.
+    numbers = [1, PAGE - 1, PAGE + 45]
+    assert (await namespace.peeker(queue.address).payloads_of(numbers)).keys() == {1, PAGE + 45}
+
+
+async def test_a_service_that_is_busy_for_long_is_waited_for_page_by_page(
+    emulator: RunningEmulator, own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await own.create_queue("busy")
+    queue = own.entity("busy")
+    (await queue.send([Message(body=b"x")])).raise_for_failures()
+    peeker = own.peeker(queue.address)
+    assert len(await peeker.page(1)) == 1
+    browser: Any = peeker._browser  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(browser._config, "retry_total", 0)  # noqa: SLF001
+    emulator.faults.entity("busy").server_busy = 2
     assert len(await queue.peek()) == 1
 
 

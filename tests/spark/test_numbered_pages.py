@@ -45,4 +45,10 @@ def test_messages_of_all_partitions_are_peeked(
     queue = namespace.entity(partitioned_queue)
     assert queue.send([Message(partition_key=str(n)) for n in range(60)]).ok
     numbers = [message.sequence_number for message in queue.peek()]
-    assert found(connection_string, partitioned_queue, numbers[::3]) == numbers[::3]
+    assert len(numbers) == 60
+    assert numbers != sorted(numbers)
+    assert found(connection_string, partitioned_queue, numbers) == sorted(numbers)
+    assert found(connection_string, partitioned_queue, numbers[::3]) == sorted(numbers[::3])
+    # One partition is empty from there on, and others have messages still.
+    gone = [number + 1000 for number in numbers[::3]]
+    assert found(connection_string, partitioned_queue, [*gone, *numbers[1::3]]) == sorted(numbers[1::3])

@@ -8,6 +8,7 @@ from uuid import UUID
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, PARTITION_SHIFT, EntityKept, SessionStateSet
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, options_to_json
+from sbnotebook.emulator.entities.partitions import PARTITIONS
 from sbnotebook.emulator.entities.receivable import DeadLetterReason, Receivable, earliest
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from sbnotebook.emulator.entities.registry import Registry
 
 __all__ = ["Counts", "EntityRecord", "ReceivingEntity", "Recorded", "without_partition"]
-
-_PARTITIONS = 16
 
 
 class Counts(NamedTuple):
@@ -70,7 +69,7 @@ class EntityRecord:
         self.last_sequence_number += 1
         if partition is None:
             return self.last_sequence_number
-        return (partition % _PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
+        return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
 
     def kept(self, path: str, options: Options, **more: Any) -> EntityKept:
         """The record of the entity as it is now."""

@@ -11,6 +11,7 @@ from sbnotebook.emulator.entities.changes import MessageAdded, MessageRemoved, M
 from sbnotebook.emulator.entities.locks import Locks
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
+from sbnotebook.emulator.entities.partitions import tour
 from sbnotebook.emulator.entities.rendering import render, with_application_properties, with_dead_letter_reason
 from sbnotebook.emulator.entities.sessions import Session, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
@@ -139,7 +140,8 @@ class Receivable:
 
     def peek(self, sequence_number: int, count: int, session_id: str | None = None) -> Iterator[BrokeredMessage]:
         """At most ``count`` messages from a sequence number on, whatever their state, also locked ones."""
-        messages = self._log.walk(sequence_number)
+        is_partitioned = self._owner.is_partitioned
+        messages = tour(self._log, sequence_number) if is_partitioned else self._log.walk(sequence_number)
         if session_id is not None:
             messages = (message for message in messages if message.session_id == session_id)
         return islice(messages, count)

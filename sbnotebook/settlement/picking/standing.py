@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sbnotebook.model import PeekedMessage, ReceivedMessage
+from sbnotebook.settlement.peek import settled_up_to
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.entity import AsyncEntity
@@ -40,7 +41,9 @@ async def standing(entity: AsyncEntity, numbers: Iterable[int]) -> dict[int, Pee
     wanted = frozenset(left)
     found: dict[int, PeekedMessage] = {}
     peeker = entity.namespace.peeker(entity.address)
-    while left and (page := await peeker.page(left[0])):
+    while left:
+        page = await peeker.page(left[0])
         found |= {message.sequence_number: message for message in page if message.sequence_number in wanted}
-        left = [number for number in left if number > page[-1].sequence_number]
+        past = settled_up_to(left[0], (message.sequence_number for message in page))
+        left = [number for number in left if number > past]
     return found
