@@ -20,7 +20,7 @@ from azure.servicebus._common.constants import (
     RECEIVER_LINK_DEAD_LETTER_ERROR_DESCRIPTION,
     RECEIVER_LINK_DEAD_LETTER_REASON,
 )
-from azure.servicebus._pyamqp.constants import LinkState
+from azure.servicebus._pyamqp.constants import SEND_DISPOSITION_REJECT, LinkState
 from azure.servicebus._pyamqp.error import AMQPError, AMQPException
 from azure.servicebus._pyamqp.outcomes import Accepted, Modified, Rejected, Released
 from azure.servicebus._pyamqp.receiver import check_disposition_outcome, outcome_name
@@ -137,6 +137,8 @@ class LinkSettling:
     def _error_of(self, number: int, disposition: Any, broken: Exception | None) -> Exception | None:
         if not disposition["settled"]:
             return _unconfirmed(broken)
+        if isinstance(self._state, Released) and SEND_DISPOSITION_REJECT not in (disposition["outcome"] or {}):
+            return None  # whichever outcome it is confirmed with: the message is not held any more
         try:
             check_disposition_outcome(number, disposition["outcome"], outcome_name(self._state))
         except AMQPException as error:

@@ -42,6 +42,8 @@ __all__ = ["DEFAULT_MAX_IN_FLIGHT", "Progress", "Settling", "check_decision", "o
 DEFAULT_MAX_IN_FLIGHT: Final = 10
 _ANSWER_WITHIN: Final = 20.0
 """Seconds."""
+_RELEASED_WITHIN: Final = 10.0
+"""Seconds: what is released need not be known, and others wait for it."""
 _FINISH_WITHIN: Final = 5.0
 """Seconds to wait for what is under way when the caller is cancelled."""
 _DEFERRING_FRAMES: Final = 4
@@ -166,8 +168,9 @@ class Settling:
         received = [[hold.received for hold in part] for part in parts]
         is_deferring = isinstance(self.decision, Defer)
         at_once = self._max_in_flight // max(map(len, parts)) if is_deferring else self._max_in_flight
+        within = _RELEASED_WITHIN if isinstance(self.decision, Release) else _ANSWER_WITHIN
         await sdk_settling.LinkSettling(self._receiver, *self._operation).run(
-            received, max_in_flight=at_once, answer_within=_ANSWER_WITHIN, began=begin, ended=end
+            received, max_in_flight=at_once, answer_within=within, began=begin, ended=end
         )
 
     async def _settle_by_tokens(self, holds: Sequence[Hold]) -> None:
@@ -260,9 +263,13 @@ class Settling:
             sequence_number=hold.message.sequence_number,
             message_id=hold.message.message_id,
         )
-        if outcome.status is OutcomeStatus.UNCONFIRMED:
+        if outcome.status is OutcomeStatus.UNCONFIRMED and not self._goes_on():
             self._stopped = "Not attempted: the connection was lost before."
         return outcome
+
+    def _goes_on(self) -> bool:
+        # To give back what nobody confirms does no harm, and what is not given back counts as a delivery.
+        return isinstance(self.decision, Release) and sdk_internals.is_open(self._receiver)
 
 
 def _operation(decision: Decision) -> tuple[str, str | None, str | None]:

@@ -10,7 +10,7 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Abandon, Complete, DeadLetter, LockedMessage, Message, OutcomeStatus, Release, Report
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal, sdk_internals
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal, sdk_internals, sdk_locks
 from sbnotebook.settlement.locking import settle
 from sbnotebook.settlement.locking.lock import LockedBatch
 
@@ -123,6 +123,25 @@ async def test_a_release_when_the_entity_was_changed_is_told(queue: AsyncEntity,
         assert of(later, UNCONFIRMED, SKIPPED) == numbers(held)
         assert any("the link that it came on is gone" in (outcome.description or "") for outcome in later)
     assert set(await standing(queue)) == numbers(held)
+
+
+async def test_a_release_that_is_not_confirmed_keeps_no_others_from_it(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "_RELEASED_WITHIN", 0.1)
+    monkeypatch.setattr(sdk_locks, "_RANGE", 20)
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        emulator.faults.entity("orders").settle_delay_ms = 3_000
+        report = await batch.settle(Release(), held, max_in_flight=1)
+        assert of(report, UNCONFIRMED) == numbers(held)
+        # All of them are there again for others, and none counts it.
+        async with queue.batch() as other:
+            again: set[int] = set()
+            with anyio.fail_after(60):
+                while len(again) < COUNT:
+                    again |= numbers(await other.receive(COUNT))
+        assert {message.delivery_count for message in await queue.peek()} == {0}
 
 
 @pytest.mark.parametrize("carried_out", [False, True])
