@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    MessageNotFoundError,
+    MessageSizeExceededError,
+    ServiceBusError,
+)
 
 from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import (
@@ -60,6 +65,9 @@ _GROUP: Final = 200
 """Messages that are locked and settled together, and not interrupted."""
 _NOT_BEGUN: Final = "Not attempted: the run was cut off before."
 _NOT_HAD: Final = "It is not deferred there any more, or another receiver holds it."
+
+_CANNOT_ALL_BE_HAD: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
+"""What a request for several messages is refused with, that may be granted for some of them."""
 
 _PARTITION_SHIFT: Final = 48
 """The bits of a sequence number above these are the partition (documentation, "Message sequencing and timestamps")."""
@@ -153,12 +161,25 @@ async def receive_those_there(
     """Lock deferred messages of one partition; those that cannot be had are left out.
 
     The service refuses a request when one of its messages cannot be had: then it is asked for those that are deferred,
-    and when one of these is locked, the request is halved until that one is alone.
+    and when one of these is locked, the request is halved until that one is alone. What an answer leaves out, because
+    it would be too large, is asked for again.
     """
-    try:
-        return await sdk_internals.receive_deferred(receiver, sequence_numbers) if sequence_numbers else []
-    except (MessageNotFoundError, MessageLockLostError):
-        return await _receive_halves(receiver, await those_deferred(peeker, sequence_numbers))
+    received: list[ServiceBusReceivedMessage] = []
+    left = list(sequence_numbers)
+    while left:
+        try:
+            some = await sdk_internals.receive_deferred(receiver, left)
+        except _CANNOT_ALL_BE_HAD:
+            return received + await _receive_halves(receiver, await those_deferred(peeker, left))
+        received += some
+        left = _left_out(left, some)
+    return received
+
+
+def _left_out(asked: Sequence[int], received: Sequence[ServiceBusReceivedMessage]) -> list[int]:
+    """What is to be asked for again; nothing where no message has come at all."""
+    came = {message.sequence_number for message in received}
+    return [number for number in asked if number not in came] if came else []
 
 
 async def _receive_halves(
@@ -167,8 +188,9 @@ async def _receive_halves(
     if not sequence_numbers:
         return []
     try:
-        return await sdk_internals.receive_deferred(receiver, sequence_numbers)
-    except (MessageNotFoundError, MessageLockLostError):
+        some = await sdk_internals.receive_deferred(receiver, sequence_numbers)
+        return some + await _receive_halves(receiver, _left_out(sequence_numbers, some))
+    except _CANNOT_ALL_BE_HAD:
         if len(sequence_numbers) == 1:
             return []
         middle = len(sequence_numbers) // 2

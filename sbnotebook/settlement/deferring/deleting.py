@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, MessageSizeExceededError
 
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import EntityAddress
@@ -29,6 +29,7 @@ __all__ = ["DeferredDeleter"]
 
 _CHUNK: Final = 100
 """Messages that are removed by one request; all of them come in its answer."""
+_REFUSED: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
 _CLOSE_WITHIN: Final = 5.0
 _PAUSES: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait for other receivers to let go of what they have locked."""
@@ -80,7 +81,7 @@ class DeferredDeleter:
             return []
         try:
             removed = await patiently(self._attempt, chunk, address=self._address)
-        except (MessageNotFoundError, MessageLockLostError):
+        except _REFUSED:
             # All or nothing: one of them is gone, or another receiver holds it.
             if len(chunk) == 1:
                 return list(chunk)
@@ -89,7 +90,9 @@ class DeferredDeleter:
                 return await self._delete(there)
             middle = len(chunk) // 2
             return [*await self._delete(chunk[:middle]), *await self._delete(chunk[middle:])]
-        return [] if removed == len(chunk) else list(chunk)
+        if 0 < removed < len(chunk):  # an answer that would be too large may leave some out
+            return await self._delete(await self._those_there(chunk))
+        return [] if removed else list(chunk)
 
     async def _attempt(self, chunk: Sequence[int]) -> int:
         if self._receiver is None:
@@ -97,7 +100,7 @@ class DeferredDeleter:
         try:
             await sdk_internals.reopen(self._receiver)
             return await sdk_deleting.delete_deferred(self._receiver, chunk)
-        except (MessageNotFoundError, MessageLockLostError):
+        except _REFUSED:
             raise
         except Exception:
             await self._hang_up()  # an answer that comes late must not be taken for that to the next request

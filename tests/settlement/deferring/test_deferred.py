@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from azure.servicebus.exceptions import MessageSizeExceededError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, DecisionError
@@ -176,6 +177,24 @@ async def test_a_plan_that_is_cut_off_tells_what_was_done(
     assert report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 5}
     assert report[-1].description == "Not attempted: The disk is full."
     assert len(await queue.peek()) == 5
+
+
+async def test_what_an_answer_leaves_out_is_asked_for_again(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 30, 30))
+    receive, asked = sdk_internals.receive_deferred, list[int]()
+
+    async def some_of(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
+        asked.append(len(sequence_numbers))
+        if len(sequence_numbers) > 15:
+            raise MessageSizeExceededError
+        return await receive(receiver, sequence_numbers[:10])
+
+    monkeypatch.setattr(sdk_internals, "receive_deferred", some_of)
+    async with queue.batch() as batch:
+        assert len(await batch.receive_deferred(range(1, 31))) == 30
+    assert asked == [30, 30, 15, 5, 15, 5]
 
 
 async def test_a_service_that_falls_silent_holds_up_for_a_limited_time_and_no_outcome_is_lost(
