@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["BrowseStream", "RangesOfTask"]
 
+_LOG: Final = logging.getLogger(__name__)
+_ORDER_OF_DEATH: Final = (
+    "Messages keep their numbers in %s, which they come to in any order: one that comes there behind another with a "
+    "larger number is not a row of this stream. Use mode=consume, or read it as a batch."
+)
 _IDLE: Final = 0.5
 """Seconds to wait where nothing has come: Spark asks again at once, and the service counts each question."""
 
@@ -48,7 +54,9 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     A micro-batch that is read again, by a repeated task, a second action or after a restart, asks for the same
     sequence numbers: messages that somebody has removed in the meantime are missing then. What was removed before the
-    stream came to it is never seen, and a message that changes its state later is not seen a second time.
+    stream came to it is never seen, and a message that changes its state later is not seen a second time. In a
+    dead-letter queue messages have the numbers that they had in its entity, and come in any order: those that come
+    later with a smaller number than the last are not seen, which is logged as a warning where a stream begins.
 
     It is pickled and sent to the workers, so it holds no connection until the driver asks it for an offset.
 
@@ -78,6 +86,8 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Where a new stream begins: before all messages, at a number, or behind what there is now."""
         options = self._options
+        if options.entity.sub_queue is not None:
+            _LOG.warning(_ORDER_OF_DEATH, options.entity)
         if options.from_sequence_number is not None:
             return BrowseOffset(options.entity, options.from_sequence_number).as_dict()
         with scrubbed(options.namespace.secrets):

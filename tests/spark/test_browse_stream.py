@@ -192,6 +192,22 @@ def test_dead_letters_from_a_number_on_in_one_state(namespace: Namespace, queue:
     assert Driven(connection_string, path, fromSequenceNumber=number, state="deferred").to_the_end() == ids(2, 2)
 
 
+def test_dead_letters_that_come_in_another_order_are_told_of(
+    namespace: Namespace, queue: str, connection_string: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(namespace, queue, *ids(3))
+    driven = Driven(connection_string, f"{queue}/$dlq")
+    with namespace.entity(queue).lock(3) as batch:
+        assert batch.dead_letter(where="message_id = 'm0002'").ok
+        assert driven.to_the_end() == ids(1, 2)
+        assert batch.dead_letter().ok
+    assert driven.to_the_end() == ids(1, 2), "the others have smaller numbers: if this sees them, drop the warning"
+    assert "which they come to in any order" in caplog.text
+    caplog.clear()
+    Driven(connection_string, queue).to_the_end()
+    assert caplog.text == ""
+
+
 def test_what_is_removed_meanwhile_is_passed_over(namespace: Namespace, queue: str, connection_string: str) -> None:
     fill(namespace, queue, *ids(30))
     driven = Driven(connection_string, queue, maxMessagesPerTrigger=10)
