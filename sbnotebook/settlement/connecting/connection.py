@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.to_thread
-from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue
+from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue, TransportType
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_refusals, sdk_senders
-from sbnotebook.settlement.connecting import connection_strings
+from sbnotebook.settlement.connecting import connection_strings, transport
 from sbnotebook.settlement.connecting.refusals import refusal
 from sbnotebook.settlement.sdk_waits import spare_waits
 
@@ -231,6 +231,8 @@ class Connection:
     def _client(self, retries: int) -> ServiceBusClient:
         if retries not in self._clients:
             options: dict[str, Any] = {"retry_total": retries, "logging_enable": False}
+            if transport.is_over_websocket(self.connection_string, is_emulator=self.is_emulator):
+                options["transport_type"] = TransportType.AmqpOverWebsocket
             if self.connection_string is not None:
                 client = ServiceBusClient.from_connection_string(self.connection_string, **options)
             else:

@@ -1,0 +1,44 @@
+"""How bytes get to the service: over a port of their own, or in a WebSocket over that of HTTPS.
+
+Networks of companies often let nothing out but HTTPS. Source: azure-servicebus, ``TransportType``; the name and the
+values in a connection string are those of Microsoft's client for .NET.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from sbnotebook.errors import ConfigurationError
+
+__all__ = ["VARIABLE", "is_over_websocket"]
+
+VARIABLE: Final = "SBNOTEBOOK_TRANSPORT"
+"""The environment variable that says it for all connections of a process, but those to an emulator."""
+_IN_CONNECTION_STRING: Final = re.compile(r"(?i)(?:^|;)\s*TransportType\s*=\s*([^;]*?)\s*(?:;|$)")
+_KINDS: Final = {"amqp": False, "amqptcp": False, "websocket": True, "amqpwebsockets": True}
+
+
+def is_over_websocket(connection_string: str | None, *, is_emulator: bool = False) -> bool:
+    """Whether a WebSocket is used, over port 443, in place of port 5671.
+
+    Args:
+        connection_string: what it says goes before the environment; None for none.
+        is_emulator: then the environment is not asked.
+
+    Raises:
+        ConfigurationError: there is no such transport.
+
+    Example:
+        >>> is_over_websocket("Endpoint=sb://shop.servicebus.windows.net/;TransportType=AmqpWebSockets")
+        True
+    """
+    said = _IN_CONNECTION_STRING.search(connection_string or "")
+    kind = said[1] if said else "" if is_emulator else os.environ.get(VARIABLE, "")
+    if not kind:
+        return False
+    if kind.casefold() not in _KINDS:
+        where = "The connection string's TransportType" if said else VARIABLE
+        raise ConfigurationError(f"{where} is websocket for port 443, or amqp for port 5671.")
+    return _KINDS[kind.casefold()]
