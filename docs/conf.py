@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import plotly
+from docutils import nodes
 from sphinx.util import logging
 
 import sbnotebook
@@ -38,10 +39,12 @@ myst_heading_anchors = 3
 nb_execution_mode = os.environ.get("DOCS_NOTEBOOKS", "off")
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
-# A panel needs a kernel, and so its text or a picture takes its place; a progress bar on paper says nothing.
-nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
+# A panel needs a kernel: what it is in HTML takes its place.
+WIDGET = "application/vnd.jupyter.widget-view+json"
+WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+nb_mime_priority_overrides = [("html", WIDGET, None)]
 nb_ipywidgets_js: dict[str, Any] = {}
-os.environ |= {"PLOTLY_RENDERER": "notebook_connected", "TQDM_DISABLE": "1"}
+os.environ["PLOTLY_RENDERER"] = "notebook_connected"
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
@@ -74,7 +77,9 @@ LOGGER = logging.getLogger(__name__)
 
 
 def load_from_here(_app: Sphinx, page: str, _template: str, context: dict[str, Any], _tree: object) -> None:
-    """Let plots load plotly from this site in place of the network, and warn of anything else that is not here."""
+    """Load plotly from this site, and no state of panels; warn of anything else that is loaded from elsewhere."""
+    scripts: list[object] = context["script_files"]
+    scripts[:] = [each for each in scripts if WIDGET_STATE not in str(getattr(each, "attributes", ""))]
     if body := context.get("body"):
         here = f'<script src="{context["pathto"]("_static/plotly.min.js", resource=True)}"></script>'
         context["body"] = NOT_NEEDED.sub("", PLOTLY.sub(here, body))
@@ -82,6 +87,16 @@ def load_from_here(_app: Sphinx, page: str, _template: str, context: dict[str, A
             LOGGER.warning("%s loads something from elsewhere: %s", page, tag)
 
 
+def without_widgets(_app: Sphinx, page: nodes.document) -> None:
+    """Leave out panels that are nothing in HTML, and progress bars, which say nothing on paper."""
+    for output in list(page.findall(nodes.container)):
+        if output.get("nb_element") == "mime_bundle":
+            kinds = {kind["mime_type"] for kind in output.findall(nodes.container) if "mime_type" in kind}
+            if WIDGET in kinds and "text/html" not in kinds:
+                output.parent.remove(output)
+
+
 def setup(app: Sphinx) -> None:
-    """Register what happens as pages are written."""
+    """Register what happens as pages are read and written."""
+    app.connect("doctree-read", without_widgets)
     app.connect("html-page-context", load_from_here)
