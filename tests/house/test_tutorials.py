@@ -30,5 +30,15 @@ def test_a_tutorial_is_listed_with_what_it_needs(notebook: Path, page: str) -> N
     assert ("Java" in row) == ("%sb_spark" in code or "sbnotebook.spark" in code)
 
 
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_tutorial_says_what_it_needs_and_leaves_and_ends_what_it_began(notebook: Path) -> None:
+    cells = ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"]]
+    assert "**Needs**" in cells[0]
+    assert "**Leaves**" in cells[0]
+    # One of them ends with a panel, which needs what is running.
+    assert cells[-1].endswith(("cleanup.close()", "*Shut down* the kernel, and the emulator is gone."))
+    assert ("spark.stop()" in cells[-1] or "sparkSession.stop()" in cells[-1]) == ("pyspark" in "".join(cells))
+
+
 def test_there_are_tutorials() -> None:
     assert len(NOTEBOOKS) == 10
