@@ -8,9 +8,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from inspect import signature
 from pathlib import Path
 
 import yaml
+
+from sbnotebook.cli import lab
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKE = shutil.which("make") or "make"
@@ -78,3 +81,11 @@ def test_the_hooks_before_a_commit_are_the_checks_of_ci() -> None:
     tools = [hook["entry"].split()[0] for hook in hooks]
     checked = [command.split()[0] for command in dry_run("check").splitlines()]
     assert [*tools, ".venv/bin/pytest"] == checked
+
+
+def test_what_the_readme_leaves_in_a_clone_is_not_checked() -> None:
+    """Or `make test` fails after `sbnotebook lab`: ruff leaves out what git ignores, basedpyright what it is told."""
+    (flights,) = set(re.findall(r"--data-dir (\w+)", (ROOT / "README.md").read_text()))
+    tutorials = str(signature(lab).parameters["folder"].default)
+    assert {f"/{flights}/", f"/{tutorials}/"} <= set((ROOT / ".gitignore").read_text().split())
+    assert tutorials in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["basedpyright"]["exclude"]
