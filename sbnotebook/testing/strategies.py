@@ -111,7 +111,8 @@ def entity_addresses() -> st.SearchStrategy[EntityAddress]:
 _MOMENTS: Final = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC)).map(  # noqa: DTZ001
     lambda moment: moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 )
-_TIMES_TO_LIVE: Final = st.integers(0, 2**32 - 1).map(lambda count: timedelta(milliseconds=count))
+# The most that the header holds stands for none.
+_TIMES_TO_LIVE: Final = st.integers(0, 2**32 - 2).map(lambda count: timedelta(milliseconds=count))
 _NAMES: Final = _TEXTS | st.sampled_from(["DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount"])
 _TEXT_FIELDS: Final = (
     "message_id", "session_id", "partition_key", "correlation_id", "subject", "content_type", "content_encoding",

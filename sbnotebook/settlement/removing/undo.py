@@ -36,7 +36,7 @@ from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.settle import Progress, outcome_for, outcome_until_now
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.removing.archive import Archive, ArchivedMessage, ArchiveState
-from sbnotebook.settlement.resubmitting.clone import ORIGINAL_MESSAGE_ID, without_endless
+from sbnotebook.settlement.resubmitting.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.sending.send import send_many
 from sbnotebook.settlement.watch import reporting
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
@@ -254,7 +254,6 @@ def _messages(
 
 def _returned(payload: bytes, row: ArchivedMessage, now: datetime, *, new_id: bool) -> PeekedMessage:
     message = peeked_from_payload(payload, row.address)
-    message = message.with_changes(time_to_live=without_endless(message.time_to_live))
     scheduled = message.scheduled_enqueue_time
     if scheduled is not None and scheduled <= now:
         message = message.with_changes(scheduled_enqueue_time=None)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from sbnotebook.model import Message, ReceivedMessage, Resubmit
 from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON, RESUBMIT_COUNT
 from sbnotebook.settlement.plan import Edit, edited_by
-from sbnotebook.settlement.wire.layout import MAX_TTL, MILLISECOND
 
-__all__ = ["ORIGINAL_MESSAGE_ID", "clone_of", "without_endless"]
+__all__ = ["ORIGINAL_MESSAGE_ID", "clone_of"]
 
 ORIGINAL_MESSAGE_ID: Final = "OriginalMessageId"
 """The application property of a clone that holds the first original's message id."""
@@ -47,21 +46,10 @@ def clone_of(message: ReceivedMessage, decision: Resubmit, edit: Edit | None, no
     fields = {name: getattr(edited, name) for name in Message.__dataclass_fields__}
     fields["application_properties"] = properties
     fields["message_id"] = _clone_id(message, count)
-    fields["time_to_live"] = without_endless(edited.time_to_live)
     is_scheduled_anew = edited.scheduled_enqueue_time != message.scheduled_enqueue_time
     scheduled = edited.scheduled_enqueue_time if is_scheduled_anew else None
     fields["scheduled_enqueue_time"] = now + decision.delay if decision.delay else scheduled
     return Message(**fields)
-
-
-def without_endless(time_to_live: timedelta | None) -> timedelta | None:
-    """A time to live as it is sent again: none where the service hands out the most that a header holds, 49.7 days.
-
-    It does so for messages without one, in entities that keep messages without end; sent like that, they would end.
-
-    Source: azure-service-bus issue 678.
-    """
-    return None if time_to_live == MAX_TTL * MILLISECOND else time_to_live
 
 
 def _clone_id(message: ReceivedMessage, count: int) -> str:

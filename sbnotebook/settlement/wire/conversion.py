@@ -48,6 +48,7 @@ from sbnotebook.settlement.wire.service_part import expiry, read_service_part, w
 __all__ = ["locked_from_payload", "payload_of", "peeked_from_payload"]
 
 _UNUSUAL_TEXTS: Final = frozenset({*PROPERTY_EXTRAS, "content_type", "content_encoding"})
+_LONGEST: Final = MAX_TTL * MILLISECOND
 _NOTHING: Final[MappingProxyType[str, AmqpValue]] = MappingProxyType({})
 _REASON: Final = 200
 """Characters of the sentence that says why a message cannot be read."""
@@ -88,7 +89,7 @@ def _fields(payload: bytes, sections: Collection[int]) -> dict[str, Any]:
     _read_properties(as_list(values.get(PROPERTIES)), fields, extras)
     if DATA in sections:
         _read_body(payload, parts, fields, extras)
-    if "absolute_expiry_time" in extras:
+    if fields["time_to_live"] == _LONGEST:
         _read_long_life(fields, extras)
     _read_application_properties(as_map(values.get(APPLICATION_PROPERTIES)), fields, extras)
     for name, code in MAPS.items():
@@ -129,12 +130,17 @@ def _read_properties(properties: list[Any], fields: dict[str, Any], extras: dict
 
 
 def _read_long_life(fields: dict[str, Any], extras: dict[str, AmqpValue]) -> None:
-    """Take a time to live that does not fit into the header out of the properties, as the emulator and .NET do."""
+    """Take a time to live that does not fit into the header out of the properties, as the emulator and .NET do.
+
+    Where they do not say it there is none: Azure hands out the most that the header holds for messages without one, in
+    entities that keep messages without end (azure-sdk-for-net issue 38875). Sent again like that, they would end.
+    """
     start, end = extras.get("creation_time"), extras.get("absolute_expiry_time")
-    at_most = fields["time_to_live"] == MAX_TTL * MILLISECOND
-    if at_most and isinstance(start, Timestamp) and isinstance(end, Timestamp) and end - start > MAX_TTL:
+    if isinstance(start, Timestamp) and isinstance(end, Timestamp) and end - start > MAX_TTL:
         fields["time_to_live"] = min(end - start, LAST_MOMENT) * MILLISECOND
         fields["expires_at"] = expiry(fields["enqueued_time"], fields["time_to_live"])
+    else:
+        fields["time_to_live"] = fields["expires_at"] = None
 
 
 def _read_application_properties(named: dict[Any, Any], fields: dict[str, Any], extras: dict[str, AmqpValue]) -> None:

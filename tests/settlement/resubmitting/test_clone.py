@@ -55,14 +55,6 @@ def test_all_that_the_sender_wrote_is_in_the_clone() -> None:
     assert (clone.correlation_id, clone.partition_key, clone.body, clone.to) == ("6", "k", b"x", "there")
 
 
-def test_a_message_without_an_end_has_a_clone_without_one() -> None:
-    # For such a message the service hands out the most that the header holds, 49.7 days.
-    endless = letter(time_to_live=timedelta(milliseconds=2**32 - 1))
-    assert clone_of(endless, Resubmit(), None, NOW).time_to_live is None
-    for lasting in (timedelta(days=14), timedelta(days=400), None):
-        assert clone_of(letter(time_to_live=lasting), Resubmit(), None, NOW).time_to_live == lasting
-
-
 @pytest.mark.parametrize("count", [2**31 - 1, 2**40, -5, "7", None])
 def test_a_hostile_count_makes_no_clone_that_cannot_be_sent(count: object) -> None:
     original = letter(application_properties={"ResubmitCount": count})

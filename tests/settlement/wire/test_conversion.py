@@ -187,10 +187,19 @@ def test_moments_beyond_the_calendar_are_its_ends() -> None:
     assert early == datetime.min.replace(tzinfo=UTC)
 
 
+def test_the_longest_time_to_live_that_a_header_holds_is_none() -> None:
+    """So Azure hands out messages without one; sent again with it, they would end."""
+    for longest, read in ((2**32 - 1, None), (2**32 - 2, timedelta(milliseconds=2**32 - 2))):
+        payload = section(HEADER, [None, None, UInt(longest)]) + annotated(enqueued_time=Timestamp(0))
+        found = peeked_from_payload(payload, ORDERS)
+        assert found.time_to_live == read
+        assert (found.expires_at is None) == (read is None)
+
+
 def test_a_message_that_outlives_the_calendar_never_expires() -> None:
-    payload = section(HEADER, [None, None, UInt(2**32 - 1)]) + annotated(enqueued_time=Timestamp(253_402_300_000_000))
+    payload = section(HEADER, [None, None, UInt(2**32 - 2)]) + annotated(enqueued_time=Timestamp(253_402_300_000_000))
     found = peeked_from_payload(payload, ORDERS)
-    assert (found.expires_at, found.time_to_live) == (None, timedelta(milliseconds=2**32 - 1))
+    assert (found.expires_at, found.time_to_live) == (None, timedelta(milliseconds=2**32 - 2))
 
 
 @pytest.mark.parametrize(

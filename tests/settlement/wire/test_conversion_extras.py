@@ -31,6 +31,7 @@ from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import messages, peeked_messages
 
 ORDERS = EntityAddress("orders")
+LONG = timedelta(days=49)
 LATER = Timestamp(4_102_444_800_000)
 TYPED: dict[str, AmqpValue] = {
     "message_id": UUID(int=7),
@@ -296,5 +297,6 @@ def fit_for_a_queue(message: Message) -> Message:
         session_id=None,
         partition_key=None,
         scheduled_enqueue_time=None,
-        time_to_live=None if message.time_to_live is None else message.time_to_live + timedelta(hours=1),
+        # Long enough for this test, and not so long that a creation and an expiry are written beside it.
+        time_to_live=None if message.time_to_live is None else min(message.time_to_live + timedelta(hours=1), LONG),
     )
