@@ -34,6 +34,7 @@ def run(spark: SparkSession, connection_string: str) -> Iterator[Run]:
     def run(**parameters: str) -> str:
         shell.user_ns["spark"] = spark
         shell.user_ns["dbutils"] = DbUtils({SECRET: connection_string}, variables=shell.user_ns, **parameters)
+        installed.clear()
         captured: Any
         with capture_output() as captured:
             for cell in cells(SOURCE):
