@@ -32,7 +32,17 @@ async def received(
     await queue.send((Message(body=b"%d" % n) for n in range(count)), max_in_flight=1)
     receiver = namespace.connection.receiver(queue.address)
     async with receiver:
-        yield queue, receiver, await receiver.receive_messages(count, max_wait_time=5)
+        yield queue, receiver, await all_of(receiver, count)
+
+
+async def all_of(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+    """A receive ends where the messages that come leave a gap, as they do on a busy machine."""
+    messages: list[ServiceBusReceivedMessage] = []
+    while len(messages) < count:
+        page = await receiver.receive_messages(count - len(messages), max_wait_time=5)
+        assert page, f"{len(messages)} of {count} messages came"
+        messages += page
+    return messages
 
 
 async def settled(
@@ -100,8 +110,8 @@ async def test_a_range_is_released_in_one_frame_and_each_is_confirmed(namespace:
         assert ends == [[None] * 100, [None] * 100, [None] * 50]
         assert not any(sdk_internals.is_on_link(receiver, message) for message in messages)
         assert await counts(queue) == [0] * 250
-        again = await receiver.receive_messages(250, max_wait_time=5)
-        assert [one.sequence_number for one in again] == list(range(1, 251))
+        again = [one.sequence_number for one in await all_of(receiver, 250)]
+        assert again == list(range(1, 251))
 
 
 async def test_of_a_range_those_whose_lock_is_lost_say_so_and_the_others_are_released(
