@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "arrow_schema",
     "brought_here",
+    "in_slices",
     "messages_from",
     "messages_or_errors",
     "peeked_messages",
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 _ROWS_AT_ONCE: Final = 1_000
+_BYTES_AT_ONCE: Final = 8 * 1024 * 1024
+"""Rows that become messages together, or fewer where they are large."""
 _BODY_COLUMNS: Final = ("body", "body_text")
 _MISFITS: Final = (ConfigurationError, ValueError, OverflowError, pa.ArrowException)
 """What values raise of which no message can be made."""
@@ -177,13 +180,19 @@ def _message(item: Any) -> Message:
 def _chunks_of(data: Any) -> Iterator[pa.RecordBatch] | None:
     """The rows of a frame, some at a time; None for what is no frame."""
     if isinstance(data, pa.Table):
-        return iter(data.to_batches(_ROWS_AT_ONCE))
+        return (rows for batch in data.to_batches() for rows in in_slices(batch))
     if isinstance(data, pa.RecordBatch):
-        return iter(pa.Table.from_batches([data]).to_batches(_ROWS_AT_ONCE))
+        return in_slices(data)
     if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
         parts = (data.iloc[start : start + _ROWS_AT_ONCE] for start in range(0, len(data), _ROWS_AT_ONCE))
-        return (rows for part in parts for rows in _arrow_of_frame(part).to_batches())
+        return (rows for part in parts for batch in _arrow_of_frame(part).to_batches() for rows in in_slices(batch))
     return None
+
+
+def in_slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch, so many at a time as become messages together."""
+    at_once = min(_ROWS_AT_ONCE, max(1, rows.num_rows * _BYTES_AT_ONCE // max(1, rows.nbytes)))
+    return (rows.slice(start, at_once) for start in range(0, rows.num_rows, at_once))
 
 
 def _raising(made: Iterable[Message | ConfigurationError]) -> Iterator[Message]:

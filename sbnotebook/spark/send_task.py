@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from sbnotebook.client.frames import rows_to_send
+from sbnotebook.client.frames import in_slices, rows_to_send
 from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import in_words, scrubbed
 from sbnotebook.errors import ConfigurationError, SbNotebookError
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SendTask", "SentMessages"]
 
-_ROWS_AT_ONCE: Final = 1000
-_BYTES_AT_ONCE: Final = 8 * 1024 * 1024
-"""Rows that become messages together, or fewer where they are large."""
 _UNSENDABLE: Final = "amqp:encode-error"
 _DESCRIPTION: Final = 500
 
@@ -176,9 +173,8 @@ class _RowsOnTheirWay(Tally):
         """What the rows become."""
         for batch in batches:
             own = batch.drop_columns([name for name in OUTCOME_COLUMNS if name in batch.schema.names])
-            at_once = min(_ROWS_AT_ONCE, max(1, own.num_rows * _BYTES_AT_ONCE // max(1, own.nbytes)))
-            for start in range(0, own.num_rows, at_once):
-                yield from self._begin(own.slice(start, at_once))
+            for rows in in_slices(own):
+                yield from self._begin(rows)
                 self._write_failed()
                 if self.failed and self._file is None:
                     return  # the job fails: nothing more is sent for it

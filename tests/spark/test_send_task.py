@@ -13,10 +13,9 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql.types import StructType
 
-from sbnotebook.client import Namespace
+from sbnotebook.client import Namespace, frames
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.spark import send_task
 from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.send_task import SendTask, SentMessages
 from sbnotebook.spark.send_writer import SendStreamWriter, SendWriter
@@ -60,7 +59,7 @@ def test_it_tells_how_many_it_sent(connection_string: str, namespace: Namespace,
 def test_the_rate_holds_over_the_whole_task(
     connection_string: str, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send_task, "_ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(frames, "_ROWS_AT_ONCE", 5)
     began = time.monotonic()
     assert task_to(queue, connection_string, rate="20").run(texts([str(n) for n in range(40)])) == SentMessages(40)
     assert time.monotonic() - began >= 0.95
@@ -70,7 +69,7 @@ def test_it_does_not_wait_between_chunks(
     connection_string: str, shared_emulator: RunningEmulator, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More transfers are in flight at once than one chunk of rows gives."""
-    monkeypatch.setattr(send_task, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(frames, "_ROWS_AT_ONCE", 2)
     task = task_to(queue, connection_string, batchSize="1", maxInFlight="10")
     task.run(texts(["warm"]))
     shared_emulator.faults.entity(queue).accept_delay_ms = 300
@@ -88,7 +87,7 @@ def test_a_row_that_cannot_be_sent_is_kept_and_the_others_go_on(
     rows: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(send_task, "_ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(frames, "_ROWS_AT_ONCE", rows)
     bodies = [LARGE if n % 9 == 4 else "x" for n in range(30)]
     kinds = [[("p", "none" if n % 9 == 6 else "long")] for n in range(30)]
     strings = pa.map_(pa.string(), pa.string())
@@ -126,8 +125,8 @@ def test_failures_are_those_of_their_rows_however_these_become_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows with a partition key become messages first, those without become bytes together."""
-    monkeypatch.setattr(send_task, "_ROWS_AT_ONCE", rows)
-    monkeypatch.setattr(send_task, "_BYTES_AT_ONCE", size)
+    monkeypatch.setattr(frames, "_ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(frames, "_BYTES_AT_ONCE", size)
     numbers = range(40)
     batch = pa.RecordBatch.from_pydict(
         {
@@ -158,7 +157,7 @@ def test_a_repeated_attempt_takes_the_place_of_the_first(connection_string: str,
 def test_without_a_place_for_them_the_first_failure_ends_it(
     connection_string: str, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send_task, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(frames, "_ROWS_AT_ONCE", 2)
     pulled: list[int] = []
 
     def rows() -> Iterator[pa.RecordBatch]:

@@ -294,14 +294,15 @@ class Packer:
             first = self._count - len(pulled)
             self._refused += [(first + at, item) for at, item in enumerate(pulled) if isinstance(item, Outcome)]
         if items:
-            self._pack(items, _keys_of(origin))
+            self._pack(items, origin)
         self._finish_the_oldest()
 
-    def _pack(self, items: Sequence[Item], keys: _Keys) -> None:
+    def _pack(self, items: Sequence[Item], origin: Message | EncodedRows) -> None:
+        keys = _keys_of(origin)
         while items:
             pack = self._open.get(keys)
             if pack is None:
-                envelope = _envelope(items[0].message_id, keys) if self._max_count > 1 else b""
+                envelope = _envelope(origin, items[0]) if self._max_count > 1 else b""
                 pack = self._open[keys] = Pack(*keys, envelope)
             before = pack.size
             taken = pack.take_in(items, self._sizes.batch, self._max_count)
@@ -349,9 +350,13 @@ def _keys_of(origin: Message | EncodedRows) -> _Keys:
     return origin.session_id, origin.partition_key if origin.session_id is None else None
 
 
-def _envelope(message_id: str | None, keys: _Keys) -> bytes:
+def _envelope(origin: Message | EncodedRows, first: Item) -> bytes:
     """The sections of a batch in front of its messages, which name the first one's id and everybody's keys."""
-    session_id, partition_key = keys
+    if isinstance(origin, EncodedRows):
+        message_id = first.message_id
+        session_id = partition_key = None
+    else:
+        message_id, session_id, partition_key = origin.message_id, origin.session_id, origin.partition_key
     parts: list[bytes] = []
     if partition_key is not None:
         parts.append(encode_section(MESSAGE_ANNOTATIONS, {_PARTITION_KEY: partition_key}))

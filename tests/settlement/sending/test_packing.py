@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.model import EntityAddress, Message, Outcome
+from sbnotebook.model.sections import section_value, split
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.sending.packing import Pack, Packer, Sizes
 from sbnotebook.settlement.wire.conversion import payload_of
@@ -257,3 +258,14 @@ def test_of_rows_that_are_encoded_only_those_that_are_too_large_are_refused() ->
     assert [(item.index, item.message_id) for pack in packs for item in pack.items] == [(0, "1"), (2, None)]
     [(index, outcome)] = pulling.refused
     assert (index, outcome.message_id, outcome.condition) == (1, "2", "amqp:link:message-size-exceeded")
+
+
+def test_in_front_of_a_batch_stand_the_keys_of_all_and_the_id_of_the_first() -> None:
+    message = Message(message_id="m", session_id="s", partition_key="s")
+    [pack] = all_packs([message, message.with_changes(message_id="n")])
+    annotations, properties = split(pack.envelope)
+    assert section_value(pack.envelope, annotations) == {"x-opt-partition-key": "s"}
+    assert section_value(pack.envelope, properties) == ["m", *[None] * 9, "s"]
+    [pack] = all_packs([EncodedRows([b"a", b"b"], ["m", "n"])])
+    [properties] = split(pack.envelope)
+    assert section_value(pack.envelope, properties) == ["m", *[None] * 10]
