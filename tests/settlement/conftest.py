@@ -20,8 +20,7 @@ def shared_emulator() -> Iterator[RunningEmulator]:
 
 @pytest.fixture
 async def namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    journal = Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(Connection(shared_emulator.connection_string), journal=journal) as namespace:
+    async with namespace_of(shared_emulator, tmp_path) as namespace:
         yield namespace
 
 
@@ -35,9 +34,12 @@ def emulator() -> Iterator[RunningEmulator]:
 @pytest.fixture
 async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
     """A namespace of :func:`emulator`."""
-    journal = Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+    async with namespace_of(emulator, tmp_path) as namespace:
         yield namespace
+
+
+def namespace_of(emulator: RunningEmulator, folder: Path) -> AsyncNamespace:
+    return AsyncNamespace(Connection(emulator.connection_string), journal=Journal(folder / "journal.sqlite"))
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
+import logging
 import platform
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.held import Hold
 
 __all__ = ["VERSION", "DeferralEntry", "DeferralLedger", "DeferralRecord", "time_text"]
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 VERSION: Final = (
     """
@@ -166,8 +168,12 @@ class DeferralRecord:
         keys = [(o.entity, o.sequence_number) for o in outcomes if o.sequence_number is not None]
         # Without it an entry stays as it was, which `compared` sees; that is no reason to hide how a settlement ended.
         if keys:
-            with contextlib.suppress(OSError, sqlite3.Error):
+            try:
                 await anyio.to_thread.run_sync(write, keys)
+            except (OSError, sqlite3.Error) as error:
+                _LOGGER.warning(
+                    "It could not be written down how the deferral of %d messages ended: %s", len(keys), error
+                )
 
 
 def time_text(moment: datetime | None) -> str:

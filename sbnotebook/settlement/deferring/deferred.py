@@ -37,7 +37,7 @@ from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.deferring.deferral_ledger import DeferralEntry, DeferralLedger, time_text
 from sbnotebook.settlement.locking.settle import Progress, check_decision, outcome_for, outcome_until_now
-from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.peek import Peeker, partition_of
 from sbnotebook.settlement.picking.standing import is_same
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.watch import Tell, reporting, untold
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.lock import LockedBatch
 
 __all__ = [
+    "CANNOT_ALL_BE_HAD",
     "Deferrals",
     "Standing",
     "check_decision_of_deferred",
@@ -66,11 +67,8 @@ _GROUP: Final = 200
 _NOT_BEGUN: Final = "Not attempted: the run was cut off before."
 _NOT_HAD: Final = "It is not deferred there any more, or another receiver holds it."
 
-_CANNOT_ALL_BE_HAD: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
+CANNOT_ALL_BE_HAD: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
 """What a request for several messages is refused with, that may be granted for some of them."""
-
-_PARTITION_SHIFT: Final = 48
-"""The bits of a sequence number above these are the partition (documentation, "Message sequencing and timestamps")."""
 
 
 class Standing(StrEnum):
@@ -169,7 +167,7 @@ async def receive_those_there(
     while left:
         try:
             some = await sdk_internals.receive_deferred(receiver, left)
-        except _CANNOT_ALL_BE_HAD:
+        except CANNOT_ALL_BE_HAD:
             return received + await _receive_halves(receiver, await those_deferred(peeker, left))
         received += some
         left = _left_out(left, some)
@@ -190,7 +188,7 @@ async def _receive_halves(
     try:
         some = await sdk_internals.receive_deferred(receiver, sequence_numbers)
         return some + await _receive_halves(receiver, _left_out(sequence_numbers, some))
-    except _CANNOT_ALL_BE_HAD:
+    except CANNOT_ALL_BE_HAD:
         if len(sequence_numbers) == 1:
             return []
         middle = len(sequence_numbers) // 2
@@ -218,7 +216,7 @@ def same_partition_chunks(sequence_numbers: Iterable[int], size: int) -> Iterato
     """
     by_partition: defaultdict[int, list[int]] = defaultdict(list)
     for number in sorted(set(sequence_numbers)):
-        by_partition[number >> _PARTITION_SHIFT].append(number)
+        by_partition[partition_of(number)].append(number)
     for numbers in by_partition.values():
         yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
 

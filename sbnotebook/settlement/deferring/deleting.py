@@ -12,13 +12,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, MessageSizeExceededError
 
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import sdk_deleting, sdk_internals
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.deferring.deferred import same_partition_chunks, those_deferred
+from sbnotebook.settlement.deferring.deferred import CANNOT_ALL_BE_HAD, same_partition_chunks, those_deferred
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import Peeker
 
@@ -29,7 +28,6 @@ __all__ = ["DeferredDeleter"]
 
 _CHUNK: Final = 100
 """Messages that are removed by one request; all of them come in its answer."""
-_REFUSED: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
 _CLOSE_WITHIN: Final = 5.0
 _PAUSES: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait for other receivers to let go of what they have locked."""
@@ -81,7 +79,7 @@ class DeferredDeleter:
             return []
         try:
             removed = await patiently(self._attempt, chunk, address=self._address)
-        except _REFUSED:
+        except CANNOT_ALL_BE_HAD:
             # All or nothing: one of them is gone, or another receiver holds it.
             if len(chunk) == 1:
                 return list(chunk)
@@ -100,7 +98,7 @@ class DeferredDeleter:
         try:
             await sdk_internals.reopen(self._receiver)
             return await sdk_deleting.delete_deferred(self._receiver, chunk)
-        except _REFUSED:
+        except CANNOT_ALL_BE_HAD:
             raise
         except Exception:
             await self._hang_up()  # an answer that comes late must not be taken for that to the next request
