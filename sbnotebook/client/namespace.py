@@ -131,13 +131,13 @@ class Namespace:
         """
         return run(self._namespace.entities, topics)
 
-    def counts(self, addresses: Iterable[str | EntityAddress]) -> list[EntityCounts]:
-        """The counts of some queues and subscriptions, in the given order; a management operation for each.
+    def counts(self, addresses: str | EntityAddress | Iterable[str | EntityAddress]) -> list[EntityCounts]:
+        """The counts of one or some queues and subscriptions, in the given order; a management operation for each.
 
         Raises:
             azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         """
-        return run(self._namespace.counts, tuple(addresses))
+        return run(self._namespace.counts, addresses)
 
     def create_queue(
         self,

@@ -87,8 +87,12 @@ class AsyncNamespace:
         """All entities with their counts: see :func:`sbnotebook.settlement.administration.list_entities`."""
         return await administration.list_entities(self.connection, topics)
 
-    async def counts(self, addresses: Iterable[str | EntityAddress]) -> list[administration.EntityCounts]:
-        """The counts of some queues and subscriptions; a management operation for each."""
+    async def counts(
+        self, addresses: str | EntityAddress | Iterable[str | EntityAddress]
+    ) -> list[administration.EntityCounts]:
+        """The counts of one or some queues and subscriptions; a management operation for each."""
+        if isinstance(addresses, (str, EntityAddress)):
+            addresses = (addresses,)
         return await administration.counts_of(self.connection, map(EntityAddress.parse, addresses))
 
     async def create_queue(

@@ -44,6 +44,7 @@ async def test_subscriptions_of_some_topics_and_counts_of_some_entities(tmp_path
 
             await namespace.entity("asked").send([Message(body=b"x")] * 2)
             queue, subscription = await namespace.counts(["asked", everything[-1]])
+            assert await namespace.counts("asked") == [queue]
             assert (str(queue.address), queue.kind, queue.active) == ("asked", "queue", 2)
             assert (str(subscription.address), subscription.kind) == (everything[-1], "subscription")
             with pytest.raises(ResourceNotFoundError):
