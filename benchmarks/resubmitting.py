@@ -21,7 +21,7 @@ from benchmarks.emulators import emulator
 from benchmarks.results import Result, show
 from sbnotebook.model import EntityAddress, Message, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
-from sbnotebook.settlement.journal import ResubmitEntry, ResubmitState
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 
 __all__ = ["measure"]
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import anyio
 
-from sbnotebook.client import tables
+from sbnotebook.analysis import tables
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.identity import signed_in_as

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 from weakref import WeakSet
 
-from sbnotebook.client import query, tables
+from sbnotebook.analysis import query, tables
 from sbnotebook.client.durations import duration
 from sbnotebook.client.keeper import Keeper
 from sbnotebook.client.plan import Plan

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sbnotebook.client import query
+from sbnotebook.analysis import query
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, ReceivedMessage
-from sbnotebook.settlement.deferring.deferral_ledger import DeferralEntry
 from sbnotebook.settlement.deferring.deferred import Deferrals
 from sbnotebook.settlement.entity import AsyncEntity
+from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
 
 __all__ = ["DeferredMessages"]
 

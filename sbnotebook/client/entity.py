@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Unpack
 
-from sbnotebook.client import progress, query
+from sbnotebook.analysis import query
+from sbnotebook.analysis.frames import table_of_pages
+from sbnotebook.client import progress
 from sbnotebook.client.batch import LockedBatch
 from sbnotebook.client.deferred import DeferredMessages
 from sbnotebook.client.durations import duration
 from sbnotebook.client.entity_sends import EntitySends
-from sbnotebook.client.frames import table_of_pages
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run

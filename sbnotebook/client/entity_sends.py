@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from sbnotebook.analysis.frames import messages_from, to_send
 from sbnotebook.client import progress
 from sbnotebook.client.durations import duration
-from sbnotebook.client.frames import messages_from, to_send
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.sending import SendPlan
@@ -48,8 +48,8 @@ class EntitySends:
         """Send messages and wait for every confirmation.
 
         Args:
-            messages: what :func:`sbnotebook.client.frames.messages_from` takes: messages, texts, rows, a pandas frame,
-                an Arrow table, or an iterable of them, which is pulled as there is room.
+            messages: what :func:`sbnotebook.analysis.frames.messages_from` takes: messages, texts, rows, a pandas
+                frame, an Arrow table, or an iterable of them, which is pulled as there is room.
             max_in_flight: transfers that wait for their confirmation at once.
             batch_size: messages in one transfer at most, None for as many as fit.
             rate: messages a second at most, None for no limit.

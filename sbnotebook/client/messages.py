@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import pyarrow as pa
 
-from sbnotebook.client import charts, exports, frames, query, tables
-from sbnotebook.client.groups import TRAITS, Groups, Trait, group_by_cause
+from sbnotebook.analysis import charts, exports, frames, query, tables
+from sbnotebook.analysis.groups import TRAITS, Groups, Trait, group_by_cause
 from sbnotebook.model import PeekedMessage
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from sbnotebook.client.settling_frames import FramePlan, outcomes_in
 from sbnotebook.client.targets import Target, resolve
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.administration import EntityCounts
-from sbnotebook.settlement.journal import Journal, ResubmitEntry
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.memory.archive import Archive
+from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.plan import Plan as AsyncPlan
-from sbnotebook.settlement.removing.archive import Archive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

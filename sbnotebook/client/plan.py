@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 
-from sbnotebook.client import progress, tables
+from sbnotebook.analysis import tables
+from sbnotebook.client import progress
 from sbnotebook.client.portal import Work, portal, run
 from sbnotebook.model import Decision, EntityAddress, Outcome, ReceivedMessage, Report
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress

@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from sbnotebook.client import tables
+from sbnotebook.analysis import tables
 from sbnotebook.client.durations import duration
 from sbnotebook.client.portal import portal
 from sbnotebook.model import Report

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sbnotebook.client import tables
+from sbnotebook.analysis import tables
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.journal import ResubmitEntry
-from sbnotebook.settlement.removing.archive import ArchivedCount, ArchiveState
+from sbnotebook.settlement.memory.archive import ArchivedCount, ArchiveState
+from sbnotebook.settlement.memory.journal import ResubmitEntry
 
 __all__ = ["Remembered"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from sbnotebook.analysis.frames import brought_here, messages_from, to_send
 from sbnotebook.client.durations import duration
-from sbnotebook.client.frames import brought_here, messages_from, to_send
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Message, Send
 from sbnotebook.settlement.entity import AsyncEntity
@@ -21,7 +21,7 @@ class SendPlan(Plan):
 
     Args:
         entity: where they go.
-        data: what :func:`sbnotebook.client.frames.messages_from` takes, of a length that is known.
+        data: what :func:`sbnotebook.analysis.frames.messages_from` takes, of a length that is known.
         at: when they become active, with a time zone; None for at once.
         delay: how much later than when they are sent instead, such as ``"5m"``.
 

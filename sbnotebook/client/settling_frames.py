@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pac
 
-from sbnotebook.client import tables
+from sbnotebook.analysis import tables
 from sbnotebook.client.decisions import COLUMNS, check_columns, conflicts, decisions_in, read_decisions
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.portal import run

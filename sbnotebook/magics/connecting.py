@@ -10,7 +10,8 @@ from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 from IPython.display import display
 
-from sbnotebook.client import Namespace, tables
+from sbnotebook.analysis import tables
+from sbnotebook.client import Namespace
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.acting import Acting
 from sbnotebook.magics.arguments import INTO, Given, command

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sbnotebook.client import LockedBatch, Messages, tables
+from sbnotebook.analysis import tables
+from sbnotebook.client import LockedBatch, Messages
 from sbnotebook.model import Report
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def say(text: str, file: Any = None) -> None:
     """Write a line below the cell.
 
     Args:
-        text: of our own; what comes from messages is shown by :mod:`sbnotebook.client.tables`.
+        text: of our own; what comes from messages is shown by :mod:`sbnotebook.analysis.tables`.
         file: None for the standard output.
     """
     print(text, file=file)

@@ -8,7 +8,8 @@ from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 from IPython.display import display
 
-from sbnotebook.client import Plan, tables
+from sbnotebook.analysis import tables
+from sbnotebook.client import Plan
 from sbnotebook.client.remembered import Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.acting import Acting, Applicable

@@ -7,8 +7,8 @@ from typing import Any
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
+from sbnotebook.analysis.groups import TRAITS, Groups
 from sbnotebook.client import Entity, Messages
-from sbnotebook.client.groups import TRAITS, Groups
 from sbnotebook.magics.acting import Acting
 from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, WHERE, Given, command
 from sbnotebook.magics.display import say

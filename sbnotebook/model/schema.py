@@ -1,6 +1,6 @@
 """The one list of message columns, and messages as rows of it.
 
-A row holds plain Python values; :mod:`sbnotebook.client.frames` makes Arrow and pandas of them. Together the
+A row holds plain Python values; :mod:`sbnotebook.analysis.frames` makes Arrow and pandas of them. Together the
 columns are lossless: a message that became a row and a message again is the same, AMQP types included.
 """
 

@@ -6,13 +6,13 @@ Spark, is settled or sent here.
 
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.memory.archive import Archive
+from sbnotebook.settlement.memory.journal import Journal
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.processing.policy import Policy, PolicyRow, RejectMessage, SkipMessage, StopProcessing, Then
 from sbnotebook.settlement.processing.process import Processing
-from sbnotebook.settlement.removing.archive import Archive
 from sbnotebook.settlement.watch import Watch, reporting
 
 __all__ = [

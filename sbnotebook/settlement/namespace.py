@@ -13,16 +13,16 @@ import anyio.to_thread
 from sbnotebook.model import Complete, EntityAddress, Outcome, ReceivedMessage
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.deferring.deferral_ledger import DeferralLedger, DeferralRecord
 from sbnotebook.settlement.deferring.wake_up import WakeUps
 from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.journal import Journal
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
-from sbnotebook.settlement.notes import Notes
+from sbnotebook.settlement.memory.archive import Archive, archive_of
+from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger, DeferralRecord
+from sbnotebook.settlement.memory.journal import Journal
+from sbnotebook.settlement.memory.notes import Notes
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.records import Record
-from sbnotebook.settlement.removing.archive import Archive, archive_of
 from sbnotebook.settlement.removing.removals import Removals
 from sbnotebook.settlement.removing.undo import Wanted, plan_undo
 from sbnotebook.settlement.resubmitting.resume import plan_resume

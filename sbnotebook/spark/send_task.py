@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from sbnotebook.client.frames import in_slices, rows_to_send
+from sbnotebook.analysis.frames import in_slices, rows_to_send
 from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import in_words, scrubbed
 from sbnotebook.errors import ConfigurationError, SbNotebookError

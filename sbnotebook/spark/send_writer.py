@@ -21,7 +21,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class SendWriter(DataSourceArrowWriter):
-    """Sends each row as a message: see :func:`sbnotebook.client.frames.messages_from` for how it becomes one.
+    """Sends each row as a message: see :func:`sbnotebook.analysis.frames.messages_from` for how it becomes one.
 
     A message that was sent cannot be taken back. A task that Spark repeats sends its rows again, with the same
     message ids where the frame has a column ``message_id``, so that duplicate detection recognises them. It is

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anywidget
 import ipywidgets as widgets
 
-from sbnotebook.client import Namespace, tables
+from sbnotebook.analysis import tables
+from sbnotebook.client import Namespace
 from sbnotebook.client.samples import Sample, Sampler
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress

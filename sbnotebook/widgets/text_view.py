@@ -15,7 +15,7 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from sbnotebook.client import tables
+from sbnotebook.analysis import tables
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.static_files import module, style
 from sbnotebook.widgets.table.patience import Patience

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.client.frames import messages_from, peeked_messages
+from sbnotebook.analysis.frames import messages_from, peeked_messages
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage

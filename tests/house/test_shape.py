@@ -10,7 +10,7 @@ FOLDERS = ("sbnotebook", "pyspark_servicebus", "scripts", "benchmarks")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 
-MOST_LINES = 400
+MOST_LINES = 600
 MOST_FUNCTION_LINES = 40
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "core", "base", "manager", "misc"}
 

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
 
+from sbnotebook.analysis.frames import arrow_schema, peeked_messages, to_arrow
 from sbnotebook.client import Namespace
-from sbnotebook.client.frames import arrow_schema, peeked_messages, to_arrow
 from sbnotebook.emulator import RunningEmulator, stop
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Message

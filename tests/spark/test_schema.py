@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from sbnotebook.analysis.frames import arrow_schema, to_arrow
 from sbnotebook.client import Messages
-from sbnotebook.client.frames import arrow_schema, to_arrow
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, PeekedMessage
 from sbnotebook.model.amqp import Int

@@ -13,7 +13,8 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql.types import StructType
 
-from sbnotebook.client import Namespace, frames
+from sbnotebook.analysis import frames
+from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.spark.options import WriteOptions

@@ -35,8 +35,8 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.deferring.deferral_ledger import DeferralEntry, DeferralLedger, time_text
 from sbnotebook.settlement.locking.settle import Progress, check_decision, outcome_for, outcome_until_now
+from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry, DeferralLedger, time_text
 from sbnotebook.settlement.peek import Peeker, partition_of
 from sbnotebook.settlement.picking.standing import is_same
 from sbnotebook.settlement.plan import Limits, Plan

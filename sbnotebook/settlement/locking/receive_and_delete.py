@@ -20,7 +20,7 @@ from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.settlement import sdk_deleting
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.settle import Progress
-from sbnotebook.settlement.removing.archive import Archive
+from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.removing.removals import archived_from
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 

@@ -15,9 +15,9 @@ import anyio.to_thread
 
 from sbnotebook.model import LockedMessage
 from sbnotebook.settlement.locking.renewal import Clock
+from sbnotebook.settlement.memory.seen import Seen, key_of
 from sbnotebook.settlement.processing.envelope import Fault
 from sbnotebook.settlement.processing.policy import End, RejectMessage, SkipMessage, StopProcessing
-from sbnotebook.settlement.processing.seen import Seen, key_of
 
 __all__ = ["AnyFunction", "AsyncFunction", "Calls", "Ended", "Function", "Go"]
 

@@ -19,10 +19,10 @@ from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.settle import outcome_for
+from sbnotebook.settlement.memory.seen import Seen
 from sbnotebook.settlement.processing.calls import Ended
 from sbnotebook.settlement.processing.envelope import envelope_of
 from sbnotebook.settlement.processing.policy import End, Policy, PolicyRow
-from sbnotebook.settlement.processing.seen import Seen
 from sbnotebook.settlement.sending.send import SenderPool, send_many
 
 __all__ = ["Finish"]

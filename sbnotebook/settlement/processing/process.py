@@ -22,7 +22,7 @@ from sbnotebook.settlement.processing.process_run import Options, Run
 from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.processing.seen import Seen
+    from sbnotebook.settlement.memory.seen import Seen
     from sbnotebook.settlement.sending.send import SenderPool
 
 __all__ = ["Processing", "Workers"]

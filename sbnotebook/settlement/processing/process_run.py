@@ -20,13 +20,13 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, LockedMessage, Outcome
 from sbnotebook.model.report import Tally
 from sbnotebook.settlement.locking.renewal import Clock
+from sbnotebook.settlement.memory.seen import key_of
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.processing.calls import Calls, Ended
 from sbnotebook.settlement.processing.finish import Finish
 from sbnotebook.settlement.processing.lease import Leases
 from sbnotebook.settlement.processing.policy import Policy, Then
-from sbnotebook.settlement.processing.seen import key_of
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.locking.settle import Progress
@@ -71,7 +71,7 @@ class Options:
         max_wait: seconds to wait for a message until the entity counts as empty; None to go on until it is stopped.
         by_session: whether sessions are consumed.
         seen: whether, or for how long, messages whose work is done are remembered, so that it is not done twice: see
-            :mod:`sbnotebook.settlement.processing.seen`.
+            :mod:`sbnotebook.settlement.memory.seen`.
         archived: whether messages are kept in the local archive before they are removed.
         progress: told of every message that is finished.
 

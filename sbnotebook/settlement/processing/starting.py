@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from sbnotebook.settlement.memory.seen import DEFAULT_RETENTION, Seen
 from sbnotebook.settlement.processing.process import Processing, Workers
 from sbnotebook.settlement.processing.process_run import Options, Run
 from sbnotebook.settlement.processing.process_sessions import SessionWorkers
 from sbnotebook.settlement.processing.process_shared import SharedWorkers
-from sbnotebook.settlement.processing.seen import DEFAULT_RETENTION, Seen
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.entity import AsyncEntity

@@ -14,8 +14,8 @@ import anyio.to_thread
 from sbnotebook.errors import ArchiveError
 from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, OutcomeStatus, ReceivedMessage
 from sbnotebook.settlement import sdk_internals
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.peek import Peeker
-from sbnotebook.settlement.removing.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from sbnotebook.model import (
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.settle import Progress, outcome_for, outcome_until_now
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.plan import Limits, Plan, Preview
-from sbnotebook.settlement.removing.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.resubmitting.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.sending.send import send_many
 from sbnotebook.settlement.watch import reporting

@@ -11,7 +11,7 @@ from typing import Final
 import anyio.to_thread
 
 from sbnotebook.model import EntityAddress, Resubmit
-from sbnotebook.settlement.journal import Journal, ResubmitEntry, ResubmitState
+from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
 from sbnotebook.settlement.resubmitting.destination import Destination
 
 __all__ = ["Recall", "Recalled", "Verdict"]

@@ -24,9 +24,9 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement.connecting.failures import outcome_of_error
-from sbnotebook.settlement.journal import Journal, ResubmitEntry, ResubmitState, time_text
 from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.locking.settle import outcome_for
+from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState, time_text
 from sbnotebook.settlement.plan import Edit, Limits
 from sbnotebook.settlement.resubmitting.clone import clone_of
 from sbnotebook.settlement.resubmitting.destination import Destination

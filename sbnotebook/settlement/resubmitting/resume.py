@@ -14,8 +14,8 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage, Report, Resubmit
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.locking.settle import Progress, outcome_for
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.picking.standing import standing
 from sbnotebook.settlement.plan import Change, Limits, Plan, Preview
 from sbnotebook.settlement.resubmitting.destination import destinations_of

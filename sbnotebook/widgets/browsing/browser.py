@@ -6,7 +6,8 @@ from typing import Final
 
 import ipywidgets as widgets
 
-from sbnotebook.client import Namespace, tables
+from sbnotebook.analysis import tables
+from sbnotebook.client import Namespace
 from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background

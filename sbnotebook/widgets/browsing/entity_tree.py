@@ -12,7 +12,8 @@ from typing import Any, Final
 import anywidget
 import traitlets
 
-from sbnotebook.client import Namespace, tables
+from sbnotebook.analysis import tables
+from sbnotebook.client import Namespace
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.widgets import background

@@ -8,7 +8,8 @@ from typing import Final
 
 import ipywidgets as widgets
 
-from sbnotebook.client import LockedBatch, LockedSession, Namespace, Plan, tables
+from sbnotebook.analysis import tables
+from sbnotebook.client import LockedBatch, LockedSession, Namespace, Plan
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, Release, Report

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from sbnotebook.client.groups import Group, group_by_cause
+from sbnotebook.analysis.groups import Group, group_by_cause
 from sbnotebook.client.messages import Messages
 from sbnotebook.widgets import background
 from sbnotebook.widgets.pretty import visible

@@ -15,7 +15,7 @@ import anywidget
 import numpy as np
 import traitlets
 
-from sbnotebook.client import frames, tables
+from sbnotebook.analysis import frames, tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background

@@ -8,7 +8,7 @@ from typing import Final, TypedDict, Unpack
 
 import ipywidgets as widgets
 
-from sbnotebook.client import tables
+from sbnotebook.analysis import tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets.callbacks import Callbacks

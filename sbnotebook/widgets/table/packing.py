@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sbnotebook.client.tables import printable
+from sbnotebook.analysis.tables import printable
 
 __all__ = ["CUT", "NOT_SHOWN", "Column", "Packet", "cleaned", "columns_of", "packets", "patch_column", "texts_of"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import ipywidgets as widgets
 
-from sbnotebook.client import frames, tables
+from sbnotebook.analysis import frames, tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background

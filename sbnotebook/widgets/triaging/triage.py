@@ -10,7 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from sbnotebook.client import Namespace, Plan, tables
+from sbnotebook.analysis import tables
+from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import Report, SubQueue
 from sbnotebook.settlement.administration import EntityCounts

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 from sbnotebook.client import Namespace, Plan
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.journal import ResubmitEntry
+from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.widgets import background
 from sbnotebook.widgets.panel_parts import button, row, set_shown, text
 

@@ -12,7 +12,7 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, DeadLetter, Message, MessageState, OutcomeStatus, PeekedMessage
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
-from sbnotebook.settlement.deferring.deferral_ledger import DeferralLedger
+from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch, sdk_internals
 from sbnotebook.settlement.deferring.deferred import Standing, same_partition_chunks
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.removing.archive import ArchivedMessage
+from sbnotebook.settlement.memory.archive import ArchivedMessage
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage

@@ -13,7 +13,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.removing.archive import Archive, ArchiveState
+from sbnotebook.settlement.memory.archive import Archive, ArchiveState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:Receive-and-delete removes")]
 

@@ -23,7 +23,7 @@ from sbnotebook.model import (
     ReceivedMessage,
 )
 from sbnotebook.settlement import Archive, AsyncEntity, AsyncNamespace, Connection, Journal, Limits
-from sbnotebook.settlement.removing.archive import ArchivedMessage, ArchiveState
+from sbnotebook.settlement.memory.archive import ArchivedMessage, ArchiveState
 
 pytestmark = pytest.mark.anyio
 

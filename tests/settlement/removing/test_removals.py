@@ -22,7 +22,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.sections import DATA, split
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.removing.archive import Archive, ArchivedMessage, ArchiveState
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
 

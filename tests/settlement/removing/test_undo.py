@@ -26,7 +26,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.amqp import Timestamp, UByte, ULong
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.removing.archive import ArchiveState
+from sbnotebook.settlement.memory.archive import ArchiveState
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.removing.archive import ArchiveState
+from sbnotebook.settlement.memory.archive import ArchiveState
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ import anyio
 
 from sbnotebook.model import EntityAddress, Message, ReceivedMessage, Report, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
-from sbnotebook.settlement.journal import ResubmitEntry, ResubmitState
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 
 MENDED = b" mended"
 

@@ -8,7 +8,7 @@ from typing import Final
 from sbnotebook.model import DeadLetter, Message, PeekedMessage, Resubmit
 from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.journal import ResubmitEntry, ResubmitState, time_text
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, time_text
 from sbnotebook.settlement.resubmitting.clone import clone_of
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)

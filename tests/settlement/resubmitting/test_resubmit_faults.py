@@ -15,8 +15,8 @@ from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, ReceivedMessage, Resubmit
 from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, ULong
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
-from sbnotebook.settlement.journal import ResubmitState
 from sbnotebook.settlement.locking.renewal import SystemClock
+from sbnotebook.settlement.memory.journal import ResubmitState
 from sbnotebook.settlement.resubmitting.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.resubmitting.resubmit_steps import TOO_OFTEN
 from sbnotebook.testing.clock import HandClock

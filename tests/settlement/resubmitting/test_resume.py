@@ -7,7 +7,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, DeadLetter, Defer, OutcomeStatus, PeekedMessage
 from sbnotebook.settlement import AsyncNamespace, Connection, Plan
-from sbnotebook.settlement.journal import ResubmitState
+from sbnotebook.settlement.memory.journal import ResubmitState
 from sbnotebook.settlement.resubmitting.clone import ORIGINAL_MESSAGE_ID
 from tests.settlement.resubmitting.dead_letters import cut_off, dead_letters
 

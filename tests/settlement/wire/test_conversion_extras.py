@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 
-from sbnotebook.client.frames import messages_from, to_arrow, to_pandas
+from sbnotebook.analysis.frames import messages_from, to_arrow, to_pandas
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model import EntityAddress, Message, PeekedMessage, Resubmit
 from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UByte, UInt, ULong, encode

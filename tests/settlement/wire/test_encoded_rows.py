@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.client.frames import to_arrow
+from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import Message
 from sbnotebook.model.schema import SENT_COLUMNS, messages_from_columns
 from sbnotebook.settlement.wire.conversion import payload_of

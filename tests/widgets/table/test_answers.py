@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.client.frames import to_arrow
+from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.table.answers import answer
 from sbnotebook.widgets.table.rows import Rows

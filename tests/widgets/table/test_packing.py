@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sbnotebook.client.frames import to_arrow
+from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.widgets.table import packing
 from sbnotebook.widgets.table.packing import Column, Packet, cleaned, columns_of, packets, patch_column

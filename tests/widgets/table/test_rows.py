@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.client import Messages
-from sbnotebook.client.frames import to_arrow
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.table.rows import Rows, keys_of
 

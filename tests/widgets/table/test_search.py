@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sbnotebook.client.frames import to_arrow
+from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.table.search import long_texts, matches
 

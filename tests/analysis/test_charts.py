@@ -3,8 +3,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sbnotebook.analysis.charts import label, width_of_bars
 from sbnotebook.client import Messages
-from sbnotebook.client.charts import label, width_of_bars
 from sbnotebook.model import EntityAddress, PeekedMessage
 
 START = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

@@ -27,8 +27,8 @@ from sbnotebook.model import (
 )
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.local_database import LocalDatabase
     from sbnotebook.settlement.locking.held import Hold
+    from sbnotebook.settlement.memory.local_database import LocalDatabase
 
 __all__ = ["VERSION", "DeferralEntry", "DeferralLedger", "DeferralRecord", "time_text"]
 

@@ -11,7 +11,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import ReceivedMessage
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.local_database import LocalDatabase
+    from sbnotebook.settlement.memory.local_database import LocalDatabase
 
 __all__ = ["DEFAULT_RETENTION", "VERSION", "Seen", "key_of"]
 

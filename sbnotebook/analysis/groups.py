@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
 
 import pyarrow as pa
 
-from sbnotebook.client import tables
-from sbnotebook.client.masks import masked, masked_reason
-from sbnotebook.client.stack_traces import read_fault
+from sbnotebook.analysis import tables
+from sbnotebook.analysis.masks import masked, masked_reason
+from sbnotebook.analysis.stack_traces import read_fault
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import ReceivedMessage
 
@@ -106,7 +106,7 @@ class Groups(Sequence[Group]):
         Args:
             top: how many groups are drawn, the largest.
         """
-        from sbnotebook.client.charts import groups_figure  # which knows groups
+        from sbnotebook.analysis.charts import groups_figure  # which knows groups
 
         return groups_figure(self._groups, top)
 

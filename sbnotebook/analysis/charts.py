@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.client.groups import Group, Trait, group_by_cause
-from sbnotebook.client.tables import printable
+from sbnotebook.analysis.groups import Group, Trait, group_by_cause
+from sbnotebook.analysis.tables import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa

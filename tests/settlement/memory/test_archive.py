@@ -18,7 +18,7 @@ import pytest
 
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.removing.archive import Archive, ArchivedMessage, ArchiveState, archive_of
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState, archive_of
 
 HOST = "shop.servicebus.windows.net"
 ORDERS = EntityAddress("orders")
@@ -218,7 +218,7 @@ def test_hostile_texts_are_kept_as_they_are(archive: Archive) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from sbnotebook.settlement.removing.archive import Archive, ArchivedMessage
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 archive = Archive(Path(sys.argv[1]))
 rows = archive.keep([ArchivedMessage(sys.argv[2], "orders", number, None, "", "complete", b"x") for number in range(2)])
 archive.note_ends(removed=rows[:1])

@@ -18,7 +18,7 @@ import platformdirs
 import pytest
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.settlement.journal import Journal, ResubmitEntry, ResubmitState
+from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
 
 HOST = "shop.servicebus.windows.net"
 
@@ -236,7 +236,7 @@ def test_many_may_make_the_file_at_once(path: Path, attempt: int) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from sbnotebook.settlement.journal import Journal, ResubmitEntry, ResubmitState
+from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
 journal = Journal(Path(sys.argv[1]))
 ids = journal.intend([ResubmitEntry(sys.argv[2], "orders", number, None, "orders", "c") for number in range(3)])
 journal.mark(ids[:1], ResubmitState.DONE)

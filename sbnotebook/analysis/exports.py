@@ -17,8 +17,8 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sbnotebook.client.frames import arrow_schema
-from sbnotebook.client.tables import printable
+from sbnotebook.analysis.frames import arrow_schema
+from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, ColumnType
 

@@ -16,7 +16,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, LockedMessage, Message, OutcomeStatus, PeekedMessage
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Journal, RejectMessage
-from sbnotebook.settlement.processing.seen import Seen, key_of
+from sbnotebook.settlement.memory.seen import Seen, key_of
 
 pytestmark = pytest.mark.anyio
 

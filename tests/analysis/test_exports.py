@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sbnotebook import read_messages
-from sbnotebook.client.frames import messages_from
+from sbnotebook.analysis.frames import messages_from
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import pyarrow as pa
 
-from sbnotebook.client.frames import to_arrow
-from sbnotebook.client.tables import printable
+from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.client.stack_traces import Fault, read_fault
+from sbnotebook.analysis.stack_traces import Fault, read_fault
 
 # Realistic traces stand in causes/ and are read by test_groups.py.
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbnotebook.client.frames import to_arrow
-from sbnotebook.client.groups import cause_of, group_by_cause
+from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.groups import cause_of, group_by_cause
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.testing.strategies import peeked_messages
@@ -76,7 +76,7 @@ def test_a_cause_is_short_and_quick_whatever_the_description(text: str) -> None:
 
 def test_fingerprints_are_the_same_in_each_run() -> None:
     code = """
-from sbnotebook.client.groups import group_by_cause
+from sbnotebook.analysis.groups import group_by_cause
 from sbnotebook.model import EntityAddress, PeekedMessage
 
 properties = {"DeadLetterReason": "Invalid", "DeadLetterErrorDescription": "Order 5 has no price"}

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import platformdirs
 
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.settlement import notes
-from sbnotebook.settlement.deferring import deferral_ledger
-from sbnotebook.settlement.local_database import LocalDatabase
-from sbnotebook.settlement.processing import seen
+from sbnotebook.settlement.memory import deferral_ledger, notes, seen
+from sbnotebook.settlement.memory.local_database import LocalDatabase
 
 if TYPE_CHECKING:
     import sqlite3

@@ -18,7 +18,7 @@ import platformdirs
 
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.local_database import LocalDatabase
+from sbnotebook.settlement.memory.local_database import LocalDatabase
 
 __all__ = ["Archive", "ArchiveState", "ArchivedCount", "ArchivedMessage", "archive_of"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.settlement import local_database
-from sbnotebook.settlement.local_database import LocalDatabase
+from sbnotebook.settlement.memory import local_database
+from sbnotebook.settlement.memory.local_database import LocalDatabase
 
 FIRST = ("CREATE TABLE photos (id INTEGER PRIMARY KEY)", "INSERT INTO photos VALUES (1)")
 SECOND = ("ALTER TABLE photos ADD COLUMN title TEXT", "UPDATE photos SET title = 'one'")

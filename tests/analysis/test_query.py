@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sbnotebook.client import query
-from sbnotebook.client.frames import to_arrow
-from sbnotebook.client.query import matching, where
+from sbnotebook.analysis import query
+from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.query import matching, where
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, MessageState, PeekedMessage
 from sbnotebook.model.amqp import Long

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbnotebook.client.frames import (
+from sbnotebook.analysis.frames import (
     arrow_schema,
     messages_from,
     messages_or_errors,

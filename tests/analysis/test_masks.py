@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.client.masks import masked, masked_reason
+from sbnotebook.analysis.masks import masked, masked_reason
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbnotebook.client.tables import (
+from sbnotebook.analysis.tables import (
     html_table,
     messages_html,
     messages_text,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from sbnotebook.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.local_database import LocalDatabase
+    from sbnotebook.settlement.memory.local_database import LocalDatabase
 
 __all__ = ["MAX_NOTE", "VERSION", "Notes"]
 

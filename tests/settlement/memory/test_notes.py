@@ -11,8 +11,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement import Connection, Journal
-from sbnotebook.settlement.journal import ResubmitEntry
-from sbnotebook.settlement.notes import MAX_NOTE, Notes
+from sbnotebook.settlement.memory.journal import ResubmitEntry
+from sbnotebook.settlement.memory.notes import MAX_NOTE, Notes
 
 HOST = "shop.servicebus.windows.net"
 

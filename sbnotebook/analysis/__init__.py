@@ -1,0 +1,1 @@
+"""Messages as tables: pandas and Arrow frames, where, causes, masks, charts and exports."""
