@@ -12,8 +12,11 @@ from urllib.parse import urlsplit
 from azure.core.exceptions import ResourceNotFoundError
 
 from sbnotebook.model import EntityAddress
+from sbnotebook.settlement.connecting.administration_clients import (
+    AsyncServiceBusAdministrationClient,
+    async_administration_client,
+)
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.sdk_clients import AsyncServiceBusAdministrationClient, async_administration_client
 
 __all__ = [
     "DestinationDescription",

@@ -11,9 +11,9 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.model.sections import SECTIONS
-from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.patience import patiently
+from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 __all__ = ["PAGE", "PayloadPage", "Peeker", "Wanted", "end_of_partition", "partition_of", "settled_up_to"]
@@ -73,7 +73,7 @@ class Peeker:
     def __init__(self, connection: Connection, address: EntityAddress) -> None:
         self._connection = connection
         self.address = address
-        self._browser: sdk_internals.Browser | None = None
+        self._browser: management.Browser | None = None
         self._busy = anyio.Lock()
 
     async def page(
@@ -112,7 +112,7 @@ class Peeker:
     async def _peek(self, from_sequence_number: int, count: int, session_id: str | None) -> list[bytes]:
         if self._browser is None:
             self._browser = self._connection.browser(self.address)
-        return await sdk_internals.peek_payloads(self._browser, from_sequence_number, count, session_id)
+        return await management.peek_payloads(self._browser, from_sequence_number, count, session_id)
 
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
         """The AMQP bytes of messages by their numbers; those that are not there are left out."""

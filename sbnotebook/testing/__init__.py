@@ -10,7 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.sdk_clients import administration_client, async_administration_client
+    from sbnotebook.settlement.connecting.administration_clients import (
+        administration_client,
+        async_administration_client,
+    )
 
 __all__ = ["administration_client", "async_administration_client"]
 
@@ -19,7 +22,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used (PEP 562): pytest loads this package in every run."""
     if name not in __all__:
         raise AttributeError(f"module 'sbnotebook.testing' has no attribute {name!r}")
-    value = getattr(import_module("sbnotebook.settlement.sdk_clients"), name)
+    value = getattr(import_module("sbnotebook.settlement.connecting.administration_clients"), name)
     globals()[name] = value
     return value
 

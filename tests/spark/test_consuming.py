@@ -12,7 +12,8 @@ from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import EntityAddress, Message
-from sbnotebook.settlement import AsyncNamespace, Connection, sdk_senders
+from sbnotebook.settlement import AsyncNamespace, Connection
+from sbnotebook.settlement.sdk import senders
 from sbnotebook.spark import consuming, intake
 
 from .stream_processes import Query
@@ -144,7 +145,7 @@ def test_a_message_that_cannot_be_read_is_a_row_like_the_others(
     async def send() -> None:
         other = AsyncNamespace(Connection(emulator.connection_string), archive=None)
         async with other, other.connection.sender(EntityAddress(queue)) as sender:
-            await sdk_senders.send_payload(sender, payload)
+            await senders.send_payload(sender, payload)
 
     run(send)
     assert namespace.entity(queue).send([Message(message_id="m5")]).ok

@@ -6,12 +6,12 @@ import sys
 import pytest
 
 import sbnotebook.testing
-from sbnotebook.settlement import sdk_clients
+from sbnotebook.settlement.connecting import administration_clients
 
 
 def test_every_public_name_is_there() -> None:
     for name in sbnotebook.testing.__all__:
-        assert getattr(sbnotebook.testing, name) is getattr(sdk_clients, name)
+        assert getattr(sbnotebook.testing, name) is getattr(administration_clients, name)
         assert name in dir(sbnotebook.testing)
 
 

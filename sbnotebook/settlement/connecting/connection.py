@@ -16,10 +16,9 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue
-from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_refusals, sdk_senders
 from sbnotebook.settlement.connecting import connection_strings, transport
 from sbnotebook.settlement.connecting.refusals import refusal
-from sbnotebook.settlement.sdk_waits import spare_waits
+from sbnotebook.settlement.sdk import errors, links, management, receivers, senders
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -120,15 +119,15 @@ class Connection:
         if self.read_only:
             raise ReadOnlyError(self.host)
 
-    def browser(self, address: EntityAddress) -> sdk_internals.Browser:
+    def browser(self, address: EntityAddress) -> management.Browser:
         """What peeks at an entity, with sessions or without; it is opened by its first use.
 
         Raises:
             ConfigurationError: the connection string is for another entity.
         """
         self._check_entity(address)
-        browser = sdk_internals.browser(self._client(retries=3), address.path)
-        spare_waits(browser)
+        browser = management.browser(self._client(retries=3), address.path)
+        links.spare_waits(browser)
         self._explain_refusals(browser, address)
         return browser
 
@@ -169,9 +168,9 @@ class Connection:
             receiver = client.get_subscription_receiver(
                 address.name, address.subscription, sub_queue=sub_queue, **options
             )
-        sdk_internals.keep_payloads(receiver)
-        sdk_locks.keep_locks_alone(receiver)
-        spare_waits(receiver)
+        receivers.keep_payloads(receiver)
+        receivers.keep_locks_alone(receiver)
+        links.spare_waits(receiver)
         self._explain_refusals(receiver, address)
         return receiver
 
@@ -188,8 +187,8 @@ class Connection:
         self._check_entity(address)
         # The SDK has one sender class; a topic's differs from a queue's in name only.
         sender = self._client(retries=0).get_queue_sender(address.name)
-        sdk_senders.listen_alone(sender)
-        spare_waits(sender)
+        senders.listen_alone(sender)
+        links.spare_waits(sender)
         self._explain_refusals(sender, address)
         return sender
 
@@ -220,13 +219,13 @@ class Connection:
             )
 
     def _explain_refusals(
-        self, client: ServiceBusReceiver | ServiceBusSender | sdk_internals.Browser, address: EntityAddress
+        self, client: ServiceBusReceiver | ServiceBusSender | management.Browser, address: EntityAddress
     ) -> None:
         def explained(error: ServiceBusError) -> str | None:
             words = refusal(error, address, self.host or "")
             return scrub(words) if words is not None else None
 
-        sdk_refusals.explain_refusals(client, explained)
+        errors.explain_refusals(client, explained)
 
     def _client(self, retries: int) -> ServiceBusClient:
         if retries not in self._clients:

@@ -24,8 +24,8 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
-from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.sdk import errors
 
 __all__ = ["explained", "outcome_of_error"]
 
@@ -75,7 +75,7 @@ def outcome_of_error(
         ... # doctest: +ELLIPSIS
         Outcome(status=<OutcomeStatus.LOCK_LOST: 'lock lost'>, ...)
     """
-    condition, retryable = sdk_internals.condition_of(error)
+    condition, retryable = errors.condition_of(error)
     text = explained(error)
     tracking = _TRACKING_ID.search(text)
     return Outcome(

@@ -33,13 +33,13 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
 )
-from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.settle import Progress, check_decision, outcome_for, outcome_until_now
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry, DeferralLedger, time_text
 from sbnotebook.settlement.peek import Peeker, partition_of
 from sbnotebook.settlement.picking.standing import is_same
 from sbnotebook.settlement.plan import Limits, Plan
+from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.watch import Tell, reporting, untold
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
@@ -166,7 +166,7 @@ async def receive_those_there(
     left = list(sequence_numbers)
     while left:
         try:
-            some = await sdk_internals.receive_deferred(receiver, left)
+            some = await management.receive_deferred(receiver, left)
         except CANNOT_ALL_BE_HAD:
             return received + await _receive_halves(receiver, await those_deferred(peeker, left))
         received += some
@@ -186,7 +186,7 @@ async def _receive_halves(
     if not sequence_numbers:
         return []
     try:
-        some = await sdk_internals.receive_deferred(receiver, sequence_numbers)
+        some = await management.receive_deferred(receiver, sequence_numbers)
         return some + await _receive_halves(receiver, _left_out(sequence_numbers, some))
     except CANNOT_ALL_BE_HAD:
         if len(sequence_numbers) == 1:

@@ -15,11 +15,11 @@ import anyio
 
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement import sdk_deleting, sdk_internals
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.deferring.deferred import CANNOT_ALL_BE_HAD, same_partition_chunks, those_deferred
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.sdk import links, management
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -96,8 +96,8 @@ class DeferredDeleter:
         if self._receiver is None:
             self._receiver = self._connection.receiver(self._address)
         try:
-            await sdk_internals.reopen(self._receiver)
-            return await sdk_deleting.delete_deferred(self._receiver, chunk)
+            await links.reopen(self._receiver)
+            return await management.delete_deferred(self._receiver, chunk)
         except CANNOT_ALL_BE_HAD:
             raise
         except Exception:

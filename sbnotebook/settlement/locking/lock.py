@@ -14,7 +14,6 @@ import anyio
 
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, LockedMessage, MessageState, Release, Report
-from sbnotebook.settlement import sdk_internals, sdk_waits
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.deferring.deferred import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.held import HeldMessages, Hold
@@ -25,6 +24,7 @@ from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.records import Record
+from sbnotebook.settlement.sdk import links, receivers
 from sbnotebook.settlement.wire.conversion import locked_from_payload
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class LockedBatch(Holding):
         for chunk in same_partition_chunks(sequence_numbers, _DEFERRED_CHUNK):
             async with self._busy:
                 receiver, asked = self._open_receiver(), self.clock.now()
-                await sdk_internals.reopen(receiver)
+                await links.reopen(receiver)
                 received = await receive_those_there(receiver, self._peeker, chunk)
                 holds = [self._hold(message, asked) for message in received]
             taken += holds
@@ -195,7 +195,7 @@ class LockedBatch(Holding):
             payload = payloads.get(message.sequence_number)
             found = message if payload is None else locked_from_payload(payload, self.address, token)
             # Nobody says when the lock ends: it is renewed at once.
-            hold = Hold(found, sdk_internals.lock_by_token(token, payload), asked, asked, is_adopted=True)
+            hold = Hold(found, receivers.lock_by_token(token, payload), asked, asked, is_adopted=True)
             self._held.add(hold)
             adopted.append(hold)
         return tuple(hold.message for hold in adopted)
@@ -203,7 +203,7 @@ class LockedBatch(Holding):
     async def _receive_some(self, count: int, wait: float) -> list[Hold]:
         async with self._busy:
             receiver, asked = self._open_receiver(), self.clock.now()
-            await sdk_internals.reopen(receiver)
+            await links.reopen(receiver)
             received = await receiver.receive_messages(count, max_wait_time=wait)
             # All are held before any of them is read: reading may fail, or be cancelled while it peeks.
             holds = [self._hold(message, asked) for message in received]
@@ -214,7 +214,7 @@ class LockedBatch(Holding):
         with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True):
             async with self._busy:
                 if self._receiver is not None:
-                    await sdk_waits.withdraw_credit(self._receiver)
+                    await receivers.withdraw_credit(self._receiver)
 
     def _hold(self, received: ServiceBusReceivedMessage, asked: datetime) -> Hold:
         until, token = received.locked_until_utc, received.lock_token
@@ -231,7 +231,7 @@ class LockedBatch(Holding):
     def _read(self, holds: Sequence[Hold]) -> None:
         """Give each hold its message; one that cannot be read says so, and is held like the others."""
         for hold in holds:
-            payload = sdk_internals.payload_of_received(hold.received) or b""
+            payload = receivers.payload_of_received(hold.received) or b""
             message = locked_from_payload(payload, self.address, hold.message.lock_token)
             # What cannot be read may have lost its number, but the SDK has found it.
             hold.message = message.with_changes(sequence_number=hold.message.sequence_number)

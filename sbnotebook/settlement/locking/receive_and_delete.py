@@ -17,11 +17,11 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.settlement import sdk_deleting
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.settle import Progress
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.removing.removals import archived_from
+from sbnotebook.settlement.sdk import receivers
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ async def receive_and_delete(
     receiver = entity.namespace.connection.receiver(
         entity.address, retries=0, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
     )
-    sdk_deleting.take_down(receiver, taken.take)
+    receivers.take_down(receiver, taken.take)
     async with receiver:
         try:
             await _receive(receiver, taken, count, max_wait, progress)
@@ -147,7 +147,7 @@ async def _receive(
 
 async def _end(receiver: ServiceBusReceiver, taken: _Taken) -> None:
     """Take what is on its way still, whatever ended the receiving."""
-    await sdk_deleting.withdraw_credit(receiver, _WITHDRAW)
+    await receivers.drain_credit(receiver, _WITHDRAW)
     try:
         await taken.keep()
     except ArchiveError as error:

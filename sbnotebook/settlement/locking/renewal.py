@@ -16,10 +16,10 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.held import HeldMessages, Hold
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
+from sbnotebook.settlement.sdk import errors, links, management
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -115,7 +115,7 @@ class Links:
             wait: seconds to wait for the batch's own at most.
         """
         own = None if self._avoids_own else self._own()
-        if own is not None and sdk_internals.is_open(own) and await self._acquired(wait):
+        if own is not None and links.is_open(own) and await self._acquired(wait):
             try:
                 yield own
             finally:
@@ -253,7 +253,7 @@ class Renewal:
         with anyio.fail_after(min(max(left / 2, least), most)):
             async with self._links.one(min(_WAIT_FOR_LINK, max(left / 4, 0))) as receiver:
                 asked = self._clock.now()
-                ends = await sdk_internals.renew_locks(receiver, [hold.received for hold in holds])
+                ends = await management.renew_locks(receiver, [hold.received for hold in holds])
         for hold, end in zip(holds, ends, strict=True):
             hold.extend(asked, end)
 
@@ -284,6 +284,6 @@ class Renewal:
 
 def _is_about_messages(error: Exception) -> bool:
     """Whether it was answered, and refused for a message's sake, so that others may be renewed."""
-    _, retryable = sdk_internals.condition_of(error)
+    _, retryable = errors.condition_of(error)
     is_one_lock = isinstance(error, MessageLockLostError | MessageNotFoundError)
     return is_one_lock or (type(error) is ServiceBusError and retryable is False)

@@ -13,12 +13,12 @@ from azure.servicebus.exceptions import SessionLockLostError
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, LockedMessage
-from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
 from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.sdk import links
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -260,7 +260,7 @@ class _SessionRenewal:
             return
         if self.ends is not None and self._clock.now() >= self.ends:
             self._lose(f"The session's lock ended at {self.ends:%H:%M:%S} UTC.")
-        elif not sdk_internals.is_open(receiver):
+        elif not links.is_open(receiver):
             self._lose("The session's lock was lost with its link.")
 
     def tell_lost(self) -> None:
@@ -274,7 +274,7 @@ class _SessionRenewal:
         try:
             async with self._busy:
                 receiver = self._receiver()
-                if receiver is None or not sdk_internals.is_open(receiver):
+                if receiver is None or not links.is_open(receiver):
                     return
                 asked = self._clock.now()
                 with anyio.fail_after(_ANSWER_WITHIN):

@@ -27,9 +27,9 @@ from sbnotebook.model import (
     Report,
     SubQueue,
 )
-from sbnotebook.settlement import sdk_internals, sdk_locks, sdk_settling
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
+from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.watch import Tell, reporting, untold
 
 if TYPE_CHECKING:
@@ -140,10 +140,10 @@ class Settling:
         self._interrupted = "It was interrupted before."
 
     async def _run(self, holds: Sequence[Hold]) -> None:
-        await sdk_internals.catch_up(self._receiver)
+        await links.catch_up(self._receiver)
         await self._open()
         if not self._each:  # a link settles many with one decision
-            here = [hold for hold in holds if sdk_internals.is_on_link(self._receiver, hold.received)]
+            here = [hold for hold in holds if settling.is_on_link(self._receiver, hold.received)]
             await self._settle_on_link(here)
         await self._settle_by_tokens([hold for hold in holds if hold.message.lock_token not in self.outcomes])
 
@@ -169,7 +169,7 @@ class Settling:
         is_deferring = isinstance(self.decision, Defer)
         at_once = self._max_in_flight // max(map(len, parts)) if is_deferring else self._max_in_flight
         within = _RELEASED_WITHIN if isinstance(self.decision, Release) else _ANSWER_WITHIN
-        await sdk_settling.LinkSettling(self._receiver, *self._operation).run(
+        await settling.LinkSettling(self._receiver, *self._operation).run(
             received, max_in_flight=at_once, answer_within=within, began=begin, ended=end
         )
 
@@ -199,7 +199,7 @@ class Settling:
         most = max(1, self._max_in_flight // _DEFERRING_FRAMES) if isinstance(self.decision, Defer) else len(holds)
         return [
             holds[start : min(start + most, part.stop)]
-            for part in sdk_locks.ranges([hold.received for hold in holds])
+            for part in settling.ranges([hold.received for hold in holds])
             for start in range(part.start, part.stop, most)
         ]
 
@@ -230,7 +230,7 @@ class Settling:
         # Here and not in the tasks, which would all open it at the same time. Another link cannot release.
         if self._stopped is None and not isinstance(self.decision, Release):
             try:
-                await sdk_internals.reopen(self._receiver)
+                await links.reopen(self._receiver)
             except (ServiceBusError, OSError) as error:
                 self._stopped = f"Not attempted: there is no connection ({type(error).__name__})."
 
@@ -246,7 +246,7 @@ class Settling:
         own = self._each.get(hold.message.sequence_number)
         operation = self._operation if own is None else _operation(own)
         try:
-            await sdk_internals.settle_by_token(
+            await management.settle_by_token(
                 self._receiver, hold.received.lock_token, *operation, answer_within=_ANSWER_WITHIN
             )
         except Exception as raised:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
@@ -269,7 +269,7 @@ class Settling:
 
     def _goes_on(self) -> bool:
         # To give back what nobody confirms does no harm, and what is not given back counts as a delivery.
-        return isinstance(self.decision, Release) and sdk_internals.is_open(self._receiver)
+        return isinstance(self.decision, Release) and links.is_open(self._receiver)
 
 
 def _operation(decision: Decision) -> tuple[str, str | None, str | None]:

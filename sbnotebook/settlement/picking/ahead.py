@@ -19,11 +19,11 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Decision, LockedMessage, Outcome, OutcomeStatus, Release, Report
-from sbnotebook.settlement import sdk_internals, sdk_locks
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.sdk import errors, receivers, settling
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -91,8 +91,8 @@ class AheadBatch(LockedBatch):
     async def _lock_some(self, count: int, wanted: Container[int], wait: float) -> tuple[LockedMessage, ...]:
         async with self._busy:
             receiver, asked = self._open_receiver(), self.clock.now()
-            sdk_locks.keep_bodies_of(receiver, wanted)
-            at_once = min(count, sdk_locks.waiting(receiver) or count)
+            receivers.keep_bodies_of(receiver, wanted)
+            at_once = min(count, receivers.waiting(receiver) or count)
             received = await receiver.receive_messages(at_once, max_wait_time=wait)
             holds = [self._hold(message, asked) for message in received]
         self._read([hold for hold in holds if hold.message.sequence_number in wanted])
@@ -111,7 +111,7 @@ class AheadBatch(LockedBatch):
     def has_lost_link(self) -> bool:
         """Whether some of what is held came on a link that is gone, and cannot be released."""
         oldest = next(iter(self._held), None)
-        return oldest is not None and not sdk_internals.is_on_link(self._open_receiver(), oldest.received)
+        return oldest is not None and not settling.is_on_link(self._open_receiver(), oldest.received)
 
     async def give_back(self, wanted: Container[int], *, abandon: bool) -> Report:
         """Release everything that is held.
@@ -143,7 +143,7 @@ class SessionAheadBatch(AheadBatch, SessionBatch):
 
 def needs_session(error: ServiceBusError) -> bool:
     """Whether it says that the entity requires sessions, and no message of it can be locked without one."""
-    condition, _ = sdk_internals.condition_of(error)
+    condition, _ = errors.condition_of(error)
     return condition == "amqp:not-allowed" and "requires sessions" in str(error)
 
 

@@ -13,9 +13,9 @@ import anyio.to_thread
 
 from sbnotebook.errors import ArchiveError
 from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, OutcomeStatus, ReceivedMessage
-from sbnotebook.settlement import sdk_internals
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.sdk import receivers
 from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Removals:
         found: dict[int, bytes] = {}
         missing: list[int] = []
         for hold in holds:
-            number, payload = hold.message.sequence_number, sdk_internals.payload_of_received(hold.received)
+            number, payload = hold.message.sequence_number, receivers.payload_of_received(hold.received)
             if payload is None:
                 missing.append(number)
             else:

@@ -29,14 +29,14 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
 )
-from sbnotebook.settlement import sdk_internals, sdk_senders
 from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.settle import Progress, outcome_for
 from sbnotebook.settlement.picking.standing import is_same
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.removing.removals import archived_from
-from sbnotebook.settlement.sdk_senders import ToSchedule
+from sbnotebook.settlement.sdk import errors, management
+from sbnotebook.settlement.sdk.management import ToSchedule
 from sbnotebook.settlement.sending.packing import Pack
 from sbnotebook.settlement.sending.send import SendOptions, Way, deliver_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
@@ -124,7 +124,7 @@ async def schedule_many(
 
 async def _schedule(sender: ServiceBusSender, pack: Pack) -> Sequence[int]:
     keys = pack.session_id, pack.partition_key
-    numbers = await sdk_senders.schedule_payloads(
+    numbers = await management.schedule_payloads(
         sender, [ToSchedule(item.payload, item.message_id, *keys) for item in pack.items]
     )
     if len(numbers) != len(pack.items):
@@ -250,7 +250,7 @@ class _Cancelling:
                 async with self._pool.slot() as sender:
                     self._asked.add(number)
                     with anyio.fail_after(self._pool.answer_within):
-                        await sdk_senders.cancel_scheduled(sender, number)
+                        await management.cancel_scheduled(sender, number)
             except ServiceBusServerBusyError as latest:
                 error = latest
                 self._asked.discard(number)
@@ -285,7 +285,7 @@ class _Cancelling:
         try:
             return await self._entity.namespace.peeker(self._entity.address).payloads_of(numbers)
         except ServiceBusError as error:
-            if sdk_internals.condition_of(error)[0] not in _CANNOT_LOOK:
+            if errors.condition_of(error)[0] not in _CANNOT_LOOK:
                 raise
             return {}  # a topic: nobody can look at what is scheduled there
 

@@ -16,11 +16,11 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
-from sbnotebook.settlement import sdk_internals, sdk_senders
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.sdk import errors, senders
 from sbnotebook.settlement.sending.packing import Item, Pack, Packer
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.watch import reporting
@@ -133,7 +133,7 @@ async def send_many(
 
 
 async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
-    await sdk_senders.send_payload(sender, pack.transfer(), batch=pack.is_batch)
+    await senders.send_payload(sender, pack.transfer(), batch=pack.is_batch)
     return [None] * len(pack.items)
 
 
@@ -389,7 +389,7 @@ def _of_item(outcome: Outcome, item: Item, number: int | None) -> Outcome:
 
 def _can_split(error: Exception) -> bool:
     # Refused for what is in it, not for where it goes or who sends it: alone, most of its messages may be taken.
-    condition, _ = sdk_internals.condition_of(error)
+    condition, _ = errors.condition_of(error)
     return isinstance(error, MessageSizeExceededError) or condition in _CONTENT_CONDITIONS
 
 

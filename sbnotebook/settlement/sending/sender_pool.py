@@ -11,9 +11,9 @@ import anyio
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement import sdk_senders
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.pace import Throttle
+from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.packing import Sizes
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ class SenderPool:
             azure.servicebus.exceptions.ServiceBusError: none could be opened.
         """
         sender = await self._take()
-        line = sdk_senders.line_of(sender)
+        line = links.line_of(sender)
         try:
             yield sender
         except ServiceBusError as error:
-            if sdk_senders.is_open(sender) and not isinstance(error, OperationTimeoutError):
+            if links.is_open(sender) and not isinstance(error, OperationTimeoutError):
                 self._keep(sender)  # it was refused, and no more than that
             else:
                 await _close(sender, line)
@@ -122,8 +122,8 @@ class SenderPool:
             # A send over a connection that is gone would be one of which nobody knows whether it arrived.
             try:
                 if idle > _FRESH:
-                    await sdk_senders.catch_up(sender)
-                if idle < _MAX_IDLE and sdk_senders.is_open(sender):
+                    await links.catch_up(sender)
+                if idle < _MAX_IDLE and links.is_open(sender):
                     return sender
             except BaseException:  # cut off: nobody else knows it any more
                 await _close(sender)
@@ -135,7 +135,7 @@ class SenderPool:
         sender = self._connection.sender(self.address)
         try:
             with anyio.fail_after(_OPEN_WITHIN):
-                await sdk_senders.reopen(sender)
+                await links.reopen(sender)
         except TimeoutError:
             await _close(sender)
             raise OperationTimeoutError(message=f"{self.address} did not answer.") from None
@@ -153,12 +153,12 @@ class SenderPool:
 
 
 def _sizes_of(sender: ServiceBusSender) -> Sizes:
-    return Sizes(sdk_senders.max_message_bytes(sender), sdk_senders.max_batch_bytes(sender))
+    return Sizes(senders.max_message_bytes(sender), senders.max_batch_bytes(sender))
 
 
 async def _close(sender: ServiceBusSender, line: Any = None) -> None:
-    line = line or sdk_senders.line_of(sender)
+    line = line or links.line_of(sender)
     with anyio.move_on_after(_CLOSE_WITHIN, shield=True), suppress(Exception):  # there may be nobody to say it to
         await sender.close()
     with anyio.move_on_after(_CLOSE_WITHIN, shield=True):
-        await sdk_senders.hang_up(line)
+        await links.hang_up(line)

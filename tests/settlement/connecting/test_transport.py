@@ -10,8 +10,9 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, EntityAddress, Message
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal, sdk_senders
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.connecting.transport import VARIABLE, is_over_websocket
+from sbnotebook.settlement.sdk import links
 
 AZURE = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5"
 
@@ -50,4 +51,4 @@ async def test_all_that_is_done_with_messages_goes_over_a_websocket(
         assert [message.delivery_count for message in await queue.peek()] == [0] * 20
     monkeypatch.setattr(_connection_async, "WEBSOCKET_PORT", 1)
     with pytest.raises(ServiceBusConnectionError, match="websocket"):
-        await sdk_senders.reopen(connection.sender(EntityAddress("orders")))
+        await links.reopen(connection.sender(EntityAddress("orders")))

@@ -14,10 +14,11 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, MessageState, OutcomeStatus, Release, Report
 from sbnotebook.model.amqp import Long
-from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch, sdk_internals
+from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch
 from sbnotebook.settlement.deferring.deferred import Standing, same_partition_chunks
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.memory.archive import ArchivedMessage
+from sbnotebook.settlement.sdk import management
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -64,13 +65,13 @@ async def test_many_that_are_not_deferred_are_not_asked_for_one_by_one(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = namespace.entity(await with_deferred(namespace, 200, 3))
-    receive, asked = sdk_internals.receive_deferred, list[int]()
+    receive, asked = management.receive_deferred, list[int]()
 
     async def counted(receiver: ServiceBusReceiver, numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
         asked.append(len(numbers))
         return await receive(receiver, numbers)
 
-    monkeypatch.setattr(sdk_internals, "receive_deferred", counted)
+    monkeypatch.setattr(management, "receive_deferred", counted)
     async with queue.batch() as other, queue.batch() as batch:
         await other.receive_deferred([2])
         locked = await batch.receive_deferred(range(1, 301))
@@ -183,7 +184,7 @@ async def test_what_an_answer_leaves_out_is_asked_for_again(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = namespace.entity(await with_deferred(namespace, 30, 30))
-    receive, asked = sdk_internals.receive_deferred, list[int]()
+    receive, asked = management.receive_deferred, list[int]()
 
     async def some_of(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
         asked.append(len(sequence_numbers))
@@ -191,7 +192,7 @@ async def test_what_an_answer_leaves_out_is_asked_for_again(
             raise MessageSizeExceededError
         return await receive(receiver, sequence_numbers[:10])
 
-    monkeypatch.setattr(sdk_internals, "receive_deferred", some_of)
+    monkeypatch.setattr(management, "receive_deferred", some_of)
     async with queue.batch() as batch:
         assert len(await batch.receive_deferred(range(1, 31))) == 30
     assert asked == [30, 30, 15, 5, 15, 5]
@@ -200,7 +201,7 @@ async def test_what_an_answer_leaves_out_is_asked_for_again(
 async def test_a_service_that_falls_silent_holds_up_for_a_limited_time_and_no_outcome_is_lost(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdk_internals, "_DEFERRED_WITHIN", 1.0)
+    monkeypatch.setattr(management, "_DEFERRED_WITHIN", 1.0)
     queue = own.entity(await with_deferred(own, 250, 250))
     settle, groups = LockedBatch.settle, list[Report]()
 

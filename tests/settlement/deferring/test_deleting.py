@@ -12,9 +12,10 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Abandon, Defer, Message
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_deleting
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.deferring import deleting
 from sbnotebook.settlement.deferring.deleting import DeferredDeleter
+from sbnotebook.settlement.sdk import management
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -57,7 +58,7 @@ async def test_what_an_answer_leaves_out_is_asked_for_again(
     shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, numbers = await with_deferred(shared_emulator, namespace, 60, 60)
-    delete, asked = sdk_deleting.delete_deferred, list[int]()
+    delete, asked = management.delete_deferred, list[int]()
 
     async def some_of(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
         asked.append(len(sequence_numbers))
@@ -65,7 +66,7 @@ async def test_what_an_answer_leaves_out_is_asked_for_again(
             raise MessageSizeExceededError
         return await delete(receiver, sequence_numbers[:12])
 
-    monkeypatch.setattr(sdk_deleting, "delete_deferred", some_of)
+    monkeypatch.setattr(management, "delete_deferred", some_of)
     deleter = DeferredDeleter(namespace.connection, queue.address)
     await deleter.delete(numbers)
     await deleter.close()

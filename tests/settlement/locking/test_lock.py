@@ -21,7 +21,8 @@ from sbnotebook.model import (
     OutcomeStatus,
     Release,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_internals, sdk_senders
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.sdk import receivers, senders
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
 
@@ -155,7 +156,7 @@ async def test_messages_of_several_frames_keep_their_bytes(namespace: AsyncNames
         assert [message.body for message in held] == sent
         hold = batch._held.of(held[0])
         assert hold is not None
-        assert (sdk_internals.payload_of_received(hold.received) or b"").endswith(payload_of(Message(body=body)))
+        assert (receivers.payload_of_received(hold.received) or b"").endswith(payload_of(Message(body=body)))
 
 
 async def test_only_the_very_locks_of_the_batch_can_be_settled(namespace: AsyncNamespace) -> None:
@@ -267,7 +268,7 @@ async def test_a_message_that_cannot_be_read_is_held_like_the_others_and_can_be_
     text_as_data = b"\x00\x53\x75\xa1\x03bad"  # a data section holds binary, and nothing else
     async with namespace.connection.sender(queue.address) as sender:
         for payload in (text_as_data, payload_of(Message(message_id="good"))):
-            await sdk_senders.send_payload(sender, payload)
+            await senders.send_payload(sender, payload)
     async with queue.batch() as batch:
         first, unreadable, good = await batch.receive(3)
         assert [first.message_id, good.message_id] == ["m0", "good"]

@@ -10,9 +10,10 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Abandon, Complete, DeadLetter, LockedMessage, Message, OutcomeStatus, Release, Report
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal, sdk_internals, sdk_locks
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking import settle
 from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.sdk import links, settling
 
 pytestmark = pytest.mark.anyio
 
@@ -48,8 +49,8 @@ async def until_gone(batch: LockedBatch) -> None:
     receiver = batch._receiver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     assert receiver is not None
     with anyio.fail_after(30):
-        while sdk_internals.is_open(receiver):
-            await sdk_internals.catch_up(receiver)
+        while links.is_open(receiver):
+            await links.catch_up(receiver)
 
 
 def of(report: Report, *statuses: OutcomeStatus) -> set[int]:
@@ -129,7 +130,7 @@ async def test_a_release_that_is_not_confirmed_keeps_no_others_from_it(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settle, "_RELEASED_WITHIN", 0.1)
-    monkeypatch.setattr(sdk_locks, "_RANGE", 20)
+    monkeypatch.setattr(settling, "_RANGE", 20)
     async with queue.batch() as batch:
         held = await batch.receive(COUNT)
         emulator.faults.entity("orders").settle_delay_ms = 3_000

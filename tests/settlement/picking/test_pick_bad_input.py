@@ -20,8 +20,9 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.model.amqp import AmqpValue, Long, Symbol, encode
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_senders
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.picking.pick import PickReport
+from sbnotebook.settlement.sdk import senders
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +96,7 @@ async def test_odd_messages_among_the_others_are_given_back_or_picked_like_them(
     async with namespace.connection.sender(queue.address) as sender:
         for payload in odd:
             with contextlib.suppress(ServiceBusError):  # the service may refuse what is no message
-                await sdk_senders.send_payload(sender, payload)
+                await senders.send_payload(sender, payload)
                 accepted += 1
     assert accepted >= 4
     await queue.send((Message(message_id=f"n{n}") for n in range(3)), max_in_flight=1)

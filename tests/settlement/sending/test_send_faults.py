@@ -13,7 +13,8 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
-from sbnotebook.settlement import AsyncNamespace, Watch, sdk_senders
+from sbnotebook.settlement import AsyncNamespace, Watch
+from sbnotebook.settlement.sdk import links
 from sbnotebook.settlement.sending.send import SenderPool, send_many
 
 pytestmark = pytest.mark.anyio
@@ -135,7 +136,7 @@ async def test_a_sender_that_is_looked_at_when_the_caller_is_cancelled_is_closed
         async with pool.slot():
             pytest.fail("It is cancelled while it looks.")
     assert scope.cancelled_caught
-    assert not sdk_senders.is_open(sender)
+    assert not links.is_open(sender)
 
 
 async def test_a_queue_that_takes_more_now_is_asked_again_where_it_is_in_doubt(

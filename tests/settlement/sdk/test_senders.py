@@ -18,9 +18,10 @@ from azure.servicebus.exceptions import MessageNotFoundError, MessageSizeExceede
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus
-from sbnotebook.settlement import AsyncNamespace, sdk_senders
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.failures import outcome_of_error
-from sbnotebook.settlement.sdk_senders import ToSchedule
+from sbnotebook.settlement.sdk import links, management, senders
+from sbnotebook.settlement.sdk.management import ToSchedule
 from sbnotebook.settlement.sending.packing import Item, Pack
 from sbnotebook.settlement.wire.conversion import payload_of
 
@@ -35,9 +36,9 @@ async def test_bytes_are_sent_as_they_are_alone_and_in_a_batch(namespace: AsyncN
     payloads = [payload_of(Message(body=b"%d" % number, message_id="m")) for number in range(4)]
     batch = Pack(None, None, b"", [Item(number, None, payload) for number, payload in enumerate(payloads[1:])])
     async with namespace.connection.sender(EntityAddress("bytes-sent")) as sender:
-        await sdk_senders.reopen(sender)
-        await sdk_senders.send_payload(sender, payloads[0])
-        await sdk_senders.send_payload(sender, batch.transfer(), batch=True)
+        await links.reopen(sender)
+        await senders.send_payload(sender, payloads[0])
+        await senders.send_payload(sender, batch.transfer(), batch=True)
         await sender.send_messages(ServiceBusMessage("the SDK's own"))
         await sender.send_messages([ServiceBusMessage("the SDK's own"), ServiceBusMessage("batch")])
     seen = await namespace.peeker(EntityAddress("bytes-sent")).payloads(1)
@@ -50,10 +51,10 @@ async def test_a_confirmation_is_waited_for_longer_than_the_sdk_looks_for_a_fram
 ) -> None:
     await namespace.create_queue("late-confirmation")
     async with namespace.connection.sender(EntityAddress("late-confirmation")) as sender:
-        await sdk_senders.reopen(sender)
+        await links.reopen(sender)
         shared_emulator.faults.entity("late-confirmation").accept_delay_ms = 500
         started = time.monotonic()
-        await sdk_senders.send_payload(sender, payload_of(Message()))
+        await senders.send_payload(sender, payload_of(Message()))
         assert time.monotonic() - started > 0.45
     assert len(await namespace.entity("late-confirmation").peek()) == 1
 
@@ -63,7 +64,7 @@ async def test_a_transfer_that_waited_for_room_and_leaves_slowly_is_sent_once(
 ) -> None:
     await namespace.create_queue("slow-line")
     async with namespace.connection.sender(EntityAddress("slow-line")) as sender:
-        await sdk_senders.reopen(sender)
+        await links.reopen(sender)
         handler = cast("Any", sender)._handler
         session, writer = handler._session, handler._connection._transport.writer
         session.remote_incoming_window = 0  # the service has told of no room
@@ -75,7 +76,7 @@ async def test_a_transfer_that_waited_for_room_and_leaves_slowly_is_sent_once(
             await drain()
 
         monkeypatch.setattr(writer, "drain", drain_slowly)
-        await sdk_senders.send_payload(sender, payload_of(Message()))
+        await senders.send_payload(sender, payload_of(Message()))
         monkeypatch.undo()
     assert len(await namespace.entity("slow-line").peek()) == 1
 
@@ -89,20 +90,20 @@ async def test_nobody_listens_beside_who_sends(namespace: AsyncNamespace) -> Non
 async def test_a_sender_that_was_closed_sends_nothing(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("closed-sender")
     async with namespace.connection.sender(EntityAddress("closed-sender")) as sender:
-        await sdk_senders.reopen(sender)
+        await links.reopen(sender)
     with pytest.raises(ValueError, match="shutdown"):
-        await sdk_senders.send_payload(sender, payload_of(Message()))
+        await senders.send_payload(sender, payload_of(Message()))
     assert await namespace.entity("closed-sender").peek() == []
 
 
 async def test_a_token_that_is_about_to_end_is_renewed_before_a_message_is_sent(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("token-renewed")
     async with namespace.connection.sender(EntityAddress("token-renewed")) as sender:
-        await sdk_senders.reopen(sender)
+        await links.reopen(sender)
         handler = cast("object", vars(sender)["_handler"])
         token = vars(cast("object", vars(handler)["_cbs_authenticator"]))
         token.update(_expires_on=time.time() + 1, _refresh_window=60)
-        await sdk_senders.send_payload(sender, payload_of(Message()))
+        await senders.send_payload(sender, payload_of(Message()))
         assert token["_expires_on"] > time.time() + 60
     assert len(await namespace.entity("token-renewed").peek()) == 1
 
@@ -112,7 +113,7 @@ async def test_a_token_that_ends_while_a_confirmation_is_waited_for_leaves_the_o
 ) -> None:
     await namespace.create_queue("token-ended")
     async with namespace.connection.sender(EntityAddress("token-ended")) as sender:
-        await sdk_senders.reopen(sender)
+        await links.reopen(sender)
         handler = cast("Any", sender)._handler
         shared_emulator.faults.entity("token-ended").accept_delay_ms = 60_000
         async with anyio.create_task_group() as tasks:
@@ -124,7 +125,7 @@ async def test_a_token_that_ends_while_a_confirmation_is_waited_for_leaves_the_o
 
             tasks.start_soon(end_the_token)
             with pytest.raises(ServiceBusError) as raised:
-                await sdk_senders.send_payload(sender, payload_of(Message()))
+                await senders.send_payload(sender, payload_of(Message()))
             place = EntityAddress("token-ended")
             outcome = outcome_of_error(raised.value, verb="send", entity=place, sequence_number=None, message_id=None)
             assert outcome.status is OutcomeStatus.UNCONFIRMED
@@ -136,12 +137,12 @@ async def test_a_message_that_is_larger_than_a_batch_may_be(
     shared_emulator.create_queue("large-bytes", QueueOptions(max_message_size_kb=10_240))
     payload = payload_of(Message(body=bytes(range(256)) * 4096 * 5, application_properties={"n": 1}))
     async with namespace.connection.sender(EntityAddress("large-bytes")) as sender:
-        await sdk_senders.reopen(sender)
-        assert sdk_senders.max_message_bytes(sender) == 10_240 * 1024
-        assert 256 * 1024 <= sdk_senders.max_batch_bytes(sender) <= 1024 * 1024
-        await sdk_senders.send_payload(sender, payload)
+        await links.reopen(sender)
+        assert senders.max_message_bytes(sender) == 10_240 * 1024
+        assert 256 * 1024 <= senders.max_batch_bytes(sender) <= 1024 * 1024
+        await senders.send_payload(sender, payload)
         with pytest.raises(MessageSizeExceededError):
-            await sdk_senders.send_payload(sender, payload_of(Message(body=bytes(11_000_000))))
+            await senders.send_payload(sender, payload_of(Message(body=bytes(11_000_000))))
     (seen,) = await namespace.peeker(EntityAddress("large-bytes")).payloads(1)
     assert seen.endswith(payload)
 
@@ -152,9 +153,9 @@ async def test_what_is_a_little_more_or_less_than_a_frame_arrives_whole(
     shared_emulator.create_queue("in-frames", QueueOptions(max_message_size_kb=10_240))
     sizes = [_FRAME + more for more in (-100, -65, -60, -50, -40, -35, 5)]
     async with namespace.connection.sender(EntityAddress("in-frames")) as sender:
-        await sdk_senders.reopen(sender)
+        await links.reopen(sender)
         for size in sizes:
-            await sdk_senders.send_payload(sender, payload_of(Message(body=bytes(size))))
+            await senders.send_payload(sender, payload_of(Message(body=bytes(size))))
     assert [len(message.body) for message in await namespace.entity("in-frames").peek()] == sizes
 
 
@@ -163,7 +164,7 @@ def test_the_largest_transfer_of_the_sdk_has_room_in_a_frame() -> None:
     tag, rest = most.to_bytes(4, "big"), dict.fromkeys(("rcv_settle_mode", "state", "resume", "aborted", "batchable"))
     frame = TransferFrame(most, most, tag, most, settled=False, more=False, **rest, payload=b"")
     _, written = encode_frame(frame)
-    room = vars(sdk_senders)["_FRAME_ROOM"]
+    room = vars(senders)["_FRAME_ROOM"]
     assert written is not None
     assert len(written) <= len(room)
 
@@ -174,13 +175,13 @@ async def test_messages_are_scheduled_with_their_bytes_and_cancelled_one_by_one(
     message = Message(body=b"later", message_id="m", scheduled_enqueue_time=later)
     async with namespace.connection.sender(EntityAddress("scheduled-bytes")) as sender:
         entry = ToSchedule(payload_of(message), "m", None, None)
-        numbers = await sdk_senders.schedule_payloads(sender, [entry, entry._replace(message_id=None)])
+        numbers = await management.schedule_payloads(sender, [entry, entry._replace(message_id=None)])
         first, second = await namespace.entity("scheduled-bytes").peek()
         assert [first.sequence_number, second.sequence_number] == numbers
         assert (first.state, first.scheduled_enqueue_time, first.body) == (MessageState.SCHEDULED, later, b"later")
-        await sdk_senders.cancel_scheduled(sender, numbers[0])
+        await management.cancel_scheduled(sender, numbers[0])
         with pytest.raises(MessageNotFoundError):
-            await sdk_senders.cancel_scheduled(sender, numbers[0])
+            await management.cancel_scheduled(sender, numbers[0])
     (left,) = await namespace.entity("scheduled-bytes").peek()
     assert left.sequence_number == numbers[1]
 
@@ -192,19 +193,19 @@ async def test_a_lost_connection_is_noticed_and_opened_again(
     name = f"noticed-{breaks.replace('_', '-')}"
     await namespace.create_queue(name)
     async with namespace.connection.sender(EntityAddress(name)) as sender:
-        await sdk_senders.reopen(sender)
-        line = sdk_senders.line_of(sender)
-        await sdk_senders.catch_up(sender)
-        assert sdk_senders.is_open(sender)
+        await links.reopen(sender)
+        line = links.line_of(sender)
+        await links.catch_up(sender)
+        assert links.is_open(sender)
         getattr(shared_emulator, breaks)(name)
         for _ in range(200):
-            await sdk_senders.catch_up(sender)
-            if not sdk_senders.is_open(sender):
+            await links.catch_up(sender)
+            if not links.is_open(sender):
                 break
-        assert not sdk_senders.is_open(sender)
-        await sdk_senders.reopen(sender)
-        assert sdk_senders.is_open(sender)
+        assert not links.is_open(sender)
+        await links.reopen(sender)
+        assert links.is_open(sender)
         assert line.writer is None  # nothing is left open
-        await sdk_senders.send_payload(sender, payload_of(Message()))
-    assert not sdk_senders.is_open(sender)
+        await senders.send_payload(sender, payload_of(Message()))
+    assert not links.is_open(sender)
     assert len(await namespace.entity(name).peek()) == 1

@@ -1,5 +1,3 @@
-"""These fail when a later version of the SDK moves what sdk_internals uses."""
-
 # ruff: noqa: SLF001 (what is tested is the SDK's inside)
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportOptionalMemberAccess=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownVariableType=false
@@ -10,7 +8,8 @@ import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
 from sbnotebook.model import Complete, Defer, EntityAddress, Message
-from sbnotebook.settlement import AsyncNamespace, sdk_internals, sdk_senders
+from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.sdk import links, management, receivers, senders, settling
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
 
@@ -27,13 +26,13 @@ async def test_many_locks_are_renewed_in_one_request_and_lost_ones_are_told(
         messages = await receiver.receive_messages(3, max_wait_time=3)
         before = [message.locked_until_utc for message in messages]
         await clock.turn(10)
-        ends = await sdk_internals.renew_locks(receiver, messages)
+        ends = await management.renew_locks(receiver, messages)
         after = [message.locked_until_utc for message in messages]
         assert all(new and old and new > old for new, old in zip(after, before, strict=True))
         assert ends == after
         await clock.turn(61)
         with pytest.raises(MessageLockLostError):
-            await sdk_internals.renew_locks(receiver, messages)
+            await management.renew_locks(receiver, messages)
 
 
 async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace: AsyncNamespace) -> None:
@@ -41,14 +40,14 @@ async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace
     payload = payload_of(Message(body=b"exactly", message_id="m"))
     sender = namespace.connection.sender(EntityAddress("bytes"))
     async with sender:
-        await sdk_senders.send_payload(sender, payload)
+        await senders.send_payload(sender, payload)
     browser = namespace.connection.browser(EntityAddress("bytes"))
-    (seen,) = await sdk_internals.peek_payloads(browser, 1, 10)
+    (seen,) = await management.peek_payloads(browser, 1, 10)
     await browser.close()
     assert seen.endswith(payload)
     async with namespace.connection.receiver(EntityAddress("bytes")) as receiver:
         (message,) = await receiver.receive_messages(1, max_wait_time=3)
-        received = sdk_internals.payload_of_received(message)
+        received = receivers.payload_of_received(message)
         assert received is not None
         assert received.endswith(payload)
 
@@ -67,7 +66,7 @@ async def test_a_message_that_the_sdk_cannot_decode_is_received_like_the_others(
     queue = namespace.entity(f"deep-{size}")
     await queue.send([Message(message_id="before")])
     async with namespace.connection.sender(queue.address) as sender:
-        await sdk_senders.send_payload(sender, payload)
+        await senders.send_payload(sender, payload)
     await queue.send([Message(message_id="behind")])
     async with queue.batch() as batch:
         await batch.receive(3, max_wait=3)
@@ -97,11 +96,11 @@ async def test_a_message_is_settled_by_its_token_when_its_link_is_gone(
     await namespace.entity(name).send([Message(body=b"x")])
     async with namespace.connection.receiver(EntityAddress(name)) as receiver:
         (message,) = await receiver.receive_messages(1, max_wait_time=3)
-        assert sdk_internals.is_on_link(receiver, message)
+        assert settling.is_on_link(receiver, message)
         await receiver._close_handler()
-        await sdk_internals.reopen(receiver)
-        assert not sdk_internals.is_on_link(receiver, message)
+        await links.reopen(receiver)
+        assert not settling.is_on_link(receiver, message)
         token = message.lock_token
-        await sdk_internals.settle_by_token(receiver, token, operation, "r", "d", answer_within=5)
+        await management.settle_by_token(receiver, token, operation, "r", "d", answer_within=5)
         with pytest.raises(MessageLockLostError):
-            await sdk_internals.settle_by_token(receiver, token, operation, answer_within=5)
+            await management.settle_by_token(receiver, token, operation, answer_within=5)

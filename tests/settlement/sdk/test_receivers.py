@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sbnotebook.model import Message
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_internals, sdk_locks, sdk_waits
-from sbnotebook.settlement.sdk_settling import LinkSettling
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.sdk import management, receivers, settling
+from sbnotebook.settlement.sdk.settling import LinkSettling
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -30,7 +31,7 @@ async def received(
     await queue.send((Message(body=b"%d" % n, message_id=f"m{n}") for n in range(count)), max_in_flight=1)
     receiver = namespace.connection.receiver(queue.address)
     async with receiver:
-        sdk_locks.keep_bodies_of(receiver, wanted)
+        receivers.keep_bodies_of(receiver, wanted)
         yield queue, receiver, await receiver.receive_messages(count, max_wait_time=5)
 
 
@@ -47,9 +48,9 @@ async def test_a_bare_lock_says_of_the_lock_what_the_whole_message_says(namespac
         assert second.locked_until_utc is not None
         assert abs((second.locked_until_utc - first.locked_until_utc).total_seconds()) < 5
         before = first.locked_until_utc
-        await sdk_internals.renew_locks(receiver, [first, second, third])
+        await management.renew_locks(receiver, [first, second, third])
         assert first.locked_until_utc >= before
-        assert all(sdk_internals.is_on_link(receiver, one) for one in (first, second, third))
+        assert all(settling.is_on_link(receiver, one) for one in (first, second, third))
         ends: dict[int, list[Exception | None]] = {}
         await LinkSettling(receiver, "release").run(
             [[first], [second], [third]],
@@ -67,9 +68,9 @@ async def test_what_comes_between_two_calls_waits_for_the_next_one(namespace: As
         assert await receiver.receive_messages(10, max_wait_time=1) == [], "ten are asked for, and do not come"
         await queue.send([Message(message_id="late"), Message(message_id="later")])
         for message in messages:  # reads from the link, and so what has come meanwhile
-            await sdk_internals.settle_by_token(receiver, message.lock_token, "complete", answer_within=20)
+            await management.settle_by_token(receiver, message.lock_token, "complete", answer_within=20)
         got = await receiver.receive_messages(2, max_wait_time=5)
         assert [message.sequence_number for message in got] == [3, 4]
-        assert sdk_locks.ranges([*messages, *got]) == [slice(0, 4)], "they came once, and not again after a release"
-        await sdk_waits.withdraw_credit(receiver)
+        assert settling.ranges([*messages, *got]) == [slice(0, 4)], "they came once, and not again after a release"
+        await receivers.withdraw_credit(receiver)
     assert await counts(queue) == [0, 0]

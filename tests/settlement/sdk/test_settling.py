@@ -12,9 +12,10 @@ from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, Message, OutcomeStatus
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, sdk_internals, sdk_locks
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.connecting.failures import outcome_of_error
-from sbnotebook.settlement.sdk_settling import LinkSettling
+from sbnotebook.settlement.sdk import management, settling
+from sbnotebook.settlement.sdk.settling import LinkSettling
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -86,7 +87,7 @@ async def test_a_released_message_comes_again_with_the_same_delivery_count(names
 async def test_each_operation_is_confirmed(namespace: AsyncNamespace, operation: str, left: list[int]) -> None:
     async with received(namespace, f"sdk-settling-{operation}", 1) as (queue, receiver, messages):
         assert await settled(receiver, operation, [messages]) == [[None]]
-        assert not sdk_internals.is_on_link(receiver, messages[0])
+        assert not settling.is_on_link(receiver, messages[0])
         assert len(await queue.peek()) == len(left)
     dead = await namespace.entity(f"sdk-settling-{operation}/$dlq").peek()
     assert [(d.dead_letter_reason, d.dead_letter_error_description) for d in dead] == (
@@ -104,11 +105,11 @@ async def test_many_are_settled_whatever_the_number_in_flight(namespace: AsyncNa
 
 async def test_a_range_is_released_in_one_frame_and_each_is_confirmed(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-settling-range", 250) as (queue, receiver, messages):
-        ranges = sdk_locks.ranges(messages)
+        ranges = settling.ranges(messages)
         assert [(part.start, part.stop) for part in ranges] == [(0, 100), (100, 200), (200, 250)]
         ends = await settled(receiver, "release", [messages[part] for part in ranges])
         assert ends == [[None] * 100, [None] * 100, [None] * 50]
-        assert not any(sdk_internals.is_on_link(receiver, message) for message in messages)
+        assert not any(settling.is_on_link(receiver, message) for message in messages)
         assert await counts(queue) == [0] * 250
         again = [one.sequence_number for one in await all_of(receiver, 250)]
         assert again == list(range(1, 251))
@@ -120,7 +121,7 @@ async def test_of_a_range_those_whose_lock_is_lost_say_so_and_the_others_are_rel
     async with received(namespace, "sdk-settling-partly", 9) as (queue, receiver, messages):
         token = messages[4].lock_token
         async with namespace.connection.receiver(queue.address) as other:
-            await sdk_internals.settle_by_token(other, token, "complete", answer_within=20)
+            await management.settle_by_token(other, token, "complete", answer_within=20)
         (ends,) = await settled(receiver, "release", [messages])
         assert [type(end) for end in ends] == [MessageLockLostError if n == 4 else type(None) for n in range(9)]
         assert await counts(queue) == [0] * 8
@@ -166,7 +167,7 @@ async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: Async
     async with received(namespace, "sdk-settling-cut", 40) as (queue, receiver, messages):
         with anyio.move_on_after(0.01):
             await settled(receiver, "complete", [[one] for one in messages], in_flight=2)
-        rest = [one for one in messages if sdk_internals.is_on_link(receiver, one)]
+        rest = [one for one in messages if settling.is_on_link(receiver, one)]
         ends = await settled(receiver, "complete", [[one] for one in rest])
         assert ends == [[None]] * len(rest)
         with anyio.fail_after(20):

@@ -10,7 +10,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.settlement.sdk_clients import administration_client, async_administration_client
+from sbnotebook.settlement.connecting.administration_clients import administration_client, async_administration_client
 
 REMOTE = "Endpoint=sb://emulator.test:5300;SharedAccessKeyName=n;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
 AZURE = "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey=a2V5"

@@ -1,4 +1,4 @@
-"""Settling many messages on one link, below the SDK's public interface as :mod:`sbnotebook.settlement.sdk_internals`.
+"""Settling many messages on one link, with an answer for each, and giving back a range of them in one frame.
 
 The SDK settles one message for each task, and all tasks share one lock for reading and writing: a task that waits for
 a frame keeps the others from sending, so that 20 in flight take twice their round trips. Here one task sends and reads
@@ -6,7 +6,8 @@ by turns. And the SDK releases only by itself: without a word whether that was c
 """
 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+# pyright: reportOptionalMemberAccess=false
 
 from __future__ import annotations
 
@@ -26,14 +27,46 @@ from azure.servicebus._pyamqp.outcomes import Accepted, Modified, Rejected, Rele
 from azure.servicebus._pyamqp.receiver import check_disposition_outcome, outcome_name
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
+from sbnotebook.settlement.sdk.links import is_attached
+
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["LinkSettling"]
+__all__ = ["LinkSettling", "is_on_link", "ranges"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 _GONE: Final = (LinkState.DETACHED, LinkState.ERROR)
+_RANGE: Final = 100
+"""Deliveries in a range at most. The SDK walks all that it waits for at each confirmation."""
+
+
+def is_on_link(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> bool:
+    """Whether a message can be settled on the link that is open now: it came on it, and nothing was tried yet."""
+    handler = receiver._handler
+    return (
+        handler is not None and is_attached(handler) and message._delivery_tag in handler._link._received_delivery_tags
+    )
+
+
+def ranges(messages: Sequence[ServiceBusReceivedMessage]) -> list[slice]:
+    """Cut messages where their deliveries do not follow one another; each slice can be released at once.
+
+    Example:
+        >>> class Got:
+        ...     def __init__(self, number: int) -> None:
+        ...         self._delivery_id = number
+        >>> ranges([Got(1), Got(2), Got(7)])
+        [slice(0, 2, None), slice(2, 3, None)]
+    """
+    found: list[slice] = []
+    start = 0
+    for end in range(1, len(messages) + 1):
+        follows = end < len(messages) and messages[end]._delivery_id == messages[end - 1]._delivery_id + 1
+        if not follows or end - start == _RANGE:
+            found.append(slice(start, end))
+            start = end
+    return found
 
 
 class LinkSettling:

@@ -1,5 +1,3 @@
-"""These fail when a later version of the SDK moves what sdk_waits uses."""
-
 # ruff: noqa: SLF001 (what is tested is the SDK's inside)
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportOptionalMemberAccess=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownVariableType=false
@@ -19,7 +17,8 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
-from sbnotebook.settlement import AsyncNamespace, sdk_internals, sdk_waits
+from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.sdk import management, receivers
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +80,7 @@ async def test_more_requests_are_answered_than_the_sdk_gives_credit_for(
     await client._open()
     with anyio.fail_after(20):
         for _ in range(5 * TIMES):
-            assert await sdk_internals.peek_payloads(client, 1, 1) == []
+            assert await management.peek_payloads(client, 1, 1) == []
     (node,) = client._handler._mgmt_links.values()
     assert len(node._mgmt_link._response_link._received_delivery_tags) <= TIMES, "they would be more and more"
     await client.close()
@@ -94,12 +93,12 @@ async def test_credit_is_withdrawn_quickly_and_the_emulator_answers(namespace: A
         for _ in range(TIMES):
             assert await receiver.receive_messages(10, max_wait_time=0.01) == []
             assert receiver._handler._link.current_link_credit == 10
-            await sdk_waits.withdraw_credit(receiver)
+            await receivers.withdraw_credit(receiver)
             assert receiver._handler._link.current_link_credit == 0
         # The SDK waits for 0.4 seconds each time; another 0.2 are those of a wait for messages.
         assert time.monotonic() - started < TIMES * 0.4
         started = time.monotonic()
-        await sdk_waits.withdraw_credit(receiver)
+        await receivers.withdraw_credit(receiver)
         assert time.monotonic() - started < 0.05, "there is nothing to withdraw"
 
 
@@ -107,7 +106,7 @@ async def test_what_comes_after_credit_was_withdrawn_is_not_locked(namespace: As
     await namespace.create_queue("afterwards")
     async with namespace.connection.receiver(EntityAddress("afterwards")) as receiver:
         assert await receiver.receive_messages(10, max_wait_time=0.01) == []
-        await sdk_waits.withdraw_credit(receiver)
+        await receivers.withdraw_credit(receiver)
         await namespace.entity("afterwards").send([Message(message_id="m")])
         async with namespace.connection.receiver(EntityAddress("afterwards")) as another:
             (message,) = await another.receive_messages(1, max_wait_time=5)
@@ -120,7 +119,7 @@ async def test_what_was_on_its_way_when_credit_was_withdrawn_is_released(namespa
     async with namespace.connection.receiver(EntityAddress("on-its-way")) as receiver:
         assert await receiver.receive_messages(10, max_wait_time=0.01) == []
         await namespace.entity("on-its-way").send([Message(message_id="m")])
-        await sdk_waits.withdraw_credit(receiver)
+        await receivers.withdraw_credit(receiver)
         async with namespace.connection.receiver(EntityAddress("on-its-way")) as another:
             (message,) = await another.receive_messages(1, max_wait_time=5)
             assert (message.message_id, message.delivery_count) == ("m", 0)
@@ -133,4 +132,4 @@ async def test_a_connection_that_is_lost_has_no_credit_to_withdraw(
     async with namespace.connection.receiver(EntityAddress("lost")) as receiver:
         assert await receiver.receive_messages(10, max_wait_time=0.01) == []
         shared_emulator.drop_connections("lost")
-        await sdk_waits.withdraw_credit(receiver)
+        await receivers.withdraw_credit(receiver)

@@ -1,34 +1,35 @@
-"""Where the SDK waits for nothing, and how it is spared; see :mod:`sdk_internals` for what else is below its surface.
+"""Links and connections of the SDK's clients: open, open again, and closed without needless waits.
 
-Half a second to open a client, half a second to close it and 0.4 seconds to end a search are much where somebody waits
-for one message. And after 10,000 requests on one link it waits for an answer that never comes. Written against
-azure-servicebus 7.15; each function is covered by tests that run the SDK against the emulator and fail when a later
-version moves what is used here.
+Half a second to open a client, and half a second to close it, are much where a person waits for one message. And after
+10,000 requests on one link the SDK waits for an answer that never comes.
 """
 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+# pyright: reportOptionalMemberAccess=false
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from azure.servicebus._pyamqp.aio import _transport_async
+from azure.servicebus._pyamqp.constants import LinkState
+from azure.servicebus.exceptions import SessionLockLostError
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 
-    from sbnotebook.settlement.sdk_internals import Browser
+    from sbnotebook.settlement.sdk.management import Browser
 
-__all__ = ["drain", "spare_waits", "withdraw_credit"]
+__all__ = ["catch_up", "hang_up", "is_attached", "is_open", "line_of", "reopen", "spare_waits"]
 
 _LOOKS: Final = 20
 """Frames that may come before a client is open: twice as many as do."""
-_DRAINED_WITHIN: Final = 0.4
-"""Seconds after which nothing is on its way any more from a service that does not say so; the SDK's."""
+_GLANCE: Final = 0.005
+"""Seconds to look for frames that have come already."""
+_MANY_FRAMES: Final = 100
 
 
 async def _receive_frame(transport: Any, timeout: float | None = None, **options: Any) -> tuple[Any, Any]:  # noqa: ASYNC109 (the SDK's)
@@ -45,8 +46,67 @@ async def _receive_frame(transport: Any, timeout: float | None = None, **options
 # to read the frame. This is the same without one.
 _transport_async.AsyncTransportMixin.receive_frame = _receive_frame
 
-# Positions in a flow frame (AMQP 1.0 section 2.7.4).
-_FLOW_HANDLE, _FLOW_CREDIT = 4, 6
+
+def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
+    """Return whether a client's connection and link stand, as far as the SDK has noticed; see :func:`catch_up`."""
+    handler: Any = client._handler
+    return handler is not None and client._running and is_attached(handler)
+
+
+def is_attached(handler: Any) -> bool:
+    """Return whether the connection and link of a client's handler stand."""
+    link, connection = handler._link, handler._connection
+    if link is None or link.state is not LinkState.ATTACHED or connection is None or connection._error is not None:
+        return False
+    # A connection that the other side has ended is seen here before the SDK reads from it.
+    reader = getattr(connection._transport, "reader", None)
+    return reader is None or not (reader.at_eof() or reader.exception())
+
+
+async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:
+    """Let the SDK read what the service has said meanwhile, such as that the link is detached, for :func:`is_open`."""
+    handler: Any = client._handler
+    if handler is not None and handler._connection is not None:
+        with contextlib.suppress(Exception):  # what is wrong with it, is_open tells
+            await handler._connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
+
+
+async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:
+    """Open a receiver or sender, or open it again when its connection or link was lost; nothing when it is open.
+
+    Raises:
+        ServiceBusError: it could not be opened, and nothing was sent.
+        SessionLockLostError: it is a session's receiver, whose lock is lost with the link.
+    """
+    if is_open(client):
+        return
+    _refuse_lost_session(client)
+    await hang_up(line_of(client))
+    with contextlib.suppress(Exception):  # it is broken: what matters is the new one
+        await client._close_handler()
+    client._handler, client._running = None, False
+    await client._open_with_retry()
+
+
+def _refuse_lost_session(client: ServiceBusReceiver | ServiceBusSender) -> None:
+    # The SDK would lock the session again, and the locks of what was received before are none any more.
+    session: Any = getattr(client, "session", None)
+    if session:
+        raise SessionLockLostError(message=f"The link of session {session.session_id!r} is gone.")
+
+
+def line_of(client: ServiceBusReceiver | ServiceBusSender) -> Any:
+    """Return the transport of a client, for :func:`hang_up`; the SDK forgets a broken one without closing it."""
+    handler: Any = client._handler
+    connection = None if handler is None else handler._connection
+    return None if connection is None else connection._transport
+
+
+async def hang_up(line: Any) -> None:
+    """Close a transport; nothing when it is closed."""
+    if line is not None:
+        with contextlib.suppress(Exception):
+            await line.close()
 
 
 def spare_waits(client: ServiceBusReceiver | ServiceBusSender | Browser) -> None:
@@ -113,49 +173,3 @@ def _end_keeping_alive(handler: Any) -> None:
     if handler._keep_alive_thread is not None:
         handler._keep_alive_thread.cancel()
         handler._keep_alive_thread = None
-
-
-async def withdraw_credit(receiver: ServiceBusReceiver) -> None:
-    """Take back what is left of the last request for messages, and release what still came for it.
-
-    Otherwise messages that arrive later are sent to this receiver, and are locked although nobody asks for them.
-    Takes a round trip, at most 0.4 seconds, and nothing when all that was asked for has come.
-    """
-    handler: Any = receiver._handler
-    if handler is not None:
-        await drain(handler, credit=0, answer_within=_DRAINED_WITHIN)
-        await receiver._amqp_transport.drain_and_release_messages_async(handler)
-
-
-async def drain(handler: Any, *, credit: int, answer_within: float) -> bool:
-    """Ask for no more messages, and wait for what is on its way already.
-
-    The service answers with a flow when it has sent all that it will (AMQP 1.0 section 2.6.7, "drain"). The SDK does
-    not look at that: it waits until nothing has come for 0.4 seconds.
-
-    Args:
-        handler: a receiver's.
-        credit: messages that may still be sent.
-        answer_within: seconds to wait for that answer.
-
-    Returns:
-        Whether the answer came; False when messages may still have been on their way.
-    """
-    link: Any = None if handler is None else handler._link
-    if handler is None or link is None or link._is_closed:
-        return False
-    if link.current_link_credit <= 0:
-        return True
-    answers: list[Any] = []
-
-    async def note(frame: Any) -> None:
-        if frame[_FLOW_HANDLE] is not None and not frame[_FLOW_CREDIT]:
-            answers.append(frame)
-
-    link._incoming_flow = note
-    until = time.monotonic() + answer_within
-    with contextlib.suppress(Exception):  # a connection that is broken brings no more messages
-        await link.flow(link_credit=credit, drain=True)
-        while not answers and (left := until - time.monotonic()) > 0 and handler._connection._can_read():
-            await handler._connection.listen(wait=left)
-    return bool(answers)

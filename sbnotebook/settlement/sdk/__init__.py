@@ -1,0 +1,1 @@
+"""The private side of azure-servicebus 7.15."""
