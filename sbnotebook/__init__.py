@@ -60,11 +60,11 @@ if TYPE_CHECKING:
         StopProcessing,
         Then,
     )
-    from sbnotebook.widgets.browsing.browser import Browser
-    from sbnotebook.widgets.holding.lock_board import LockBoard
+    from sbnotebook.widgets.entity_browser import Browser
+    from sbnotebook.widgets.lock_board import LockBoard
     from sbnotebook.widgets.monitor import Monitor
     from sbnotebook.widgets.table.message_table import MessageTable
-    from sbnotebook.widgets.triaging.triage import Triage
+    from sbnotebook.widgets.triage import Triage
 
 __all__ = [
     "Abandon",
@@ -119,9 +119,9 @@ __version__ = "0.1.0"
 _HOMES: Final = {
     "Archive": "settlement",
     "AsyncNamespace": "settlement",
-    "Browser": "widgets.browsing.browser",
+    "Browser": "widgets.entity_browser",
     "Entity": "client",
-    "LockBoard": "widgets.holding.lock_board",
+    "LockBoard": "widgets.lock_board",
     "MessageTable": "widgets.table.message_table",
     "Monitor": "widgets.monitor",
     "Namespace": "client",
@@ -131,7 +131,7 @@ _HOMES: Final = {
     "SkipMessage": "settlement",
     "StopProcessing": "settlement",
     "Then": "settlement",
-    "Triage": "widgets.triaging.triage",
+    "Triage": "widgets.triage",
     "connect": "client",
     "read_messages": "client",
 }

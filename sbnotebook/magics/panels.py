@@ -12,9 +12,9 @@ from sbnotebook.magics.arguments import COUNT, ENTITY, INTO, MAYBE_ENTITY, Given
 from sbnotebook.magics.display import has_widgets
 
 if TYPE_CHECKING:
-    from sbnotebook.widgets.browsing.browser import Browser
+    from sbnotebook.widgets.entity_browser import Browser
     from sbnotebook.widgets.monitor import Monitor
-    from sbnotebook.widgets.triaging.triage import Triage
+    from sbnotebook.widgets.triage import Triage
 
 __all__ = ["Panels"]
 
@@ -38,7 +38,7 @@ class Panels(Acting):
             %sb_browse
             %sb_browse orders/$dlq
         """
-        from sbnotebook.widgets.browsing.browser import Browser
+        from sbnotebook.widgets.entity_browser import Browser
 
         browser = Browser(self.namespace, given.entity)
         if self._is_terminal:
@@ -56,7 +56,7 @@ class Panels(Acting):
 
             %sb_triage orders/$dlq
         """
-        from sbnotebook.widgets.triaging.triage import Triage
+        from sbnotebook.widgets.triage import Triage
 
         triage = Triage(self.namespace, given.entity, max_messages=given.count)
         if self._is_terminal:

@@ -20,10 +20,9 @@ from sbnotebook.client.samples import Sample, Sampler
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
-from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.panel_parts import button, panel_style, row, text
+from sbnotebook.widgets.background import Patience
+from sbnotebook.widgets.panel import Panel, button, panel_style, row, text
 from sbnotebook.widgets.static_files import module, style
-from sbnotebook.widgets.table.patience import Patience
 
 if TYPE_CHECKING:
     import pandas as pd

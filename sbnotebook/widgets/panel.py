@@ -3,11 +3,76 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import ipywidgets as widgets
 
-__all__ = ["Panel"]
+__all__ = ["NO_MATHEMATICS", "Panel", "button", "panel_style", "row", "set_shown", "text"]
+
+# Jupyter would set a text as mathematics where it stands between two dollar signs: orders/$dlq and events/$dlq.
+NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
+_STYLE: Final = """
+.widget-label.sbn-text { white-space: pre-wrap; overflow-wrap: anywhere; overflow: visible; height: auto;
+  line-height: 1.5; min-width: 0; }
+.widget-label.sbn-title { font-size: 1.3em; font-weight: 600; }
+.widget-label.sbn-strong { font-weight: 600; }
+.widget-label.sbn-quiet { color: var(--jp-ui-font-color2, #666); }
+.widget-label.sbn-problem { color: var(--jp-error-color1, #b71c1c); }
+.sbn-notice { border-left: 4px solid var(--jp-warn-color1, #ef6c00); background: var(--jp-layout-color2, #f5f5f5);
+  padding: 6px 10px; margin: 4px 0; }
+.sbn-form { border: 1px solid var(--jp-border-color1, #bdbdbd); border-radius: 3px; padding: 10px 12px; margin: 4px 0; }
+.sbn-panel .jupyter-button:focus-visible { outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 1px; }
+"""
+
+
+def panel_style() -> widgets.HTML:
+    """What a panel has among its children, so that its parts look as they should."""
+    return widgets.HTML(f"<style>{_STYLE}</style>", layout=widgets.Layout(display="none"))
+
+
+def text(value: str = "", *kinds: str) -> widgets.Label:
+    """A text of any origin, over as many lines as it needs.
+
+    Args:
+        value: the text; it is shown as it is.
+        kinds: ``title``, ``strong``, ``quiet`` or ``problem``.
+    """
+    label = widgets.Label(value)
+    for name in ("sbn-text", *NO_MATHEMATICS, *(f"sbn-{kind}" for kind in kinds)):
+        label.add_class(name)
+    return label
+
+
+def button(name: str, tooltip: str, clicked: Callable[[], object], *, icon: str = "", kind: str = "") -> widgets.Button:
+    """A button as wide as its name.
+
+    Args:
+        name: what is on it.
+        tooltip: what a click does, in a sentence.
+        clicked: is called for each click, on any thread.
+        icon: a name of Font Awesome's.
+        kind: ``primary``, ``success``, ``info``, ``warning`` or ``danger``.
+    """
+    made = widgets.Button(
+        description=name, tooltip=tooltip, icon=icon, button_style=kind, layout=widgets.Layout(width="auto")
+    )
+
+    def on_click(_: widgets.Button) -> None:
+        clicked()
+
+    made.on_click(on_click)
+    return made
+
+
+def row(*children: widgets.Widget) -> widgets.HBox:
+    """Widgets beside each other, in further lines where there is no room."""
+    return widgets.HBox(children, layout=widgets.Layout(flex_flow="row wrap", align_items="center"))
+
+
+def set_shown(widget: widgets.DOMWidget, *, shown: bool) -> None:
+    """Show a widget or hide it; it has no room when it is hidden."""
+    widget.layout.display = None if shown else "none"
 
 
 class Panel(widgets.VBox):

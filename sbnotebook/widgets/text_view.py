@@ -16,9 +16,9 @@ import ipywidgets
 import traitlets
 
 from sbnotebook.analysis import tables
+from sbnotebook.widgets.background import Patience
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.static_files import module, style
-from sbnotebook.widgets.table.patience import Patience
 
 __all__ = ["Block", "TextView", "Tone", "cell", "said", "table", "title"]
 

@@ -19,7 +19,7 @@ import json
 from IPython.display import HTML, display
 import sbnotebook
 from sbnotebook.model import Message
-from sbnotebook.widgets.acting.action_panel import ActionPanel
+from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.forms.resubmit_form import ResubmitForm

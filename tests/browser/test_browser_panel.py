@@ -17,7 +17,7 @@ CELLS = [
     f"""
 from sbnotebook import Message, connect
 from sbnotebook.emulator import running
-from sbnotebook.widgets.browsing.browser import Browser
+from sbnotebook.widgets.entity_browser import Browser
 server = running(queues=["bookings", "orders"], topics={{"flights": ["audit", "billing"]}})
 namespace = connect(server.__enter__().connection_string)
 orders = namespace.entity("orders")

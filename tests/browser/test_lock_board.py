@@ -13,7 +13,7 @@ from tests.browser.conftest import RUN_TIMEOUT, Lab, run_notebook
 SET_UP = """
 from sbnotebook import Message, connect
 from sbnotebook.emulator import running
-from sbnotebook.widgets.holding.lock_board import LockBoard
+from sbnotebook.widgets.lock_board import LockBoard
 
 started = running(queues=["orders"])
 emulator = started.__enter__()

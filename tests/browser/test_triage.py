@@ -26,7 +26,7 @@ namespace.create_queue("repaired")
 def bodies(name):
     return sorted(message.body_text for message in namespace.entity(name).peek(show_progress=False))""",
     """\
-from sbnotebook.widgets.triaging.triage import Triage
+from sbnotebook.widgets.triage import Triage
 orders, bills = Triage(namespace, "orders/$dlq"), Triage(namespace, "bills/$dlq")
 display(orders, bills)""",
 ]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sbnotebook.widgets.panel_parts import button, panel_style, row, set_shown, text
+from sbnotebook.widgets.panel import button, panel_style, row, set_shown, text
 
 
 def test_a_text_is_never_mathematics_and_has_its_kinds() -> None:

@@ -12,10 +12,18 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.settlement.plan import Edit, changes_of
 from sbnotebook.widgets import background
-from sbnotebook.widgets.acting.plan_text import changes_table
-from sbnotebook.widgets.forms.edits import Step, StepKind, edit_of
-from sbnotebook.widgets.forms.python_edit import TEMPLATE, edit_functions, edit_named, edit_of_source, notebook_names
-from sbnotebook.widgets.panel_parts import button, panel_style, row, set_shown, text
+from sbnotebook.widgets.forms.edits import (
+    TEMPLATE,
+    Step,
+    StepKind,
+    edit_functions,
+    edit_named,
+    edit_of,
+    edit_of_source,
+    notebook_names,
+)
+from sbnotebook.widgets.panel import button, panel_style, row, set_shown, text
+from sbnotebook.widgets.plan_text import changes_table
 from sbnotebook.widgets.text_view import Block, TextView, said
 
 __all__ = ["EditForm", "StepRow"]

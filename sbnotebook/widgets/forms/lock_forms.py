@@ -12,8 +12,7 @@ from sbnotebook.client.durations import duration
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Release, SubQueue
-from sbnotebook.widgets.acting.selection_bar import Action
-from sbnotebook.widgets.forms.triage_forms import PlanForm, Proposal
+from sbnotebook.widgets.forms.triage_forms import Action, PlanForm, Proposal
 
 __all__ = ["Planner", "lock_actions"]
 

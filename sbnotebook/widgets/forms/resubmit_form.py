@@ -14,7 +14,7 @@ from sbnotebook.client.plan import Plan
 from sbnotebook.model import EntityAddress, ReceivedMessage, Resubmit
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.plan import Edit, Limits
-from sbnotebook.widgets.forms.form_fields import Field, number, whole_number
+from sbnotebook.widgets.forms.fields import Field, number, whole_number
 
 __all__ = ["ResubmitForm", "ResubmitOptions"]
 

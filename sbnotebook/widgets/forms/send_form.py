@@ -17,9 +17,9 @@ from sbnotebook.model import EntityAddress, Message
 from sbnotebook.model.amqp import AmqpValue, type_name
 from sbnotebook.model.property_text import from_text, to_text
 from sbnotebook.widgets import background
-from sbnotebook.widgets.acting.action_panel import ActionPanel
-from sbnotebook.widgets.forms.form_fields import FORM_CHANGED, on_change
-from sbnotebook.widgets.panel_parts import button, row, set_shown, text
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change
+from sbnotebook.widgets.panel import button, row, set_shown, text
 
 __all__ = ["SendForm"]
 

@@ -18,9 +18,10 @@ from sbnotebook.settlement.picking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.plan import Edit
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.forms.resubmit_form import ResubmitForm, ResubmitOptions
-from sbnotebook.widgets.panel_parts import row
+from sbnotebook.widgets.panel import row
 
 __all__ = [
+    "Action",
     "Form",
     "PlanForm",
     "Proposal",
@@ -94,6 +95,25 @@ class TaskForm(Form):
     read: Callable[[], Callable[[Messages], str]] = field(repr=False)
     submit: str
     on_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that can be done with messages.
+
+    Args:
+        name: what is on its button.
+        tooltip: what a click does, in a sentence.
+        form: makes the form that asks how.
+        icon: a name of Font Awesome's.
+        kind: of button.
+    """
+
+    name: str
+    tooltip: str
+    form: Callable[[], PlanForm | TaskForm]
+    icon: str = ""
+    kind: str = ""
 
 
 def complete_form(entity: Entity, *, is_archived: bool) -> PlanForm:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
-from sbnotebook.widgets.table.rows import Rows
-from sbnotebook.widgets.table.search import matches
+from sbnotebook.widgets.table.rows import Rows, matches
 
 __all__ = ["answer"]
 

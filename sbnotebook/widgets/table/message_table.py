@@ -19,7 +19,7 @@ from sbnotebook.analysis import frames, tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
-from sbnotebook.widgets.callbacks import Callbacks
+from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.static_files import module, style
 from sbnotebook.widgets.table.answers import answer
 from sbnotebook.widgets.table.causes import CauseFinder, Causes

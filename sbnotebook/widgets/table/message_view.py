@@ -11,10 +11,9 @@ import ipywidgets as widgets
 from sbnotebook.analysis import tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.widgets.callbacks import Callbacks
-from sbnotebook.widgets.panel_parts import button, row, set_shown, text
+from sbnotebook.widgets.background import Callbacks, Patience
+from sbnotebook.widgets.panel import button, row, set_shown, text
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.patience import Patience
 from sbnotebook.widgets.table.plain_table import PlainTable
 from sbnotebook.widgets.table.rows import NOTHING, MessageKey
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import ipywidgets as widgets
 
-from sbnotebook.widgets.panel_parts import NO_MATHEMATICS, button
+from sbnotebook.widgets.panel import NO_MATHEMATICS, button
 from sbnotebook.widgets.table.packing import Column
 from sbnotebook.widgets.table.plain_rows import PlainRows
 from sbnotebook.widgets.table.rows import MessageKey

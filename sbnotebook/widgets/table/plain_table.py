@@ -18,8 +18,8 @@ from sbnotebook.analysis import frames, tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
-from sbnotebook.widgets.callbacks import Callbacks
-from sbnotebook.widgets.panel_parts import button, panel_style, row, set_shown, text
+from sbnotebook.widgets.background import Callbacks
+from sbnotebook.widgets.panel import button, panel_style, row, set_shown, text
 from sbnotebook.widgets.table.causes import CauseFinder, Causes
 from sbnotebook.widgets.table.message_detail import detail_of
 from sbnotebook.widgets.table.plain_page import PlainPage, title

@@ -1,0 +1,538 @@
+"""Where a plan is looked at, confirmed and watched: what every panel does to messages, it does here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+import ipywidgets as widgets
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.plan import Plan
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Outcome, OutcomeStatus, Report
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.plan import Limits, Preview
+from sbnotebook.widgets import background
+from sbnotebook.widgets.background import Callbacks
+from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown
+from sbnotebook.widgets.plan_text import REMOVING, can_resume, can_undo, plan_blocks, report_blocks
+from sbnotebook.widgets.table.message_view import MessageView
+from sbnotebook.widgets.table.rows import MessageKey, Table
+from sbnotebook.widgets.text_view import Block, TextView, cell, said, title
+
+__all__ = ["ActionPanel", "CarryingOut", "Ended", "Speed", "removed_by"]
+
+_TICK: Final = 0.1
+"""Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
+_WINDOW: Final = 5.0
+"""Seconds over which the rate is measured."""
+_SOONEST: Final = 1.0
+"""Seconds after which a rate says anything."""
+_MAX_WHY: Final = 200
+_OUTCOME: Final = "outcome"
+"""The table's column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How carrying a plan out has ended.
+
+    Args:
+        report: an outcome for each message, as far as anything was begun.
+        problem: what ended it before its time, in a sentence; None where nothing did.
+        table_problem: why the table does not show all of the outcomes.
+    """
+
+    report: Report
+    problem: str | None = None
+    table_problem: str | None = None
+
+
+@dataclass(slots=True)
+class Speed:
+    """How many messages are finished each second, over the last five.
+
+    Example:
+        >>> speed = Speed()
+        >>> for second in range(4):
+        ...     speed.note(float(second), 20 * second)
+        >>> speed.a_second, speed.seconds_for(100)
+        (20.0, 5.0)
+    """
+
+    _samples: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
+
+    def note(self, now: float, done: int) -> None:
+        """So many are finished now."""
+        self._samples.append((now, done))
+        while now - self._samples[0][0] > _WINDOW:
+            self._samples.popleft()
+
+    def forget(self) -> None:
+        """Begin anew, after a pause."""
+        self._samples.clear()
+
+    @property
+    def a_second(self) -> float | None:
+        """Messages a second; None where that is not known yet."""
+        if not self._samples:
+            return None
+        (begin, first), (end, last) = self._samples[0], self._samples[-1]
+        return (last - first) / (end - begin) if end - begin >= _SOONEST else None
+
+    def seconds_for(self, count: int) -> float | None:
+        """How long so many messages will take; None where that is not known."""
+        rate = self.a_second
+        return count / rate if rate else None
+
+
+class CarryingOut:
+    """A plan that is carried out; what becomes of each message is written into a table.
+
+    Args:
+        plan: which one.
+        table: whose rows get an ``outcome``. In the end those leave it whose messages have left their entity.
+        ticked: called about ten times a second, in a thread of its own.
+        ended: called in that thread when it has ended, one way or another.
+        limits: how fast.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        table: Table | None,
+        ticked: Callable[[CarryingOut], object],
+        ended: Callable[[Ended], object],
+        limits: Limits,
+    ) -> None:
+        self.plan = plan
+        self.running = plan.start(max_in_flight=limits.max_in_flight, rate=limits.rate)
+        self.counts = Counter[OutcomeStatus]()
+        """Outcomes until now."""
+        self.speed = Speed()
+        self._shown: dict[MessageKey, str] = {}
+        self._table = table
+        self._table_problem: str | None = None
+        self._ticked = ticked
+        self.thread = background.start(self._follow, done=ended, failed=lambda why: ended(Ended(Report(), why)))
+
+    def _follow(self) -> Ended:
+        while not self.running.wait(_TICK):
+            self._tick()
+        self._tick()
+        problem: str | None = None
+        try:
+            report = self.running.result()
+        except Exception as error:  # noqa: BLE001 (told to whoever looks at the panel)
+            problem, report = background.sentence(error), self.running.report
+        self._mark(report)
+        self._remove(report)
+        return Ended(report, problem, self._table_problem)
+
+    def _tick(self) -> None:
+        if self.running.is_paused:
+            self.speed.forget()
+        else:
+            self.speed.note(time.monotonic(), self.running.done)
+        new = self.running.new_outcomes()
+        self.counts.update(outcome.status for outcome in new)
+        self._mark(new)
+        self._ticked(self)
+
+    # ------------------------------------------------------------ the table
+
+    def _mark(self, outcomes: Iterable[Outcome]) -> None:
+        """Write outcomes into their rows, those that are not there yet."""
+        if self._table is None:
+            return
+        texts = {_key_of(outcome): _text_of(outcome) for outcome in outcomes if outcome.sequence_number is not None}
+        new = {key: text for key, text in texts.items() if self._shown.get(key) != text}
+        self._shown |= new
+        if new:
+            table = self._table
+            self._on_table(lambda: table.patch({key: {_OUTCOME: text} for key, text in new.items()}))
+
+    def _remove(self, report: Report) -> None:
+        table = self._table
+        gone = removed_by(report)
+        if table is not None and gone:
+            self._on_table(lambda: table.remove(gone))
+
+    def _on_table(self, change: Callable[[], object]) -> None:
+        # A table that was closed meanwhile is no reason to lose sight of what goes on.
+        try:
+            change()
+        except Exception as error:  # noqa: BLE001 (told with the report)
+            self._table_problem = f"The table does not show what became of them: {background.sentence(error)}"
+            self._table = None
+
+
+def removed_by(report: Report) -> list[MessageKey]:
+    """The keys of the messages that have left their entity, by a report."""
+    return [_key_of(each) for each in report if each.ok and each.verb in REMOVING]
+
+
+def _key_of(outcome: Outcome) -> MessageKey:
+    return str(outcome.entity), outcome.sequence_number or 0
+
+
+def _text_of(outcome: Outcome) -> str:
+    why = outcome.description or outcome.condition
+    return str(outcome.status) if outcome.ok or not why else f"{outcome.status}: {cell(why, _MAX_WHY)}"
+
+
+_ROWS: Final = 5
+_MINUTE: Final = 60
+_IDLE: Final = said(
+    "Nothing is planned. Choose messages and what to do with them: the plan is shown here first.", "quiet"
+)
+
+
+class _Stage(Enum):
+    IDLE = auto()
+    MAKING = auto()
+    PROPOSED = auto()
+    RUNNING = auto()
+    ENDED = auto()
+
+
+class ActionPanel(Panel):
+    """Shows a plan, carries it out when that is confirmed, and says how each message ended.
+
+    What is done to messages is written into the table's column ``outcome`` as it happens. In the end the rows of those
+    that have left their entity are removed.
+
+    Args:
+        namespace: where plans are carried out.
+        table: whose rows the messages are, None for none.
+
+    Example:
+        >>> panel = ActionPanel(namespace)  # doctest: +SKIP
+        >>> panel.propose(lambda: namespace.entity("orders/$dlq").purge(show_progress=False))  # doctest: +SKIP
+    """
+
+    def __init__(self, namespace: Namespace, *, table: Table | None = None) -> None:
+        self._namespace = namespace
+        self._table = table
+        self._lock = threading.RLock()
+        self._quiet = threading.Event()
+        self._stage = _Stage.IDLE
+        self._turn = 0
+        self._plan: Plan | None = None
+        self._limits = Limits()
+        self._work: CarryingOut | None = None
+        self._report: Report | None = None
+        self._reported: tuple[Block, ...] = ()
+        self._on_report = Callbacks(lambda why: self._add(said(why, "error")))
+        self._text = TextView()
+        if isinstance(table, MessageView):
+            # What does not load of the table does not load of this.
+            table.on_swap(self._text.use_plain)
+        self._make_controls()
+        super().__init__([panel_style(), self._text, self._progress, self._buttons], layout={"min_width": "0"})
+        self.add_class("sbn-panel")
+        self._enter(_Stage.IDLE, _IDLE)
+
+    def _make_controls(self) -> None:
+        self._bar = widgets.FloatProgress(min=0.0, max=1.0, layout={"width": "320px"})
+        self._status = widgets.Label()
+        self._progress = row(self._bar, self._status)
+        self._carry_out = self._confirmation(0)
+        self._not_now = button("Not now", "Forget the plan: nothing is done", self._dismissed)
+        self._pause = button("Pause", "Begin nothing more, and hold what is locked", self._paused, icon="pause")
+        self._cancel = button("Cancel", "Begin nothing more, and give the rest back", self.cancel, icon="stop")
+        self._undo = button("Undo", "Plan to send back what was removed", self._undone, icon="undo")
+        self._resume = button("Resume", "Plan to finish what was cut off", self._resumed, icon="forward")
+        self._close = button("Done", "Put the report away", self._put_away)
+        self._to = widgets.Text(
+            description="Send back to",
+            placeholder="a queue or topic",
+            style={"description_width": "initial"},
+            layout={"width": "320px"},
+        )
+        self._buttons = row()
+
+    # ------------------------------------------------------------ what others use
+
+    def propose(
+        self,
+        make: Callable[[], Plan],
+        *,
+        hidden: int = 0,
+        title: str = "",
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        rate: float | None = None,
+    ) -> Callable[[str], None]:
+        """Show a plan, to be confirmed. While another is being carried out it is refused, with a word.
+
+        Args:
+            make: makes it, in a thread of its own; a progress bar of its own would be seen nowhere.
+            hidden: how many of its messages are not seen in the table, because a filter hides them.
+            title: stands above it, "" for nothing.
+            max_in_flight: transfers or settlements that wait for their answer at once.
+            rate: messages a second at most, None for no limit.
+
+        Returns:
+            A function that takes the plan back as long as it was not confirmed, because of what it is told.
+        """
+        with self._lock:
+            if self._stage is _Stage.RUNNING:
+                self._add(said("Another plan is being carried out: wait for its end, or cancel it.", "warning"))
+                return lambda _: None
+            self._turn += 1
+            turn = self._turn
+            self._enter(_Stage.MAKING, *_heading(title), said("Looking which messages it is for …", "quiet"))
+
+        def look() -> tuple[Plan, Preview, Limits]:
+            limits = Limits(max_in_flight, rate)
+            plan = make()
+            return plan, plan.preview(_ROWS), limits
+
+        background.start(
+            look,
+            done=lambda found: self._propose(turn, *found, hidden=hidden, heading=title),
+            failed=lambda why: self._fail(turn, why, title),
+        )
+        return lambda why: self._take_back(turn, why)
+
+    def on_report(self, callback: Callable[[Report], object]) -> Callable[[], None]:
+        """Call a function with the report of each plan that was carried out; gives a function that ends it.
+
+        Args:
+            callback: called in a thread of its own.
+        """
+        return self._on_report.add(callback)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a plan is being made or carried out."""
+        return not self._quiet.is_set()
+
+    def wait(self, seconds: float = 60.0) -> bool:
+        """Wait until nothing is being made or carried out, for scripts and terminals; tells whether that is so."""
+        return self._quiet.wait(seconds)
+
+    def cancel(self) -> None:
+        """Cut off what is being carried out, if anything is; :meth:`wait` until it has given back what it holds."""
+        work = self._work
+        if work is not None:
+            self._cancel.description = "Cancelling …"
+            self._cancel.disabled = self._pause.disabled = True
+            work.running.cancel()
+
+    @property
+    def report(self) -> Report | None:
+        """The report of what was carried out last; None when it was put away."""
+        return self._report
+
+    def close(self) -> None:
+        """Take it from the screen; what is being carried out is cut off."""
+        with self._lock:
+            self._turn += 1
+            work, self._work = self._work, None
+            self._stage = _Stage.IDLE
+            self._quiet.set()
+        if work is not None:
+            work.running.cancel()
+        self._text.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        running = f"\n{self._status.value}" if self._stage is _Stage.RUNNING else ""
+        return f"{self._text}{running}"
+
+    # ------------------------------------------------------------ before
+
+    def _propose(self, turn: int, plan: Plan, preview: Preview, limits: Limits, *, hidden: int, heading: str) -> None:
+        blocks = plan_blocks(plan, preview, self._namespace, hidden=hidden, heading=heading, rate=limits.rate)
+        with self._lock:
+            if turn == self._turn:
+                self._plan, self._limits = plan, limits
+                self._carry_out.close()
+                self._carry_out = self._confirmation(turn, "danger" if plan.verb in REMOVING else "primary")
+                self._carry_out.disabled = self._namespace.read_only or not len(plan)
+                self._enter(_Stage.PROPOSED, *blocks)
+
+    def _confirmation(self, turn: int, kind: str = "") -> widgets.Button:
+        """A button for one plan alone: a click that was made on it, and comes when another is shown, does nothing."""
+        return button("Carry out", "Do what the plan says", lambda: self._confirmed(turn), kind=kind)
+
+    def _take_back(self, turn: int, why: str) -> None:
+        with self._lock:
+            if turn == self._turn and self._stage in (_Stage.MAKING, _Stage.PROPOSED):
+                self._turn += 1
+                self._plan = None
+                self._enter(_Stage.ENDED if self._report else _Stage.IDLE, said(why, "warning"))
+
+    def _fail(self, turn: int, why: str, heading: str = "") -> None:
+        with self._lock:
+            if turn == self._turn:
+                # What was reported before can still be undone.
+                stage = _Stage.ENDED if self._report else _Stage.IDLE
+                self._enter(stage, *_heading(heading), said(why, "error"))
+
+    def _dismissed(self) -> None:
+        """Forget the plan, and go back to the report before it."""
+        with self._lock:
+            if self._stage in (_Stage.MAKING, _Stage.PROPOSED):
+                self._turn += 1
+                self._plan = None
+                if self._report:
+                    self._enter(_Stage.ENDED, *self._reported)
+                else:
+                    self._enter(_Stage.IDLE, _IDLE)
+
+    def _put_away(self) -> None:
+        with self._lock:
+            if self._stage is _Stage.ENDED:
+                self._report = None
+                self._enter(_Stage.IDLE, _IDLE)
+
+    # ------------------------------------------------------------ while it is carried out
+
+    def _confirmed(self, turn: int) -> None:
+        with self._lock:
+            plan = self._plan
+            # A second click of a double click comes here, too.
+            if turn != self._turn or self._stage is not _Stage.PROPOSED or plan is None or self._carry_out.disabled:
+                return
+            self._plan = None
+            self._bar.value = 0.0
+            self._status.value = f"0 of {len(plan):,}"
+            self._pause.description, self._pause.icon = "Pause", "pause"
+            self._cancel.description = "Cancel"
+            self._pause.disabled = self._cancel.disabled = False
+            # What it does has been looked at; from now on the rows of the table say more.
+            self._enter(_Stage.RUNNING, *(block for block in self._text.blocks if "rows" not in block))
+            try:
+                self._work = CarryingOut(
+                    plan, table=self._table, ticked=self._ticked, ended=self._ended, limits=self._limits
+                )
+            except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
+                self._fail(self._turn, background.sentence(error))
+
+    def _ticked(self, work: CarryingOut) -> None:
+        if self._stage is _Stage.RUNNING:
+            total = max(work.plan.total, 1)
+            self._bar.value = min(1.0, work.running.done / total)
+            self._status.value = _status(work)
+
+    def _paused(self) -> None:
+        work = self._work
+        if work is None:
+            return
+        if work.running.is_paused:
+            work.running.resume()
+            self._pause.description, self._pause.icon = "Pause", "pause"
+        else:
+            work.running.pause()
+            self._pause.description, self._pause.icon = "Go on", "play"
+        self._status.value = _status(work)
+
+    # ------------------------------------------------------------ afterwards
+
+    def _ended(self, ended: Ended) -> None:
+        with self._lock:
+            if self._stage is not _Stage.RUNNING:  # it was closed
+                return
+            work, self._work = self._work, None
+            self._report = ended.report
+            problems = [said(each, "error") for each in (ended.problem, ended.table_problem) if each]
+            blocks: list[Block] = []
+            if work is not None and (ended.report or not ended.problem):
+                blocks = report_blocks(ended.report, work.plan, cut_off=self._cancel.disabled)
+            self._reported = (*blocks, *problems)
+            self._enter(_Stage.ENDED, *self._reported)
+        self._on_report(ended.report)
+
+    def _undone(self) -> None:
+        report, to = self._report, self._to.value.strip() or None
+        if report is not None:
+            self.propose(lambda: self._namespace.undo(report, to=to), title="Undo")
+
+    def _resumed(self) -> None:
+        report = self._report
+        if report:
+            self.propose(lambda: self._resuming(report), title="Resume")
+
+    def _resuming(self, report: Report) -> Plan:
+        plans = self._namespace.resume(report[0].entity)
+        if not plans:
+            raise DecisionError("There is nothing left to finish: load the messages again to see how it stands.")
+        return plans[0]
+
+    # ------------------------------------------------------------ what is seen
+
+    def _enter(self, stage: _Stage, *blocks: Block) -> None:
+        self._stage = stage
+        self._text.show(*blocks)
+        set_shown(self._progress, shown=stage is _Stage.RUNNING)
+        self._buttons.children = self._controls(stage)
+        if stage in (_Stage.MAKING, _Stage.RUNNING):
+            self._quiet.clear()
+        else:
+            self._quiet.set()
+
+    def _controls(self, stage: _Stage) -> tuple[widgets.Widget, ...]:
+        match stage:
+            case _Stage.MAKING:
+                return (self._not_now,)
+            case _Stage.PROPOSED:
+                return (self._carry_out, self._not_now)
+            case _Stage.RUNNING:
+                return (self._pause, self._cancel)
+            case _Stage.ENDED:
+                return (*self._offers(self._report or Report()), self._close)
+            case _Stage.IDLE:
+                return ()
+
+    def _offers(self, report: Report) -> tuple[widgets.Widget, ...]:
+        found: list[widgets.Widget] = []
+        if can_resume(report):
+            found.append(self._resume)
+        if can_undo(report, self._namespace):
+            found.append(self._undo)
+            # Sent to the topic, all subscriptions would get them.
+            if any(each.entity.subscription for each in report[:1]):
+                found.append(self._to)
+        return tuple(found)
+
+    def _add(self, block: Block) -> None:
+        with self._lock:
+            if block not in self._text.blocks:
+                self._text.show(*self._text.blocks, block)
+
+
+def _heading(text: str) -> list[Block]:
+    return [title(text)] if text else []
+
+
+def _status(work: CarryingOut) -> str:
+    told = sum(work.counts.values())
+    # What is sent stands nowhere yet, and has no outcomes by number.
+    done = told if work.plan.messages else work.running.done
+    parts = [f"{done:,} of {len(work.plan):,}"]
+    parts += [f"{count:,} {status}" for status, count in sorted(work.counts.items()) if count and count != told]
+    if work.running.is_paused:
+        return (
+            "Paused. Locks are renewed. " + ", ".join(parts)
+            if work.running.is_held
+            else "Finishing what is under way …"
+        )
+    rate, left = work.speed.a_second, work.speed.seconds_for(work.plan.total - work.running.done)
+    if rate:
+        parts.append(f"{rate:,.0f} a second" if rate >= 1 else "less than one a second")
+    if left:
+        parts.append(_about(left))
+    return ", ".join(parts)
+
+
+def _about(seconds: float) -> str:
+    return f"about {seconds:,.0f} s left" if seconds < 2 * _MINUTE else f"about {seconds / _MINUTE:,.0f} min left"

@@ -1,1 +1,0 @@
-"""The triage as an app, served by Voilà."""

@@ -1,0 +1,76 @@
+"""What a kernel of ``sbnotebook triage`` runs: one panel, which ends with its page."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Final, Self
+
+from sbnotebook.client.namespace import Namespace
+from sbnotebook.client.targets import resolve
+from sbnotebook.widgets.triage import Triage
+
+__all__ = ["Wanted", "show"]
+
+VARIABLE: Final = "SBNOTEBOOK_TRIAGE"
+"""The environment variable that tells a kernel what to show: the notebook and the list of processes say nothing."""
+_CLEAN_UP: Final = 15.0
+"""Seconds that what is being carried out may take to give back what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a page shows.
+
+    Args:
+        entity: the address.
+        target: as for :func:`sbnotebook.connect`.
+        is_read_only: whether it only looks; None for so outside of the emulator.
+        max_messages: how many are peeked at, None for all.
+        folder: where exports are written.
+    """
+
+    entity: str
+    target: str | None = None
+    is_read_only: bool | None = None
+    max_messages: int | None = None
+    folder: str = "."
+
+    def namespace(self) -> Namespace:
+        """The namespace that is meant.
+
+        Raises:
+            ConfigurationError: it cannot be found.
+        """
+        found = resolve(self.target)
+        wanted = self.is_read_only
+        found.connection.read_only = not found.connection.is_emulator if wanted is None else wanted
+        return Namespace(found)
+
+    def keep(self) -> None:
+        """Write it into the environment, for the kernels that this process starts."""
+        os.environ[VARIABLE] = json.dumps(asdict(self))
+
+    @classmethod
+    def kept(cls) -> Self:
+        """What the environment says."""
+        return cls(**json.loads(os.environ[VARIABLE]))
+
+
+def show() -> Triage:
+    """The panel of the page; what it holds is given back when the kernel ends."""
+    wanted = Wanted.kept()
+    os.chdir(wanted.folder)
+    namespace = wanted.namespace()
+    panel = Triage(namespace, wanted.entity, max_messages=wanted.max_messages)
+    atexit.register(_leave, panel, namespace)
+    return panel
+
+
+def _leave(panel: Triage, namespace: Namespace) -> None:
+    panel.stop()
+    panel.actions.cancel()
+    panel.actions.wait(_CLEAN_UP)
+    namespace.close()

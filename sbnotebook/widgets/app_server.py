@@ -1,0 +1,150 @@
+"""Serves the triage panel as an app, with Voilà: on this machine only, and to whom has the address with its token.
+
+Voilà asks for no password of its own, and other users of the machine reach its port, so there is a token in the
+address. Whatever a message might smuggle into the page, the page may load nothing from, and tell nothing to, anywhere
+else.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+import secrets
+import signal
+import socket
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import Any, Final
+
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from traitlets import default
+from traitlets.config import Config
+from voila.app import Voila
+
+from sbnotebook.widgets.app_page import Wanted
+
+__all__ = ["serve"]
+
+_HOST: Final = "127.0.0.1"
+_KERNEL: Final = "python3"
+_CELL: Final = "from sbnotebook.widgets.app_page import show\nshow()"
+_NOTEBOOK: Final[dict[str, Any]] = {
+    "cells": [{"cell_type": "code", "execution_count": None, "id": "triage", "metadata": {}, "outputs": [],
+        "source": _CELL}],
+    "metadata": {"kernelspec": {"name": _KERNEL, "display_name": "Python 3", "language": "python"}},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}  # fmt: skip
+_POLICY: Final = {
+    "default-src": "'self'",
+    # Voilà's page and ipywidgets need it so; a widget's own script is a blob.
+    "script-src": "'self' 'unsafe-inline' 'unsafe-eval' blob:",
+    "style-src": "'self' 'unsafe-inline'",
+    "img-src": "'self' data: blob:",
+    "font-src": "'self' data:",
+    "connect-src": "'self' data: blob: ws://{host}:{port}",
+    "form-action": "'self'",
+    "base-uri": "'self'",
+    "frame-ancestors": "'none'",
+}
+
+
+class _OwnPython(KernelSpecManager):
+    """Knows the Python that this runs in only, whatever kernels are installed."""
+
+    @default("kernel_dirs")
+    def _no_others(self) -> list[str]:
+        return []
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """The one that there is, without its warnings on the terminal."""
+        spec = super().get_kernel_spec(kernel_name)
+        spec.argv = [*spec.argv, "--IPKernelApp.log_level=ERROR"]
+        return spec
+
+
+_CONFIG: Final = {
+    # Seconds until a kernel that is giving back what it holds is killed.
+    "KernelManager": {"shutdown_wait_time": 20.0},
+    # Seconds after which a kernel ends whose page is closed and that has nothing more to do.
+    "MappingKernelManager": {"cull_idle_timeout": 300, "cull_interval": 60},
+    "VoilaConfiguration": {
+        "allow_template_override": "NO",
+        "file_allowlist": [],
+        "kernel_spec_manager_class": _OwnPython,
+        "extension_allowlist": [
+            "@jupyter-widgets/jupyterlab-manager",
+            "@voila-dashboards/widgets-manager8",
+            "anywidget",
+        ],
+    },
+}
+
+
+class _App(Voila):
+    """Voilà for one page."""
+
+    is_opened: bool = True
+    """Whether a browser is opened."""
+    home: Path
+
+    def launch_browser(self) -> None:
+        """Tell the address, and open it: Voilà's own way says nothing of the token."""
+        self.app.settings["headers"] = {
+            "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in _POLICY.items()).format(
+                host=_HOST, port=self.port
+            ),
+            "Referrer-Policy": "no-referrer",
+        }
+        address = f"http://{_HOST}:{self.port}/?token={self.token}"
+        print(f"The triage is at {address}\nCtrl-C ends it, and gives back what it holds.", flush=True)  # noqa: T201
+        if self.is_opened:
+            # By a file that is the user's own: the command line of a browser is seen by everybody on the machine.
+            file = self.home / "open.html"
+            file.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">')
+            webbrowser.open(file.as_uri())
+
+
+def serve(wanted: Wanted, *, port: int = 0, is_opened: bool = True) -> None:
+    """Serve the panel until it is interrupted.
+
+    Args:
+        wanted: what it shows.
+        port: where it listens on this machine, 0 for any that is free.
+        is_opened: whether a browser is opened.
+
+    Raises:
+        ConfigurationError: the namespace cannot be found, or the entity is not an address.
+    """
+    with wanted.namespace() as namespace:  # what cannot be is said here, and not in the page
+        namespace.entity(wanted.entity)
+    wanted.keep()
+    logging.getLogger("tornado").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="sbnotebook-triage-") as home:  # the owner's only
+        notebook = Path(home, "pages", "triage.ipynb")
+        notebook.parent.mkdir()
+        notebook.write_text(json.dumps(_NOTEBOOK))
+        app = _App(
+            config=Config(_CONFIG),
+            config_file_paths=[],
+            connection_dir_root=home,
+            ip=_HOST,
+            log_level=logging.ERROR,
+            notebook_path=str(notebook),
+            open_browser=True,
+            port=port or _free_port(),
+            port_retries=0 if port else 10,
+            token=secrets.token_urlsafe(32),
+        )
+        app.home, app.is_opened = Path(home), is_opened
+        app.initialize([])
+        if hasattr(signal, "SIGHUP"):  # the terminal was closed
+            signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
+        app.start()
+
+
+def _free_port() -> int:
+    with socket.create_server((_HOST, 0)) as probe:
+        return probe.getsockname()[1]

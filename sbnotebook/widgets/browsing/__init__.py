@@ -1,1 +1,0 @@
-"""The browser of a namespace and its parts."""

@@ -1,0 +1,386 @@
+"""The messages of one entity: by state, session or expression, page by page, and what can be done with some of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+import ipywidgets as widgets
+
+from sbnotebook.client import Entity
+from sbnotebook.client.deferred import DeferredMessages
+from sbnotebook.client.messages import Messages
+from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.model import EntityAddress
+from sbnotebook.widgets import background
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.forms.triage_forms import Action
+from sbnotebook.widgets.forms.view_actions import deferred_actions, scheduled_actions
+from sbnotebook.widgets.panel import button, row, set_shown, text
+from sbnotebook.widgets.peek_steps import Ask, Looked, look
+from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.selection_bar import SelectionBar
+from sbnotebook.widgets.table.message_view import MessageView
+
+__all__ = ["EntityMessages", "PeekBar", "View"]
+
+_DEFAULT_COUNT: Final = 250
+_MOST: Final = 100_000
+_MAX_SESSION: Final = 80
+_NO_SESSION: Final = "Choose a session to see its messages; looking does not lock it."
+_SMALL: Final = {"description_width": "initial"}
+
+
+class View(StrEnum):
+    """Which messages of an entity are seen."""
+
+    ALL = "All"
+    ACTIVE = "Active"
+    SCHEDULED = "Scheduled"
+    DEFERRED = "Deferred"
+    SESSIONS = "Sessions"
+    DEAD_LETTERS = "Dead letters"
+
+
+_STATES: Final = {View.ACTIVE: "active", View.SCHEDULED: "scheduled"}
+
+
+class PeekBar(widgets.VBox):
+    """Chooses messages of an entity: by state, session, expression, and where to begin.
+
+    Args:
+        changed: is called when another view or session is chosen, or the expression has changed.
+        onward: is called to go on behind the last message.
+        stop: is called to look no further.
+    """
+
+    def __init__(self, changed: Callable[[], object], onward: Callable[[], object], stop: Callable[[], object]) -> None:
+        self._changed = changed
+        self._quiet = False
+        self._ids: list[str] = []
+        self.views = widgets.ToggleButtons(options=[View.ALL.value], style={"button_width": "auto"})
+        self.where = widgets.Text(
+            description="Where",
+            placeholder="subject = 'UA' and body_json->>'$.flight' = '1545'",
+            continuous_update=False,
+            style=_SMALL,
+            layout={"width": "480px"},
+        )
+        self.first = widgets.Text("1", description="From #", style=_SMALL, layout={"width": "160px"})
+        self.count = widgets.BoundedIntText(
+            _DEFAULT_COUNT, min=1, max=_MOST, description="At most", style=_SMALL, layout={"width": "150px"}
+        )
+        self.sessions = widgets.Select(description="Session", rows=6, style=_SMALL, layout={"width": "480px"})
+        self.problem = text("", "problem")
+        self.status = text("", "quiet")
+        self.peek = button("Peek", "Look at messages; none is locked or changed", changed, kind="primary")
+        self.onward = button("Peek onward", "Look at those that stand behind the last one", onward)
+        self.stop = button("Stop", "Look no further", stop)
+        self.views.observe(lambda _: self._tell(), "value")
+        self.where.observe(lambda _: self._tell(), "value")
+        self.sessions.observe(lambda _: self._tell(), "index")
+        buttons = row(self.first, self.count, self.peek, self.onward, self.stop)
+        super().__init__([self.views, self.sessions, self.where, self.problem, buttons, self.status])
+        self.say("")
+
+    @property
+    def view(self) -> View:
+        """Which messages are seen."""
+        return View(self.views.value)
+
+    @property
+    def session(self) -> str | None:
+        """The session that is chosen, None for none."""
+        place = self.sessions.index
+        return self._ids[place] if self.view is View.SESSIONS and place is not None else None
+
+    def read(self) -> Ask:
+        """Which messages are wanted.
+
+        Raises:
+            ConfigurationError: the number to begin with is none.
+        """
+        first = self.first.value.strip() or "1"
+        if not first.isdecimal():
+            raise ConfigurationError("From # is a sequence number, such as 1.")
+        where = self.where.value.strip() or None
+        return Ask(self.count.value, int(first), _STATES.get(self.view), where, self.session)
+
+    # ------------------------------------------------------------ what is seen
+
+    def show_views(self, address: EntityAddress) -> None:
+        """Offer the views that an entity has, and show all of its messages.
+
+        Args:
+            address: of a queue, a subscription or a sub-queue.
+        """
+        views = list(View)
+        if address.subscription is not None:
+            views.remove(View.SCHEDULED)  # which stand in the topic
+        if address.sub_queue is not None:
+            views = [View.ALL, View.ACTIVE, View.DEFERRED]
+        self._quietly(self._set_views, [view.value for view in views])
+
+    def _set_views(self, views: Sequence[str]) -> None:
+        self.views.options = views
+        self.views.value = View.ALL.value
+        self.first.value = "1"
+        self.show_sessions([])
+
+    def show_sessions(self, ids: Sequence[str]) -> None:
+        """Offer these sessions, of which none is chosen."""
+        self._ids = list(ids)
+        names = [visible(each if len(each) <= _MAX_SESSION else f"{each[:_MAX_SESSION]}…") or "(empty)" for each in ids]
+        self._quietly(self._set_sessions, names)
+        set_shown(self.sessions, shown=self.view is View.SESSIONS and bool(ids))
+        if self.view is View.SESSIONS:
+            self.say(_NO_SESSION if ids else "No session has active messages or a state.")
+
+    def _set_sessions(self, names: Sequence[str]) -> None:
+        self.sessions.options = list(zip(names, range(len(names)), strict=True))
+        self.sessions.index = None
+
+    def say(self, words: str, problem: str = "", *, is_busy: bool = False, follows: bool = False) -> None:
+        """Say how far looking is.
+
+        Args:
+            words: in words.
+            problem: what is wrong with what was asked for.
+            is_busy: whether it goes on, so that it can be stopped.
+            follows: whether messages may follow.
+        """
+        self.status.value, self.problem.value = words, problem
+        set_shown(self.problem, shown=bool(problem))
+        set_shown(self.stop, shown=is_busy)
+        self.onward.disabled = is_busy or not follows
+
+    def _tell(self) -> None:
+        if not self._quiet:
+            self._changed()
+
+    def _quietly(self, change: Callable[[Sequence[str]], object], names: Sequence[str]) -> None:
+        before, self._quiet = self._quiet, True
+        try:
+            change(names)
+        finally:
+            self._quiet = before
+
+
+_ORPHANS: Final = "(not in this journal: deferred by somebody else, or before the journal was lost)"
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class _Question:
+    """One question for messages; only the answer to the latest one is shown."""
+
+    entity: Entity
+    view: View
+    ask: Ask
+    is_onward: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def is_same(self, view: View, ask: Ask) -> bool:
+        """Whether it asks for the same."""
+        return (view, ask) == (self.view, self.ask)
+
+
+class EntityMessages(widgets.VBox):
+    """The messages of an entity, which are peeked at: nothing is locked or changed by looking.
+
+    Args:
+        actions: shows the plans of what is done with messages, and carries them out.
+        table: shows the messages.
+        go: is called with the address of another entity that is to be opened in its place.
+    """
+
+    def __init__(self, actions: ActionPanel, table: MessageView, go: Callable[[EntityAddress], object]) -> None:
+        self._actions = actions
+        self._go = go
+        self._lock = threading.RLock()
+        self._entity: Entity | None = None
+        self._question: _Question | None = None
+        self._looked = Looked()
+        self._thread: threading.Thread | None = None
+        self.table = table
+        self.bar = PeekBar(self.peek, self.peek_onward, self.stop)
+        self._hint = text("", "quiet")
+        self._selected = widgets.VBox()
+        super().__init__([self.bar, self.table, self._hint, self._selected], layout={"min_width": "0"})
+
+    def look_into(self, entity: Entity) -> None:
+        """Show an entity's messages, the first ones at first.
+
+        Args:
+            entity: a queue, a subscription or a sub-queue.
+        """
+        with self._lock:
+            self.stop()
+            self._entity = entity
+            self._hint.value = (
+                f"Looking changes nothing. To repair, move or remove messages: %sb_triage {entity.address}"
+            )
+            self.table.show(Messages())
+            self.bar.show_views(entity.address)
+            self._begin(self.bar.read())
+
+    def peek(self) -> None:
+        """Look at the messages that are asked for, in the background, in place of those that are shown."""
+        with self._lock:
+            if self._entity is None:
+                return
+            if self.bar.view is View.DEAD_LETTERS:
+                self._go(self._entity.address.dead_letter)
+                return
+            try:
+                ask = self.bar.read()
+            except SbNotebookError as error:
+                self.bar.say(self.bar.status.value, background.sentence(error))
+                return
+            # To leave the field of the expression for the button asks for the same twice.
+            if not self._is_looking or self._question is None or not self._question.is_same(self.bar.view, ask):
+                self._begin(ask)
+
+    def peek_onward(self) -> None:
+        """Look at the messages behind the last one that was looked at, and add them to those that are shown."""
+        with self._lock:
+            if self._question is not None and not self._is_looking:
+                ask = replace(self._question.ask, from_sequence_number=self._looked.next_number)
+                self._begin(ask, is_onward=True)
+
+    def stop(self) -> None:
+        """Look no further; what is found stays."""
+        if self._question is not None:
+            self._question.stop.set()
+
+    def wait(self, seconds: float = 60.0) -> bool:
+        """Wait until the answer is there, for scripts and terminals; tells whether it is."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+        return not self._is_looking
+
+    @property
+    def words(self) -> str:
+        """How far looking is, and what was wrong."""
+        return "\n".join(filter(None, (self.bar.status.value, self.bar.problem.value)))
+
+    def close(self) -> None:
+        """Take it from the screen; looking ends."""
+        with self._lock:
+            self.stop()
+            self._question = None
+        for part in (*self._selected.children, self.bar):
+            part.close()
+        super().close()
+
+    # ------------------------------------------------------------ questions and answers
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _begin(self, ask: Ask, *, is_onward: bool = False) -> None:
+        entity = self._entity
+        if entity is None:
+            return
+        self.stop()  # what was asked for before is not wanted any more
+        question = self._question = _Question(entity, self.bar.view, ask, is_onward)
+        self.bar.say("Looking…", is_busy=True)
+        if not is_onward:
+            self._offer([])
+        answer = self._answer_to(question)
+        self._thread = background.start(
+            partial(answer, question), done=lambda _: None, failed=partial(self._failed, question)
+        )
+
+    def _answer_to(self, question: _Question) -> Callable[[_Question], None]:
+        if question.view is View.DEFERRED:
+            return self._see_deferred
+        if question.view is View.SESSIONS and question.ask.session_id is None:
+            return self._see_sessions
+        return self._see_page
+
+    def _see_page(self, question: _Question) -> None:
+        show = self.table.append if question.is_onward else self.table.show
+
+        def part(messages: Messages) -> None:
+            nonlocal show
+            with self._lock:
+                if question is self._question:
+                    show(messages)
+                    show = self.table.append
+
+        def advance(looked: Looked) -> None:
+            with self._lock:
+                if question is self._question:
+                    self.bar.say(f"Looking: {_found(looked)}…", is_busy=True)
+
+        looked = look(question.entity, question.ask, part, advance=advance, stop=question.stop)
+        with self._lock:
+            if question is not self._question:
+                return
+            self._looked = looked
+            if not looked.found and not question.is_onward:
+                self.table.show(Messages())
+            self.bar.say(_words(looked, len(self.table.messages)), follows=not looked.is_end)
+            if question.view is View.SCHEDULED and self.table.messages:
+                self._offer(scheduled_actions(question.entity))
+
+    def _see_deferred(self, question: _Question) -> None:
+        Messages().where(question.ask.where)  # a wrong expression is told before anything is looked at
+        found = question.entity.deferred(show_progress=False)
+        wanted = found.where(question.ask.where)
+        numbers = set(found.orphans.to_arrow().column("sequence_number").to_pylist())
+        with self._lock:
+            if question is not self._question:
+                return
+            of_whom = ["orphan" if message.sequence_number in numbers else "in the journal" for message in wanted]
+            self.table.show(wanted, {"deferred": of_whom})
+            self.bar.say(_deferred_words(found, len(wanted)))
+            self._offer(deferred_actions(question.entity, found) if found else [])
+
+    def _see_sessions(self, question: _Question) -> None:
+        found = question.entity.sessions()
+        with self._lock:
+            if question is self._question:
+                self.table.show(Messages())
+                self.bar.show_sessions(found)
+
+    def _failed(self, question: _Question, why: str) -> None:
+        with self._lock:
+            if question is self._question:
+                self.bar.say("", why, follows=False)
+
+    def _offer(self, actions: list[Action]) -> None:
+        """Offer what can be done with selected messages."""
+        for old in self._selected.children:
+            old.close()
+        self._selected.children = (SelectionBar(self.table, actions, self._actions),) if actions else ()
+
+
+def _found(looked: Looked) -> str:
+    others = f" among {looked.looked_at:,}" if looked.looked_at != looked.found else ""
+    return f"{looked.found:,} {'message' if looked.found == 1 else 'messages'}{others}"
+
+
+def _words(looked: Looked, shown: int) -> str:
+    if not shown:
+        return "There are no such messages." if looked.looked_at else "No message stands here."
+    more = "" if shown == looked.found else f", {shown:,} in all"
+    return f"{_found(looked)}{more}. {'That is the end.' if looked.is_end else 'More may follow: peek onward.'}"
+
+
+def _deferred_words(found: DeferredMessages, shown: int) -> str:
+    orphans, gone = len(found.orphans), len(found.gone)
+    if not found and not gone:
+        return "Nothing is deferred here."
+    parts = [f"{shown:,} of {len(found):,} deferred {'message' if len(found) == 1 else 'messages'}"]
+    if orphans:
+        parts.append(f"{orphans:,} of them {'is an orphan' if orphans == 1 else 'are orphans'} {_ORPHANS}")
+    if gone:
+        parts.append(f"{gone:,} more {'is' if gone == 1 else 'are'} in the journal only: settled elsewhere, or expired")
+    return "; ".join(parts) + "."

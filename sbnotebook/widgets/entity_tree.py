@@ -1,0 +1,225 @@
+"""The entities of a tree as a plain list, for where the tree is not displayed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import anywidget
+import ipywidgets as widgets
+import traitlets
+
+from sbnotebook.analysis import tables
+from sbnotebook.client import Namespace
+from sbnotebook.model import EntityAddress
+from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.widgets import background
+from sbnotebook.widgets.panel import button, row, text
+from sbnotebook.widgets.static_files import module, style
+
+__all__ = ["EntityList", "EntityTree"]
+
+_EVERY: Final = 30.0
+"""Seconds between two questions for the counts, which are management operations, while the tree is visible."""
+_SHARE: Final = 20
+"""The counts are asked for once in so many times as long as the answer takes: a slow service is asked less often."""
+_MOST: Final = 2_500
+"""Entities in the tree: so many stay under a megabyte, also with the longest names."""
+_HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
+
+
+class EntityTree(anywidget.AnyWidget):
+    """Queues, topics and subscriptions with their counts, and their sub-queues below them.
+
+    The counts are asked for when it is made, on Refresh, and every 30 seconds while somebody can see them: all queues
+    and topics, and the subscriptions of the topics that are open.
+
+    Args:
+        namespace: whose entities.
+        chosen: the address that is chosen at first.
+
+    Example:
+        >>> tree = EntityTree(namespace)  # doctest: +SKIP
+        >>> tree.on_choose(lambda address: print(address))  # doctest: +SKIP
+    """
+
+    _esm = module("entity_tree.js")
+    _css = style("entity_tree.css")
+
+    rows = traitlets.List(traitlets.Dict()).tag(sync=True)
+    expanded = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    chosen = traitlets.Unicode("").tag(sync=True)
+    busy = traitlets.Bool(default_value=False).tag(sync=True)
+    problem = traitlets.Unicode("").tag(sync=True)
+    as_of = traitlets.Float(0.0).tag(sync=True)  # milliseconds since the epoch
+    every = traitlets.Float(_EVERY).tag(sync=True)  # seconds
+
+    def __init__(self, namespace: Namespace, chosen: str = "") -> None:
+        address = EntityAddress.parse(chosen) if chosen else None
+        super().__init__(chosen=str(address or ""), expanded=_above(address) if address else [])
+        self._namespace = namespace
+        self._asking = threading.Lock()
+        self._loaded = threading.Event()
+        self._listed: set[str] = set()
+        self.counts: list[EntityCounts] = []
+        self.on_msg(self._told)
+        self.observe(self._opened, "expanded")
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Ask for the counts in the background, unless they are being asked for."""
+        if not self._asking.acquire(blocking=False):
+            return
+        self.busy = True
+        topics = set(self._topics())
+        begin = time.monotonic()
+
+        def done(counts: list[EntityCounts]) -> None:
+            self.every = max(_EVERY, _SHARE * (time.monotonic() - begin))
+            self._show(counts)
+            self._listed = topics
+            self._end("" if len(counts) <= _MOST else f"The first {_MOST:,} of {len(counts):,} entities are shown.")
+
+        background.start(lambda: self._namespace.entities(topics=topics), done=done, failed=self._end)
+
+    def on_choose(self, callback: Callable[[str], object]) -> Callable[[], None]:
+        """Call a function with the address that is chosen, each time; gives a function that ends it."""
+
+        def changed(change: Any) -> None:
+            if change["new"]:
+                callback(change["new"])
+
+        self.observe(changed, "chosen")
+
+        def end() -> None:
+            with suppress(ValueError):
+                self.unobserve(changed, "chosen")
+
+        return end
+
+    def wait(self, seconds: float = 30.0) -> bool:
+        """Wait until the first counts are there or have failed; tells whether that is so."""
+        return self._loaded.wait(seconds)
+
+    def __repr__(self) -> str:
+        if self.problem and not self.counts:
+            return self.problem
+        rows = [[each.address, *(getattr(each, name) for name in _HEADERS[1:])] for each in self.counts]
+        when = datetime.fromtimestamp(self.as_of / 1000, UTC)
+        return tables.text_table(_HEADERS, rows, f"{self._namespace.host}, as of {when:%H:%M:%S} UTC")
+
+    def _topics(self) -> list[str]:
+        """The open nodes that are topics, or may be as long as nobody knows."""
+        others = {str(counts.address) for counts in self.counts if counts.kind != "topic"}
+        return [path for path in self.expanded if path not in others]
+
+    def _show(self, counts: Sequence[EntityCounts]) -> None:
+        self.counts = list(counts)
+        self.rows = [_row_of(each) for each in counts[:_MOST]]
+        self.as_of = time.time() * 1000
+
+    def _end(self, problem: str) -> None:
+        self.problem = problem
+        self.busy = False
+        self._asking.release()
+        self._loaded.set()
+        if set(self._topics()) - self._listed and not problem:  # opened meanwhile
+            self.refresh()
+
+    def _told(self, _widget: object, content: Any, _buffers: object) -> None:
+        if isinstance(content, dict) and content.get("kind") == "refresh":  # pyright: ignore[reportUnknownMemberType]
+            self.refresh()
+
+    def _opened(self, _change: object) -> None:
+        if set(self._topics()) - self._listed:
+            self.refresh()
+
+
+def _above(address: EntityAddress) -> list[str]:
+    """The nodes that have to be open for an address to be seen."""
+    topic = [address.name] if address.subscription else []
+    return [*topic, *([str(address.entity)] if address.sub_queue else [])]
+
+
+def _row_of(counts: EntityCounts) -> dict[str, object]:
+    """What the browser makes a node of, and those of its sub-queues; what an entity cannot have is None."""
+    is_topic = counts.kind == "topic"
+    return {
+        "path": str(counts.address),
+        "kind": counts.kind,
+        "active": None if is_topic else counts.active,
+        "scheduled": None if counts.kind == "subscription" else counts.scheduled,
+        "dead": None if is_topic else counts.dead_letter,
+        "transfer": None if is_topic else counts.transfer_dead_letter,
+    }
+
+
+_ROWS: Final = 16
+_INDENT: Final = "\u2003"  # an ordinary space at the beginning would not be seen
+_WATCHED: Final = ("as_of", "problem", "chosen")
+
+
+class EntityList(widgets.VBox):
+    """What a tree shows, in widgets that every notebook has. All topics are open.
+
+    Args:
+        tree: whose entities; what is chosen in one is chosen in the other.
+    """
+
+    def __init__(self, tree: EntityTree) -> None:
+        self._tree = tree
+        self._paths: list[str] = []
+        self._is_filling = False
+        self.select = widgets.Select(rows=_ROWS, layout={"width": "100%"})
+        self.select.tooltip = "Queues, topics and subscriptions"
+        self._status = text("", "quiet")
+        refresh = button("Refresh", "Ask for the counts", tree.refresh)
+        super().__init__([row(refresh, self._status), self.select])
+        tree.observe(self._fill, _WATCHED)
+        self.select.observe(self._chosen, "index")
+        self._fill()
+
+    def close(self) -> None:
+        """Take it from the screen; the tree stays."""
+        self._tree.unobserve(self._fill, _WATCHED)
+        super().close()
+
+    def _fill(self, _change: object = None) -> None:
+        tree = self._tree
+        when = f"as of {datetime.fromtimestamp(tree.as_of / 1000, UTC):%H:%M:%S} UTC" if tree.as_of else "Asking…"
+        self._status.value = tree.problem or when
+        lines = [line for counts in tree.counts for line in _lines_of(counts)]
+        self._is_filling = True
+        try:
+            self._paths = [path for path, _ in lines]
+            self.select.options = [(words, place) for place, (_, words) in enumerate(lines)]
+            self.select.index = self._paths.index(tree.chosen) if tree.chosen in self._paths else None
+        finally:
+            self._is_filling = False
+        closed = [str(each.address) for each in tree.counts if each.kind == "topic"]
+        closed = [path for path in closed if path not in tree.expanded]
+        if closed:
+            tree.expanded = [*tree.expanded, *closed]
+
+    def _chosen(self, change: Any) -> None:
+        if change["new"] is not None and not self._is_filling:
+            self._tree.chosen = self._paths[change["new"]]
+
+
+def _lines_of(counts: EntityCounts) -> Iterator[tuple[str, str]]:
+    """The address and the words of an entity, and of its sub-queues."""
+    path, level = str(counts.address), 1 if counts.address.subscription else 0
+    name = counts.address.subscription or counts.address.name
+    yield path, _line(level, name, (counts.active, "active"), (counts.scheduled, "later"))
+    if counts.kind != "topic":
+        yield f"{path}/$dlq", _line(level + 1, "dead letters", (counts.dead_letter, ""))
+        yield f"{path}/$transfer", _line(level + 1, "transfer dead letters", (counts.transfer_dead_letter, ""))
+
+
+def _line(level: int, name: str, *counts: tuple[int, str]) -> str:
+    said = ", ".join(f"{count:,} {what}".rstrip() for count, what in counts if count)
+    return f"{_INDENT * level}{name}{f': {said}' if said else ''}"

@@ -1,1 +1,0 @@
-"""The board of held messages and its parts."""

@@ -1,0 +1,377 @@
+"""The messages that are held: how long yet, whether that goes well, and what is done with them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import ipywidgets as widgets
+
+from sbnotebook.analysis import tables
+from sbnotebook.client import LockedBatch, LockedSession, Namespace, Plan
+from sbnotebook.client.messages import Messages
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Decision, LockedMessage, Release, Report
+from sbnotebook.settlement.locking.lock_events import LockEventKind, numbered
+from sbnotebook.widgets import background
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.forms.lock_forms import lock_actions
+from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
+from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.selection_bar import SelectionBar
+from sbnotebook.widgets.table.message_view import MessageView
+from sbnotebook.widgets.table.rows import MessageKey, keys_of
+
+__all__ = ["ENDED", "HELD", "LOST", "LockBoard", "Locks", "News"]
+
+HELD: Final = "held"
+LOST: Final = "lost"
+ENDED: Final = "no longer held"
+_AT_RISK: Final = {LockEventKind.FAILING: "renewing fails", LockEventKind.LATE: "may be lost"}
+
+
+@dataclass(slots=True)
+class News:
+    """What has changed since the last look.
+
+    Args:
+        again: keys of messages that were held before, and are held under another lock now.
+        new: messages that are held for the first time, and those.
+        changed: cells of messages that were there, by key.
+    """
+
+    again: list[MessageKey] = field(default_factory=list[MessageKey])
+    new: list[LockedMessage] = field(default_factory=list[LockedMessage])
+    changed: dict[MessageKey, dict[str, object]] = field(default_factory=dict[MessageKey, dict[str, object]])
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.changed)
+
+
+class Locks:
+    """Follows the locks of a batch.
+
+    Args:
+        batch: whose locks.
+    """
+
+    def __init__(self, batch: LockedBatch) -> None:
+        self._batch = batch
+        self._entity = str(batch.address)
+        self._messages: dict[int, LockedMessage] = {}
+        self._cells: dict[int, tuple[str, datetime | None]] = {}
+
+    def look(self) -> News:
+        """See how it stands now."""
+        news = News()
+        for message in self._batch.messages:
+            known = self._messages.get(message.sequence_number)
+            if known is None or known.lock_token != message.lock_token:
+                news.new.append(message)
+                if known is not None:
+                    news.again.append((self._entity, message.sequence_number))
+                self._messages[message.sequence_number] = message
+        cells = self._cells_now()
+        fresh = {message.sequence_number for message in news.new}
+        for number, (lock, end) in cells.items():
+            if number not in fresh and self._cells.get(number) != (lock, end):
+                news.changed[self._entity, number] = {"lock": lock, "locked_until": end}
+        self._cells = cells
+        return news
+
+    def cells(self, messages: list[LockedMessage]) -> dict[str, list[object]]:
+        """The columns of these messages, as they were seen last."""
+        seen = [self._cells[message.sequence_number] for message in messages]
+        return {"lock": [lock for lock, _ in seen], "locked_until": [end for _, end in seen]}
+
+    def locked(self, numbers: list[int]) -> list[LockedMessage]:
+        """The messages with these numbers, with the lock that each had last, which may have ended."""
+        return [self._messages[number] for number in numbers if number in self._messages]
+
+    def numbers(self, *states: str) -> list[int]:
+        """The messages whose locks stand so."""
+        return [number for number, (lock, _) in self._cells.items() if lock in states]
+
+    def rows(self) -> list[tuple[LockedMessage, str, datetime | None]]:
+        """All messages, how their locks stand, and when these end."""
+        return [(self._messages[number], lock, end) for number, (lock, end) in self._cells.items()]
+
+    def forget(self, numbers: list[int]) -> None:
+        """Messages that are no longer held need not be known any more."""
+        for number in numbers:
+            self._messages.pop(number, None)
+            self._cells.pop(number, None)
+
+    def _cells_now(self) -> dict[int, tuple[str, datetime | None]]:
+        ends, lost, status = self._batch.lock_ends, set(self._batch.lost), self._batch.status
+        risk = _AT_RISK.get(status.kind, HELD)
+        at_risk = set(status.sequence_numbers)
+        cells: dict[int, tuple[str, datetime | None]] = {}
+        for number in self._messages:
+            end = ends.get(number)
+            if end is not None:
+                cells[number] = (risk if number in at_risk or not at_risk else HELD, end)
+            else:
+                cells[number] = (LOST if number in lost else ENDED, None)
+        return cells
+
+
+_COLUMNS: Final = (
+    "lock",
+    "locked_until",
+    "sequence_number",
+    "subject",
+    "message_id",
+    "delivery_count",
+    "enqueued_time",
+    "body_text",
+)
+_LOOK: Final = 1.0
+"""Seconds between two looks at the batch; what it tells is seen at once."""
+_PAUSE: Final = 0.1
+"""Seconds between two changes of the screen at least."""
+_MAX_MORE: Final = 10_000
+_MAX_WAIT: Final = 2.0
+_NOTHING: Final = "No message is held. Lock some."
+_LOST: Final = "The session is lost: lock it again to go on."
+_CLOSED: Final = "The batch is closed: what was held was given back. Lock messages again to go on."
+
+
+class LockBoard(Panel):
+    """Messages that are held under locks, with what is left of each lock, and what can be done with them.
+
+    The time that is left runs on in the browser, and the locks are renewed, also while a cell runs. Whatever settles
+    is a plan first, which is shown and asks. Closing the board closes the batch, which releases what it still holds.
+
+    Args:
+        namespace: where the batch was locked.
+        batch: the messages; one of a session will do.
+
+    Example:
+        >>> namespace = connect("emulator")  # doctest: +SKIP
+        >>> LockBoard(namespace, namespace.entity("orders").lock(20))  # doctest: +SKIP
+    """
+
+    def __init__(self, namespace: Namespace, batch: LockedBatch) -> None:
+        self._namespace = namespace
+        self.batch = batch
+        """The messages that are held."""
+        self._locks = Locks(batch)
+        self._lock = threading.RLock()
+        self._is_locking = False
+        self._news = threading.Event()
+        self._closed = threading.Event()
+        self.table = MessageView(columns=_COLUMNS, facets=(), countdown=True, label=f"Messages held in {batch.address}")
+        self.actions = ActionPanel(namespace, table=self.table)
+        self.actions.on_report(self._reported)
+        self.bar = SelectionBar(self.table, lock_actions(batch.address, self._plan), self.actions)
+        self._state = text("", "strong")
+        self._trouble = text("", "problem")
+        self._said = text()
+        self._make_controls()
+        place = f"on {namespace.host}{' (the emulator)' if namespace.is_emulator else ''}"
+        super().__init__(
+            [
+                panel_style(),
+                row(text(f"Held in {batch.address}", "title"), text(place, "quiet")),
+                self._state,
+                self._trouble,
+                self._controls,
+                self._said,
+                self.table,
+                self.bar,
+                self.actions,
+            ]
+        )
+        self.add_class("sbn-panel")
+        self._end_watch = batch.watch(lambda _: self._news.set())
+        self.refresh()
+        threading.Thread(target=self._follow, name="sbnotebook lock board", daemon=True).start()
+
+    def _make_controls(self) -> None:
+        fitting = {"description_width": "initial"}
+        self._count = widgets.BoundedIntText(
+            10, min=1, max=_MAX_MORE, description="More messages", style=fitting, layout={"width": "190px"}
+        )
+        self._for = widgets.Text(
+            "30m", description="Renew for", style=fitting, layout={"width": "150px", "margin": "2px 2px 2px 16px"}
+        )
+        self._more = button("Lock more", "Lock so many more messages, and hold them, too", self._lock_more, icon="lock")
+        self._extend = button("Renew", "Renew the locks for so long from now", self._renew_longer, icon="refresh")
+        self._release = button("Release all", "Give back all that is held", self._release_all, icon="unlock")
+        self._put_away = button("Put away what is not held", "Take these rows out of the table", self._put_ended_away)
+        self._controls = row(self._count, self._more, self._for, self._extend, self._release, self._put_away)
+
+    # ------------------------------------------------------------ following the batch
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            self._news.wait(_LOOK)
+            self._news.clear()
+            try:
+                self.refresh()
+            except Exception as error:  # noqa: BLE001 (nobody else would see it)
+                self._say(background.sentence(error))
+            if not self.batch.is_open:
+                return
+            self._closed.wait(_PAUSE)
+
+    def refresh(self) -> None:
+        """Show how the batch stands now. This is done each second, and as soon as something happens to a lock."""
+        with self._lock:
+            if self._closed.is_set():
+                return
+            news = self._locks.look()
+            self.table.remove(news.again)
+            if news.new:
+                # The first rows say which columns there are, and in which order.
+                add = self.table.append if len(self.table.messages) else self.table.show
+                add(news.new, self._locks.cells(news.new))
+            if news.changed:
+                self.table.patch(news.changed)
+            self._show_state()
+
+    def _show_state(self) -> None:
+        is_usable = self.batch.is_open and not self._is_lost
+        self._state.value = self._words()
+        self._trouble.value = visible(self._trouble_words())
+        for control in (self._extend, self._count, self._for):
+            control.disabled = not is_usable
+        self._more.disabled = self._is_locking or not is_usable
+        self._release.disabled = not self.batch.messages
+        set_shown(self._trouble, shown=bool(self._trouble.value))
+        set_shown(self._put_away, shown=bool(self._locks.numbers(LOST, ENDED)))
+        for part in (self.table, self.bar):
+            set_shown(part, shown=bool(self._locks.rows()))
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether it is a session, and lost as a whole."""
+        return isinstance(self.batch, LockedSession) and self.batch.is_lost
+
+    def _words(self) -> str:
+        if not self.batch.is_open or self._is_lost:
+            return _LOST if self.batch.is_open else _CLOSED
+        count, until = len(self.batch.messages), self.batch.renew_until
+        held = _NOTHING if not count else f"{_counted(count)} held."
+        if not count and not isinstance(self.batch, LockedSession):
+            return held
+        session = f" Session {self.batch.session_id!r}." if isinstance(self.batch, LockedSession) else ""
+        left = max(timedelta(), until - datetime.now(UTC))
+        return visible(f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {_minutes(left)} from now.")
+
+    def _trouble_words(self) -> str:
+        """What is wrong with the locks; nothing where all is well."""
+        lost, status = self._locks.numbers(LOST), self.batch.status
+        parts: list[str] = []
+        if lost:
+            are = "1 lock is" if len(lost) == 1 else f"{len(lost):,} locks are"
+            parts.append(f"{are} lost: {numbered(lost)}. Leave these messages: they are delivered again.")
+        if self._is_lost:
+            parts.append(status.description)
+        elif status.is_trouble and status.kind is not LockEventKind.LOST:
+            parts.append(f"Since {status.since:%H:%M:%S} UTC: {status.description}")
+        return " ".join(parts)
+
+    # ------------------------------------------------------------ acting
+
+    def _plan(self, decision: Decision, messages: Messages) -> Plan:
+        """A plan for selected messages; those whose locks are lost are in it, and in its report."""
+        with self._lock:
+            chosen = self._locks.locked([number for _, number in keys_of(messages)])
+        held = {message.lock_token for message in self.batch.messages}
+        if not any(message.lock_token in held for message in chosen):
+            raise DecisionError("None of the selected messages is held any more: select others, or lock them again.")
+        return self.batch.plan(decision, chosen)
+
+    def _release_all(self) -> None:
+        self.actions.propose(lambda: self.batch.plan(Release()), title="Release all")
+
+    def _lock_more(self) -> None:
+        if self._is_locking:  # the second click of a double click
+            return
+        count = self._count.value
+
+        def ended(words: str) -> None:
+            self._is_locking = False
+            self._news.set()
+            self._say(words)
+
+        def done(taken: int) -> None:
+            ended(f"{_counted(taken)} locked." if taken else "There is no more to lock now.")
+
+        self._is_locking = self._more.disabled = True
+        self._say("Locking…")
+        background.start(lambda: len(self.batch.receive(count, max_wait=_MAX_WAIT)), done=done, failed=ended)
+
+    def _renew_longer(self) -> None:
+        def done(until: datetime) -> None:
+            self._news.set()
+            self._say(f"Locks are renewed until {until:%H:%M:%S} UTC.")
+
+        background.start(lambda: self.batch.extend(self._for.value), done=done, failed=self._say)
+
+    def _reported(self, report: Report) -> None:
+        """What was given back or set aside is no longer held, and has left the board."""
+        self.refresh()
+        with self._lock:
+            settled = {each.sequence_number for each in report if each.ok}
+            self._put_away_rows([number for number in self._locks.numbers(ENDED) if number in settled])
+
+    def _put_ended_away(self) -> None:
+        with self._lock:
+            self._put_away_rows(self._locks.numbers(LOST, ENDED))
+
+    def _put_away_rows(self, numbers: list[int]) -> None:
+        self._locks.forget(numbers)
+        self.table.remove([(str(self.batch.address), number) for number in numbers])
+        self._show_state()
+
+    def _say(self, words: str) -> None:
+        self._said.value = visible(words)
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Take it from the screen and close the batch: what is being carried out is cut off, the rest is released."""
+        self._closed.set()
+        self._news.set()
+        self._end_watch()
+        for part in (self.actions, self.bar, self.table):
+            part.close()
+        super().close()
+        self.batch.close()
+
+    def __repr__(self) -> str:
+        with self._lock:
+            rows = [
+                (message.sequence_number, lock, _left(end), message.subject, message.message_id, message.body_text)
+                for message, lock, end in self._locks.rows()
+            ]
+            words = [self._state.value, self._trouble.value]
+        title = f"Held in {self.batch.address} on {self._namespace.host}: {' '.join(filter(None, words))}"
+        if not rows:
+            return tables.printable(title)
+        headers = ("sequence_number", "lock", "time left", "subject", "message_id", "body_text")
+        return tables.text_table(headers, rows, title, one_line=True)
+
+
+def _counted(count: int) -> str:
+    return "1 message is" if count == 1 else f"{count:,} messages are"
+
+
+def _minutes(left: timedelta) -> str:
+    minutes, seconds = divmod(round(left.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes else f"{seconds} s"
+
+
+def _left(end: datetime | None) -> str:
+    if end is None:
+        return ""
+    seconds = max(0, round((end - datetime.now(UTC)).total_seconds()))
+    return f"{seconds // 60}:{seconds % 60:02}"

@@ -1,0 +1,151 @@
+"""What can be done with the selected messages: how many they are, and a button with a form for each action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import ipywidgets as widgets
+
+from sbnotebook.widgets import background
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change
+from sbnotebook.widgets.forms.triage_forms import Action, PlanForm, TaskForm
+from sbnotebook.widgets.panel import button, row, set_shown, text
+from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.table.rows import MessageKey, Table
+
+__all__ = ["SelectionBar"]
+
+_NONE: Final = "No message is selected. Tick rows, or select all that are shown."
+_OTHERS: Final = "The selection was changed after this plan was asked for, so it was put away: show the plan again."
+
+
+class SelectionBar(widgets.VBox):
+    """Says how many messages are selected, and opens a form for what is done with them.
+
+    Args:
+        table: whose selection it is.
+        actions: what can be done.
+        panel: shows the plans and carries them out.
+    """
+
+    def __init__(self, table: Table, actions: Sequence[Action], panel: ActionPanel) -> None:
+        self._table = table
+        self._panel = panel
+        self._count = text("", "strong")
+        self._place = widgets.VBox()
+        self._planned: tuple[MessageKey, ...] = ()
+        self._planning: tuple[widgets.Widget, ...] = ()
+        self._take_back: Callable[[str], object] = lambda _: None
+        self._said = text()
+        self.buttons = {
+            action.name: button(
+                action.name, action.tooltip, partial(self._open, action), icon=action.icon, kind=action.kind
+            )
+            for action in actions
+        }
+        super().__init__(
+            [self._count, row(*self.buttons.values()), self._place, self._said], layout={"margin": "8px 0 0 0"}
+        )
+        self._ends = (table.on_selection(self.update), panel.on_report(lambda _: self._carried_out()))
+        self._say("")
+        self.update()
+
+    @property
+    def words(self) -> str:
+        """How many messages are selected, and what was said last."""
+        return " ".join(filter(None, (self._count.value, self._said.value)))
+
+    def update(self) -> None:
+        """Say how many messages are selected now. A plan for others, which was not confirmed, is put away."""
+        keys, hidden = self._table.selected_keys, self._table.hidden
+        count = len(keys)
+        if keys != self._planned:
+            self._take_back(_OTHERS)
+        if not count:
+            self._count.value = _NONE
+            return
+        selected = "1 message is selected" if count == 1 else f"{count:,} messages are selected"
+        self._count.value = f"{selected}, {hidden:,} hidden by a filter." if hidden else f"{selected}."
+
+    def close(self) -> None:
+        """Take it away; the selection is not watched any more."""
+        for end in self._ends:
+            end()
+        self._close_form()
+        super().close()
+
+    def _open(self, action: Action) -> None:
+        """Show the form of an action, in place of the one that is open."""
+        self._say("")
+        form = action.form()
+        problem = text("", "problem")
+        name = form.submit if isinstance(form, TaskForm) else "Show the plan"
+        submit = button(name, form.words, partial(self._submit, form, problem), kind="primary")
+        away = button("Close", "Close this form; nothing is done", self._close_form)
+        box = widgets.VBox([text(form.title, "strong"), text(form.words), *form.fields, row(submit, away), problem])
+        box.add_class("sbn-form")
+        for each in form.fields:
+            on_change(each, partial(self._changed, box))
+        self._place_form(box)
+
+    def _close_form(self) -> None:
+        self._place_form()
+
+    def _changed(self, form: widgets.VBox) -> None:
+        if self._planning == (form,):
+            self._take_back(FORM_CHANGED)
+
+    def _carried_out(self) -> None:
+        # Another form may have been opened meanwhile.
+        if self._place.children == self._planning:
+            self._close_form()
+
+    def _place_form(self, *form: widgets.VBox) -> None:
+        old, self._place.children = self._place.children, form
+        for each in old:
+            _close_all(each)
+
+    def _submit(self, form: PlanForm | TaskForm, problem: widgets.Label) -> None:
+        problem.value = ""
+        is_on_all = isinstance(form, TaskForm) and form.on_all
+        messages = self._table.messages if is_on_all else self._table.selected
+        if not messages:
+            problem.value = "There are no messages." if is_on_all else _NONE
+            return
+        try:
+            if isinstance(form, PlanForm):
+                given = form.read()
+                self._planned, self._planning = self._table.selected_keys, self._place.children
+                self._take_back = self._panel.propose(
+                    partial(given.make, messages),
+                    hidden=self._table.hidden,
+                    title=form.title,
+                    max_in_flight=given.max_in_flight,
+                    rate=given.rate,
+                )
+            else:
+
+                def show(sentence: str) -> None:
+                    problem.value = visible(sentence)
+
+                background.start(partial(form.read(), messages), done=self._done, failed=show)
+        except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
+            problem.value = visible(background.sentence(error))
+
+    def _done(self, said: object) -> None:
+        self._close_form()
+        self._say(str(said))
+
+    def _say(self, words: str) -> None:
+        self._said.value = visible(words)
+        set_shown(self._said, shown=bool(words))
+
+
+def _close_all(widget: widgets.Widget) -> None:
+    """Close a widget and all in it: the kernel keeps each one that is not closed."""
+    for child in getattr(widget, "children", ()):
+        _close_all(child)
+    widget.close()

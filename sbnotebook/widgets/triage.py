@@ -1,0 +1,451 @@
+"""Triage: why messages stand in a dead-letter queue, and what becomes of them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+import ipywidgets as widgets
+import pyarrow as pa
+
+from sbnotebook.analysis import tables
+from sbnotebook.client import Namespace, Plan
+from sbnotebook.client.messages import Messages
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import EntityAddress, Report, SubQueue
+from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.settlement.memory.journal import ResubmitEntry
+from sbnotebook.widgets import background
+from sbnotebook.widgets.action_panel import ActionPanel, removed_by
+from sbnotebook.widgets.forms import triage_forms
+from sbnotebook.widgets.forms.triage_forms import Action
+from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
+from sbnotebook.widgets.peek_steps import Ask, Looked, look
+from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.selection_bar import SelectionBar
+from sbnotebook.widgets.table.message_view import MessageView
+from sbnotebook.widgets.table.rows import MessageKey, keys_of
+
+__all__ = ["Triage", "TriageHeader", "UnfinishedBanner"]
+
+_READ_ONLY: Final = (
+    "This connection only looks: plans can be made, and not carried out. To act, turn writing on with "
+    "%sb_connect --write, or in Python connect with read_only=False."
+)
+_REFRESH: Final = "Peek at all messages again; what is selected stays selected"
+_ONWARD: Final = "Look for messages behind the last one that is shown"
+_STOP: Final = "Peek no further; the messages that are here stay"
+
+
+class TriageHeader(widgets.VBox):
+    """Says what is shown, and has the buttons to look again.
+
+    Args:
+        entity: where the messages stand.
+        host: the namespace's host name.
+        is_emulator: whether it is an emulator.
+        is_read_only: whether nothing can be changed.
+        refresh: peeks at all again.
+        onward: peeks at what stands behind the last message.
+        stop: peeks no further.
+    """
+
+    def __init__(
+        self,
+        entity: str,
+        host: str,
+        *,
+        is_emulator: bool,
+        is_read_only: bool,
+        refresh: Callable[[], object],
+        onward: Callable[[], object],
+        stop: Callable[[], object],
+    ) -> None:
+        self._about = 0
+        self._peeked_at = ""
+        self._count = text()
+        self._problem = text("", "problem")
+        self._refresh = button("Refresh", _REFRESH, refresh, icon="refresh")
+        self._onward = button("Peek onward", _ONWARD, onward, icon="forward")
+        self._stop = button("Stop", _STOP, stop, icon="stop")
+        self._bar = widgets.IntProgress(layout=widgets.Layout(width="200px"))
+        place = text(f"on {host}{' (the emulator)' if is_emulator else ''}", "quiet")
+        read_only = [_read_only()] if is_read_only else []
+        super().__init__(
+            [
+                row(text(f"Triage of {entity}", "title"), place),
+                *read_only,
+                row(self._count, self._bar, self._stop, self._refresh, self._onward),
+                self._problem,
+            ]
+        )
+
+    def begin(self) -> None:
+        """Show that peeking has begun."""
+        self.say_problem("")
+        self.expect(0)
+        self.advance(0)
+        self._switch(is_loading=True)
+
+    def expect(self, about: int) -> None:
+        """Say about how many messages there are by the service's count; any thread may.
+
+        Args:
+            about: the count, 0 where nobody knows.
+        """
+        self._about = about
+        self._bar.max = max(about, 1)
+
+    def advance(self, count: int) -> None:
+        """Show how many messages have come until now."""
+        is_known = self._about >= count and self._about > 0
+        self._count.value = f"Peeking… {count:,} {f'of about {self._about:,} ' if is_known else ''}messages"
+        self._bar.value = min(count, self._bar.max)
+        set_shown(self._bar, shown=is_known)
+
+    def end(self, words: str, *, is_fresh: bool = True) -> None:
+        """Show that peeking has ended.
+
+        Args:
+            words: what is shown now, such as how many messages.
+            is_fresh: whether that was peeked at now; else it is what was there before.
+        """
+        if is_fresh:
+            self._peeked_at = f"{datetime.now(UTC):%H:%M:%S}"
+        self.say(words)
+        self._switch(is_loading=False)
+
+    def say(self, words: str) -> None:
+        """Show other words for what was peeked at last."""
+        self._count.value = f"{words}, peeked at {self._peeked_at} UTC" if self._peeked_at else words
+
+    def say_problem(self, sentence: str) -> None:
+        """Show what went wrong; nothing where the sentence is empty."""
+        self._problem.value = visible(sentence)
+        set_shown(self._problem, shown=bool(sentence))
+
+    @property
+    def words(self) -> str:
+        """What it says, for those who see text only."""
+        return " ".join(filter(None, (self._count.value, self._problem.value)))
+
+    def _switch(self, *, is_loading: bool) -> None:
+        for widget in (self._stop, self._bar):
+            set_shown(widget, shown=is_loading)
+        for widget in (self._refresh, self._onward):
+            set_shown(widget, shown=not is_loading)
+
+
+def _read_only() -> widgets.Label:
+    label = text(_READ_ONLY)
+    label.add_class("sbn-notice")
+    return label
+
+
+class UnfinishedBanner(widgets.VBox):
+    """Says which resubmits of an entity are unfinished, and offers the plan that finishes them.
+
+    Args:
+        namespace: whose journal it is.
+        entity: where the originals stand.
+        propose: is given what makes the plan, when the user wants to see it.
+    """
+
+    def __init__(
+        self, namespace: Namespace, entity: EntityAddress, propose: Callable[[Callable[[], Plan]], object]
+    ) -> None:
+        self._namespace = namespace
+        self._entity = entity
+        self._words = text()
+        look = button(
+            "Look at the plan",
+            "Shows what became of each of them, and what would be done; nothing is done yet",
+            lambda: propose(self._plan),
+            icon="eye",
+            kind="warning",
+        )
+        super().__init__([row(self._words, look)])
+        self.add_class("sbn-notice")
+        set_shown(self, shown=False)
+
+    def look(self) -> None:
+        """Ask the journal, in the background."""
+        background.start(lambda: self._namespace.unfinished(self._entity), done=self._show, failed=self._say)
+
+    def _show(self, entries: list[ResubmitEntry]) -> None:
+        count = len({entry.key for entry in entries})
+        if entries and entries[0].changed is not None:
+            self._words.value = (
+                f"{count:,} {'resubmit' if count == 1 else 'resubmits'} from here, begun on "
+                f"{entries[0].changed:%Y-%m-%d at %H:%M} UTC, did not come to an end: cut off, or still going on "
+                "elsewhere. They can be finished, and nothing is sent twice."
+            )
+        set_shown(self, shown=bool(entries))
+
+    def _say(self, problem: str) -> None:
+        self._words.value = f"The journal cannot be read: {problem}"
+        set_shown(self, shown=True)
+
+    def _plan(self) -> Plan:
+        plans = self._namespace.resume(self._entity)
+        if not plans:
+            raise DecisionError("They were finished meanwhile: there is nothing left to do.")
+        return plans[0]
+
+
+_COLUMNS: Final = (
+    "sequence_number",
+    "enqueued_time",
+    "dead_letter_reason",
+    "dead_letter_error_description",
+    "subject",
+    "body_text",
+)
+_NO_LETTERS: Final = "Nothing is dead-lettered here: the queue is empty, and there is nothing to do."
+_NO_MESSAGES: Final = "No message stands here."
+_BUSY: Final = "Something is being carried out: wait until it has ended, or cancel it."
+
+
+class Triage(Panel):
+    """The messages of an entity by cause, and what can be done with those that are selected.
+
+    It peeks, so nothing is locked or changed by looking. Whatever is done is a plan first, which is shown and asks.
+
+    Args:
+        namespace: where the entity is.
+        entity: its address, such as ``orders/$dlq``; any queue, subscription or sub-queue will do.
+        max_messages: how many are peeked at first, None for all.
+
+    Raises:
+        InvalidEntityAddressError: the text is not an address.
+
+    Example:
+        >>> triage = Triage(connect("emulator"), "orders/$dlq")  # doctest: +SKIP
+    """
+
+    def __init__(self, namespace: Namespace, entity: str, *, max_messages: int | None = None) -> None:
+        self._namespace = namespace
+        self._entity = namespace.entity(entity)
+        self._limit = max_messages
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._next = 1
+        self._gone: list[MessageKey] = []
+        self._is_end = False
+        address = self._entity.address
+        self.table = MessageView(columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}")
+        self.actions = ActionPanel(namespace, table=self.table)
+        self.actions.layout.margin = "8px 0 0 0"
+        self.actions.on_report(self._reported)
+        self._header = TriageHeader(
+            str(address),
+            namespace.host,
+            is_emulator=namespace.is_emulator,
+            is_read_only=namespace.read_only,
+            refresh=self.refresh,
+            onward=self.peek_onward,
+            stop=self.stop,
+        )
+        self._banner = UnfinishedBanner(namespace, address, self._resume)
+        self._empty = text()
+        self.bar = SelectionBar(self.table, self._choices(), self.actions)
+        super().__init__([
+            panel_style(), self._header, self._banner, self._empty, self.table, self.bar, self.actions
+        ])  # fmt: skip
+        self.add_class("sbn-panel")
+        self._end_notes = self.table.on_note(self._write_note)
+        self._read_notes()
+        self.refresh()
+
+    # ------------------------------------------------------------ looking
+
+    def refresh(self) -> None:
+        """Peek at all messages again; what is selected stays selected. Returns at once."""
+        self._banner.look()
+        if not self.table.messages:  # then each part is shown as it comes
+            self._look(1, self.table.append)
+            return
+        parts: list[pa.Table] = [Messages().to_arrow()]
+
+        def show() -> None:
+            self.table.show(Messages(pa.concat_tables(parts)))
+            self.table.remove(self._gone)  # what was removed after it was peeked at
+
+        self._look(1, lambda messages: parts.append(messages.to_arrow()), complete=show)
+
+    def peek_onward(self) -> None:
+        """Peek at what stands behind the last message that is here. Returns at once."""
+        self._look(self._next, self.table.append)
+
+    def stop(self) -> None:
+        """Peek no further; what is here stays."""
+        self._stop.set()
+
+    def wait(self, timeout: float = 60.0) -> bool:
+        """Wait until peeking has ended.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            Whether it has.
+        """
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return not self._is_looking
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _look(
+        self, first: int, part: Callable[[Messages], object], complete: Callable[[], object] | None = None
+    ) -> None:
+        """Peek in the background.
+
+        Args:
+            first: the sequence number to begin with.
+            part: is given what is found, part by part.
+            complete: is called when all of it was found, and only then; None where each part counts.
+        """
+        with self._lock:
+            if self._is_looking:
+                return
+            if self.actions.busy:
+                self._header.say_problem(_BUSY)
+                return
+            self._stop = stop = threading.Event()
+            self._gone = []
+            self._header.begin()
+            ask = Ask(self._limit or sys.maxsize, first)
+
+            def work() -> Looked | None:
+                looked = look(self._entity, ask, part, advance=self._advance, stop=stop)
+                if complete is not None:
+                    if stop.is_set():
+                        return None
+                    complete()
+                return looked
+
+            self._thread = background.start(work, done=self._looked, failed=self._failed)
+        if first == 1:
+            background.start(self._expected, done=self._header.expect, failed=lambda _: None)
+
+    def _advance(self, looked: Looked) -> None:
+        self._header.advance(looked.looked_at)
+
+    def _looked(self, looked: Looked | None) -> None:
+        if looked is not None:  # else what was there before stays
+            self._next, self._is_end = looked.next_number, looked.is_end
+        self._header.end(self._count_messages(), is_fresh=looked is not None)
+
+    def _failed(self, problem: str) -> None:
+        self._is_end = False
+        self._header.end(self._count_messages(), is_fresh=False)
+        self._header.say_problem(f"Peeking did not come to its end: {problem}")
+
+    def _expected(self) -> int:
+        """About how many messages there are, by the service's counts, which not everybody may ask for."""
+        address = self._entity.address
+        (counts,) = self._namespace.counts([address.entity])
+        return min(_count_in(counts, address.sub_queue), self._limit or sys.maxsize)
+
+    def _count_messages(self) -> str:
+        """How many messages are shown, in words; what is of no use without any is hidden."""
+        count = len(self.table.messages)
+        is_letters = self._entity.address.sub_queue is SubQueue.DEAD_LETTER
+        self._empty.value = _NO_LETTERS if is_letters else _NO_MESSAGES
+        for widget in (self.table, self.bar):
+            set_shown(widget, shown=count > 0)
+        set_shown(self.actions, shown=count > 0 or self.actions.report is not None)
+        set_shown(self._empty, shown=count == 0 and self._is_end)
+        more = "" if self._is_end else " (there may be more)"
+        return f"{count:,} {'message' if count == 1 else 'messages'}{more}"
+
+    # ------------------------------------------------------------ acting
+
+    def _choices(self) -> list[Action]:
+        """What can be done with messages that stand here; dead letters cannot be dead-lettered again."""
+        entity, forms = self._entity, triage_forms
+        complete = partial(forms.complete_form, entity, is_archived=self._namespace.archive is not None)
+        where = partial(forms.select_form, lambda found: self.table.select(keys_of(found)))
+        choices = [
+            ("Resubmit…", "Send them again, and remove them from here", partial(forms.resubmit_form, entity), "repeat"),
+            ("Edit and resubmit…", "Change them, look at what changes, and send them again",
+                partial(forms.edit_form, entity, lambda: self.table.selected), "pencil"),
+            ("Complete…", "Remove them: they are done with", complete, "check"),
+            ("Dead-letter…", "Move them to the dead-letter queue, with a reason",
+                partial(forms.dead_letter_form, entity), "ban"),
+            ("Defer…", "Set them aside, to be received by their numbers only", partial(forms.defer_form, entity),
+                "clock-o"),
+            ("Export…", "Write a copy of them to a file", partial(forms.export_form, entity), "download"),
+            ("Select where…", "Select messages by a SQL expression", where, "filter"),
+        ]  # fmt: skip
+        if entity.address.sub_queue is not None:
+            del choices[3]
+        return [Action(name, tooltip, form, icon=icon) for name, tooltip, form, icon in choices]
+
+    def _resume(self, make: Callable[[], Plan]) -> None:
+        set_shown(self.actions, shown=True)
+        self.actions.propose(make, title="Finish what was cut off")
+
+    def _reported(self, report: Report) -> None:
+        self._gone += removed_by(report)
+        self.table.remove(self._gone)  # looking may have shown them again just now
+        self._banner.look()
+        if not self._is_looking:
+            self._header.say(self._count_messages())
+
+    # ------------------------------------------------------------ notes
+
+    def _read_notes(self) -> None:
+        background.start(self._namespace.notes, done=self.table.set_notes, failed=self._header.say_problem)
+
+    def _write_note(self, fingerprint: str, note: str) -> None:
+        background.start(
+            lambda: self._namespace.note(fingerprint, note),
+            done=lambda _: self._read_notes(),
+            failed=self._header.say_problem,
+        )
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Take it from the screen; peeking ends, and what is being carried out is cut off."""
+        self.stop()
+        self._end_notes()
+        for part in (self.actions, self.bar, self.table, self._banner, self._header):
+            part.close()
+        super().close()
+
+    def to_text(self) -> str:
+        """The causes as text, when peeking has ended, and how one goes on where nothing can be clicked."""
+        self.wait()
+        lines = self._lines()
+        if self.table.messages:
+            lines.append(
+                f"Go on with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle them; both show "
+                "a plan first."
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return "\n".join([*self._lines(), *([self.bar.words] if self.table.messages else []), repr(self.actions)])
+
+    def _lines(self) -> list[str]:
+        lines = [f"Triage of {self._entity.address} on {self._namespace.host}: {self._header.words}"]
+        messages = self.table.messages
+        return [*lines, tables.groups_text(messages.groups())] if messages else lines
+
+
+def _count_in(counts: EntityCounts, sub_queue: SubQueue | None) -> int:
+    if sub_queue is SubQueue.DEAD_LETTER:
+        return counts.dead_letter
+    if sub_queue is SubQueue.TRANSFER_DEAD_LETTER:
+        return counts.transfer_dead_letter
+    return counts.active + counts.scheduled

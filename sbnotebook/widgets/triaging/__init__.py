@@ -1,1 +1,0 @@
-"""The triage of an entity and its parts."""

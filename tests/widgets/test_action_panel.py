@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ipywidgets as widgets
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.entity import Entity
+from sbnotebook.client.plan import Plan
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import Complete, Message, Report
+from sbnotebook.settlement import Connection
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.table.message_table import MessageTable
+from sbnotebook.widgets.table.rows import keys_of
+from tests.widgets.conftest import until
+
+
+def queue_of(count: int, name: str, namespace: Namespace) -> Entity:
+    namespace.create_queue(name)
+    queue = namespace.entity(name)
+    messages = [Message(message_id=f"m{n}", body=b'{"carrier": {"code": "??"}, "number": 7}') for n in range(count)]
+    queue.send(messages).raise_for_failures()
+    return queue
+
+
+def shown(widget: Any) -> Iterator[Any]:
+    """A widget and all that can be seen in it."""
+    if widget.layout.display != "none":
+        yield widget
+        for child in getattr(widget, "children", ()):
+            yield from shown(child)
+
+
+def enabled(panel: ActionPanel) -> list[widgets.Button]:
+    return [each for each in shown(panel) if isinstance(each, widgets.Button) and not each.disabled]
+
+
+def buttons(panel: ActionPanel) -> list[str]:
+    """What can be clicked."""
+    return [each.description for each in enabled(panel)]
+
+
+def click(panel: ActionPanel, name: str) -> None:
+    (found,) = [each for each in enabled(panel) if each.description == name]
+    found.click()
+
+
+def proposed(panel: ActionPanel, make: Callable[[], Plan], **options: Any) -> str:
+    panel.propose(make, **options)
+    until(lambda: not panel.busy)
+    return repr(panel)
+
+
+def purge(queue: Entity) -> Callable[[], Plan]:
+    return lambda: queue.purge(show_progress=False)
+
+
+def test_a_plan_is_shown_confirmed_carried_out_reported_and_undone(namespace: Namespace) -> None:
+    queue = queue_of(12, "acted-on", namespace)
+    table = MessageTable(queue.peek())
+    panel = ActionPanel(namespace, table=table)
+    assert "Nothing is planned" in repr(panel)
+    assert buttons(panel) == []
+    reports: list[Report] = []
+    end = panel.on_report(reports.append)
+    chosen = table.messages[:7]
+
+    def fix(message: Message) -> Message:
+        return message.with_changes(body=b'{"carrier": {"code": "UA"}, "number": 7}', subject="fixed")
+
+    said = proposed(panel, lambda: queue.resubmit(chosen, edit=fix), hidden=2, title="Repair")
+    assert said.startswith("Repair\nResubmit 7 messages of acted-on to acted-on, edited.\n2 of them are hidden by the")
+    assert "What changes in the first 5" in said
+    assert "- {\n" in said or '-   "code": "??"' in said
+    assert "can be undone" in said
+    assert buttons(panel) == ["Carry out", "Not now"]
+    assert len(queue.peek()) == 12, "nothing was done until now"
+
+    confirm = enabled(panel)[0]
+    confirm.click()
+    confirm.click()  # the second of a double click
+    until(lambda: reports)
+    end()
+    assert "Resubmit is done\n7 of 7 messages of acted-on settled." in repr(panel)
+    assert [report.settled for report in reports] == [7]
+    assert panel.report == reports[0]
+    assert keys_of(table.messages) == [("acted-on", number) for number in range(8, 13)]
+    assert [message.subject for message in queue.peek()].count("fixed") == 7
+    assert buttons(panel) == ["Undo", "Done"]
+
+    click(panel, "Undo")
+    until(lambda: not panel.busy)
+    assert "Send back 7 messages" in repr(panel)
+    click(panel, "Carry out")
+    until(lambda: not panel.busy)
+    assert "Undo is done" in repr(panel)
+    assert len(queue.peek()) == 19
+    assert buttons(panel) == ["Done"]
+    click(panel, "Done")
+    assert "Nothing is planned" in repr(panel)
+    assert len(reports) == 1
+
+
+def test_a_plan_is_paused_goes_on_and_is_cancelled(namespace: Namespace) -> None:
+    queue = queue_of(300, "paused", namespace)
+    table = MessageTable(queue.peek())
+    panel = ActionPanel(namespace, table=table)
+    proposed(panel, purge(queue), rate=20)
+    click(panel, "Carry out")
+    assert buttons(panel) == ["Pause", "Cancel"]
+    until(lambda: len(queue.peek()) < 300)
+    click(panel, "Pause")
+    until(lambda: "Paused. Locks are renewed." in repr(panel))
+    left = len(queue.peek())
+    assert f"{300 - left} of 300" in repr(panel)
+    assert buttons(panel) == ["Go on", "Cancel"]
+    panel.propose(purge(queue))
+    assert "Another plan is being carried out" in repr(panel)
+    click(panel, "Go on")
+    until(lambda: len(queue.peek()) < left)
+    assert len(table.messages) == 300, "the rows stay until the end, with their outcomes"
+    click(panel, "Cancel")
+    until(lambda: not panel.busy)
+    assert "Purge was cut off" in repr(panel)
+    assert "skipped" in repr(panel)
+    assert keys_of(table.messages) == keys_of(queue.peek())
+    assert set(buttons(panel)) == {"Undo", "Done"}
+
+
+def test_what_is_not_wanted_is_forgotten(namespace: Namespace) -> None:
+    queue = queue_of(3, "unwanted", namespace)
+    panel = ActionPanel(namespace)
+    proposed(panel, purge(queue))
+    confirm = enabled(panel)[0]
+    click(panel, "Not now")
+    confirm.click()  # it is not on the screen any more
+    assert not panel.busy
+    assert proposed(panel, lambda: queue.purge(where="subject = 'none'", show_progress=False))
+    assert buttons(panel) == ["Not now"], "there is nothing to carry out"
+    assert len(queue.peek()) == 3
+
+
+def test_a_click_that_comes_late_is_for_the_plan_that_was_seen(namespace: Namespace) -> None:
+    queue = queue_of(5, "seen", namespace)
+    panel = ActionPanel(namespace)
+    few, all_of_them = queue.peek()[:1], queue.peek()
+    proposed(panel, lambda: queue.pick(few, Complete(), show_progress=False))
+    confirm = enabled(panel)[0]
+    proposed(panel, lambda: queue.pick(all_of_them, Complete(), show_progress=False))
+    confirm.click()  # made while a cell was running, and the other plan was not there yet
+    assert not panel.busy
+    assert buttons(panel) == ["Carry out", "Not now"]
+    assert panel.report is None
+    click(panel, "Carry out")
+    until(lambda: panel.report)
+    assert len(queue.peek()) == 0
+
+
+def test_a_plan_can_be_taken_back_until_it_is_confirmed(namespace: Namespace) -> None:
+    queue = queue_of(3, "taken-back", namespace)
+    panel = ActionPanel(namespace)
+    take_back_first, take_back = panel.propose(purge(queue)), panel.propose(purge(queue))
+    until(lambda: not panel.busy)
+    take_back_first("another one is shown")
+    assert buttons(panel) == ["Carry out", "Not now"]
+    take_back("It is out of date.")
+    assert (repr(panel), buttons(panel)) == ("It is out of date.", [])
+    take_back = panel.propose(purge(queue))
+    take_back("It is not even made.")
+    assert not panel.busy
+    assert repr(panel) == "It is not even made."
+    take_back = panel.propose(purge(queue))
+    until(lambda: not panel.busy)
+    click(panel, "Carry out")
+    take_back("too late")
+    until(lambda: panel.report)
+    assert "Purge is done" in repr(panel)
+
+
+def test_errors_are_shown_in_the_panel(namespace: Namespace) -> None:
+    queue = queue_of(3, "failing", namespace)
+    panel = ActionPanel(namespace)
+    assert "There is nothing to send back." in proposed(panel, lambda: namespace.undo(entity="failing"))
+    assert "LookupError: no such thing" in proposed(panel, lambda: (_ for _ in ()).throw(LookupError("no such thing")))
+    assert "max_in_flight is 1 or more" in proposed(panel, purge(queue), max_in_flight=0)
+    panel.on_report(lambda report: report[7])
+    proposed(panel, purge(queue))
+    namespace.delete_queue("failing")
+    click(panel, "Carry out")
+    until(lambda: not panel.busy)
+    assert "failing" in repr(panel)
+    until(lambda: "IndexError" in repr(panel))
+
+
+def test_a_connection_that_only_looks_says_why_it_does_no_more(
+    namespace: Namespace, shared_emulator: RunningEmulator
+) -> None:
+    queue_of(3, "only-looked-at", namespace)
+    target = Target(Connection(shared_emulator.connection_string), "a test")
+    target.connection.read_only = True
+    with Namespace(target) as looking:
+        panel = ActionPanel(looking)
+        said = proposed(panel, purge(looking.entity("only-looked-at")))
+        assert "only looks" in said
+        assert buttons(panel) == ["Not now"]
+
+
+def test_closing_cuts_off_what_goes_on(namespace: Namespace) -> None:
+    queue = queue_of(300, "closed", namespace)
+    panel, reports = ActionPanel(namespace, table=MessageTable(queue.peek())), list[Report]()
+    panel.on_report(reports.append)
+    proposed(panel, purge(queue), rate=20)
+    click(panel, "Carry out")
+    until(lambda: len(queue.peek()) < 300)
+    panel.close()
+    panel.close()
+    until(lambda: not any(thread.name == "sbnotebook panel" for thread in threading.enumerate()))
+    assert reports == []
+    assert 0 < len(queue.peek()) < 300
+    assert {message.delivery_count for message in queue.peek()} == {0}
+
+
+def test_two_panels_work_at_once(namespace: Namespace) -> None:
+    queues = [queue_of(150, name, namespace) for name in ("one", "other")]
+    panels = [ActionPanel(namespace, table=MessageTable(queue.peek())) for queue in queues]
+    for panel, queue in zip(panels, queues, strict=True):
+        panel.propose(lambda queue=queue: queue.pick(queue.peek(), Complete(), show_progress=False))
+    until(lambda: not any(panel.busy for panel in panels))
+    for panel in panels:
+        click(panel, "Carry out")
+    until(lambda: not any(panel.busy for panel in panels))
+    assert [len(queue.peek()) for queue in queues] == [0, 0]
+    assert all("150 of 150" in repr(panel) for panel in panels)
+
+
+def test_what_nobody_knows_is_told_and_can_be_finished(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
+    namespace.create_queue("answered")
+    queue = queue_of(1, "asked", namespace)
+    table = MessageTable(queue.peek())
+    panel = ActionPanel(namespace, table=table)
+    proposed(panel, lambda: queue.resubmit(queue.peek(), to="answered"))
+    shared_emulator.faults.entity("answered").drop_after_nth = 1
+    click(panel, "Carry out")
+    until(lambda: not panel.busy)
+    assert "Of 1 message nobody knows whether the clone was sent. Resume looks" in repr(panel)
+    assert keys_of(table.messages) == [("asked", 1)]
+    assert buttons(panel) == ["Resume", "Done"]
+    click(panel, "Resume")
+    until(lambda: not panel.busy)
+    assert "complete the original, whose clone was sent" in repr(panel)
+    click(panel, "Carry out")
+    until(lambda: not panel.busy)
+    assert "Resubmit is done" in repr(panel)
+    assert [len(namespace.entity(name).peek()) for name in ("asked", "answered")] == [0, 1]
+    assert len(table.messages) == 0
+
+
+def test_an_undo_that_needs_a_destination_asks_for_it(namespace: Namespace) -> None:
+    namespace.create_queue("sent-back")
+    namespace.entity("events").send([Message(message_id="m")] * 3)
+    panel = ActionPanel(namespace)
+    proposed(panel, purge(namespace.entity("events/subscriptions/audit")))
+    click(panel, "Carry out")
+    until(lambda: not panel.busy)
+    (to,) = [each for each in shown(panel) if isinstance(each, widgets.Text)]
+    click(panel, "Undo")
+    until(lambda: not panel.busy)
+    assert "Say where they are to go" in repr(panel)
+    to.value = "sent-back"
+    click(panel, "Undo")
+    until(lambda: not panel.busy)
+    assert "Send back 3 messages" in repr(panel)
+    click(panel, "Not now")
+    assert "Purge is done" in repr(panel), "the report is there again, and can still be undone"
+    click(panel, "Undo")
+    until(lambda: not panel.busy)
+    click(panel, "Carry out")
+    until(lambda: not panel.busy)
+    assert len(namespace.entity("sent-back").peek()) == 3
+    click(panel, "Done")
+    assert panel.report is None
+
+
+@pytest.mark.parametrize("plain", ["", "plain"])
+def test_it_works_without_custom_widgets(namespace: Namespace, plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBNOTEBOOK_WIDGETS", plain)
+    panel = ActionPanel(namespace)
+    boxes = [each for each in shown(panel) if isinstance(each, widgets.Textarea)]
+    assert len(boxes) == (plain == "plain")
+    assert all("Nothing is planned" in box.value for box in boxes)

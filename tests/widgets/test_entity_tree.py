@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import Any
+
+from sbnotebook.client import Namespace, connect
+from sbnotebook.emulator import running
+from sbnotebook.model import Message
+from sbnotebook.widgets.entity_tree import EntityTree
+from tests.widgets.conftest import until
+
+
+def told(tree: Any, **content: object) -> None:
+    """What the browser's refresh button sends."""
+    tree._handle_custom_msg(content, [])  # noqa: SLF001 (how ipywidgets hands a message over)
+
+
+def paths(tree: EntityTree) -> list[str]:
+    return [str(row["path"]) for row in tree.rows]
+
+
+def test_entities_with_their_counts(namespace: Namespace) -> None:
+    namespace.create_queue("counted")
+    namespace.entity("counted").send([Message(body=b"x")] * 3)
+    with namespace.entity("counted").lock(1) as batch:
+        batch.dead_letter(reason="Bad")
+    tree = EntityTree(namespace)
+    assert tree.wait()
+    queue, topic = tree.rows
+    assert queue == {"path": "counted", "kind": "queue", "active": 2, "scheduled": 0, "dead": 1, "transfer": 0}
+    assert topic == {"path": "events", "kind": "topic", "active": None, "scheduled": 0, "dead": None, "transfer": None}
+    assert tree.as_of > 0
+    assert "counted" in repr(tree)
+    assert "as of" in repr(tree)
+    namespace.delete_queue("counted")
+
+
+def test_subscriptions_are_asked_for_when_their_topic_is_opened(namespace: Namespace) -> None:
+    tree = EntityTree(namespace)
+    assert tree.wait()
+    assert paths(tree) == ["events"]
+    tree.expanded = ["events"]
+    until(lambda: "events/subscriptions/audit" in paths(tree))
+
+
+def test_an_entity_that_is_chosen_at_first_is_open(namespace: Namespace) -> None:
+    tree = EntityTree(namespace, "events/subscriptions/audit/$dlq")
+    assert tree.wait()
+    assert tree.chosen == "events/subscriptions/audit/$dlq"
+    assert "events/subscriptions/audit" in paths(tree)
+    assert tree.expanded == ["events", "events/subscriptions/audit"]
+
+
+def test_refresh_asks_again_and_the_chosen_one_is_told(namespace: Namespace) -> None:
+    tree = EntityTree(namespace)
+    assert tree.wait()
+    namespace.create_queue("later")
+    told(tree, kind="refresh")
+    until(lambda: "later" in paths(tree))
+    chosen: list[str] = []
+    end = tree.on_choose(chosen.append)
+    tree.chosen = "later"
+    end()
+    tree.chosen = "events"
+    assert chosen == ["later"]
+    told(tree, kind="something else")
+    namespace.delete_queue("later")
+
+
+def test_what_goes_wrong_is_said_in_the_tree_and_what_was_known_stays() -> None:
+    with running(queues=["orders"]) as emulator:
+        namespace = connect(emulator.connection_string)
+        tree = EntityTree(namespace)
+        assert tree.wait()
+    tree.refresh()
+    until(lambda: tree.problem and not tree.busy)
+    assert "orders" in paths(tree)
+    assert "SharedAccessKey" not in tree.problem
+    namespace.close()

@@ -1,0 +1,213 @@
+"""The lock board against the emulator, driven by clicks and values as a browser would."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import ipywidgets
+import pytest
+
+from sbnotebook.client import Entity, Namespace
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import LockedMessage, Message
+from sbnotebook.widgets.lock_board import LockBoard
+from tests.widgets.conftest import until
+
+EVIL = "<img src=x onerror=alert(1)> \x1b[31m"
+
+
+def filled(namespace: Namespace, name: str, count: int, session_id: str | None = None) -> Entity:
+    namespace.create_queue(name, requires_session=session_id is not None)
+    queue = namespace.entity(name)
+    messages = [
+        Message(body=b"%d" % n, subject=EVIL if n == 0 else f"S{n}", session_id=session_id) for n in range(count)
+    ]
+    assert queue.send(messages, show_progress=False).ok
+    return queue
+
+
+def everything(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
+    """The widgets that are on the screen."""
+    if isinstance(widget, ipywidgets.DOMWidget) and widget.layout.display == "none":
+        return []
+    return [widget, *(inner for child in getattr(widget, "children", ()) for inner in everything(child))]
+
+
+def named(board: LockBoard, description: str) -> Any:
+    return next(each for each in everything(board) if getattr(each, "description", None) == description)
+
+
+def shown(board: LockBoard) -> str:
+    labels = [each.value for each in everything(board) if isinstance(each, ipywidgets.Label)]
+    return "\n".join([*labels, repr(board.actions)])
+
+
+def select(board: LockBoard, *numbers: int) -> None:
+    board.table.select([(str(board.batch.address), number) for number in numbers])
+
+
+def act(board: LockBoard, name: str, **fields: str) -> None:
+    """Open a form, fill it in, look at the plan, and carry it out."""
+    named(board, name).click()
+    for field, value in fields.items():
+        named(board, field.replace("_", " ")).value = value
+    named(board, "Show the plan").click()
+    until(lambda: any(getattr(each, "description", "") == "Carry out" for each in everything(board)), shown(board))
+    named(board, "Carry out").click()
+    until(lambda: board.actions.report is not None and not board.actions.busy, "the report")
+
+
+@pytest.fixture
+def boards() -> Iterator[list[LockBoard]]:
+    opened: list[LockBoard] = []
+    yield opened
+    for board in opened:
+        board.close()
+
+
+def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, boards: list[LockBoard]) -> None:
+    queue = filled(namespace, "settled", 6)
+    board = LockBoard(namespace, queue.lock(4, renew_for="10m"))
+    boards.append(board)
+    assert "4 messages are held." in shown(board)
+    assert [each.sequence_number for each in board.table.messages] == [1, 2, 3, 4]
+    told = repr(board)
+    assert "held" in told
+    assert "\x1b" not in told
+    assert "Held in settled on" in told
+    named(board, "Lock more").click()
+    until(lambda: len(board.table.messages) == 6, "two more")
+    until(lambda: " locked." in shown(board), shown(board))
+    named(board, "Lock more").click()
+    until(lambda: "There is no more to lock now." in shown(board))
+    before = board.batch.renew_until
+    named(board, "Renew").click()
+    until(lambda: board.batch.renew_until > before)
+    until(lambda: "29 min from now" in shown(board) or "30 min from now" in shown(board), shown(board))
+
+    named(board, "Complete…").click()
+    named(board, "Show the plan").click()
+    assert "No message is selected" in shown(board)
+    select(board, 1)
+    act(board, "Complete…")
+    until(lambda: [each.sequence_number for each in board.table.messages] == [2, 3, 4, 5, 6], "the row to go")
+    select(board, 2)
+    act(board, "Dead-letter…", Reason="Odd", Description="it is")
+    select(board, 3)
+    act(board, "Defer…")
+    select(board, 4)
+    act(board, "Abandon…", After="")
+    select(board, 5)
+    act(board, "Release…")
+    until(lambda: [each.sequence_number for each in board.table.messages] == [6], "all others are gone")
+    assert "1 message is held." in shown(board)
+    found = {each.sequence_number: (each.state, each.delivery_count) for each in queue.peek(show_progress=False)}
+    assert found == {3: ("deferred", 1), 4: ("active", 1), 5: ("active", 0), 6: ("active", 0)}
+    (letter,) = namespace.entity("settled/$dlq").peek(show_progress=False)
+    assert (letter.dead_letter_reason, letter.dead_letter_error_description) == ("Odd", "it is")
+
+    named(board, "Release all").click()
+    until(lambda: any(getattr(each, "description", "") == "Carry out" for each in everything(board)))
+    named(board, "Carry out").click()
+    until(lambda: "No message is held. Lock some." in shown(board), shown(board))
+    assert len(board.table.messages) == 0
+    named(board, "Lock more").click()
+    until(lambda: len(board.table.messages) == 3, "they can be locked again")
+
+
+def test_locks_that_are_lost_are_shown_at_once_and_can_be_put_away(
+    namespace: Namespace, shared_emulator: RunningEmulator, boards: list[LockBoard]
+) -> None:
+    queue = filled(namespace, "lost", 3)
+    board = LockBoard(namespace, queue.lock(2))
+    boards.append(board)
+    shared_emulator.lose_locks("lost")
+    select(board, 1)
+    act(board, "Complete…")
+    until(lambda: "lock is lost: #1. Leave" in shown(board), shown(board))
+    assert "lost" in repr(board)
+    assert "1 message is held." in shown(board)
+    named(board, "Complete…").click()
+    named(board, "Show the plan").click()
+    until(lambda: "None of the selected messages is held any more" in shown(board), shown(board))
+    named(board, "Lock more").click()
+    until(lambda: "lost" not in repr(board).replace("Held in lost", ""), "number 1 is locked again, and number 3")
+    assert {each.sequence_number for each in board.table.messages} == {1, 2, 3}
+
+
+def test_a_batch_that_is_closed_elsewhere_says_so(namespace: Namespace, boards: list[LockBoard]) -> None:
+    queue = filled(namespace, "closed", 2)
+    batch = queue.lock(2)
+    board = LockBoard(namespace, batch)
+    boards.append(board)
+    batch.complete(batch.messages[:1])
+    until(lambda: "no longer held" in repr(board), repr(board))
+    named(board, "Put away what is not held").click()
+    assert [each.sequence_number for each in board.table.messages] == [2]
+    batch.close()
+    until(lambda: "The batch is closed" in shown(board), shown(board))
+    assert named(board, "Lock more").disabled
+    assert [each.delivery_count for each in queue.peek(show_progress=False)] == [0]
+
+
+def test_a_double_click_locks_no_more_than_is_said(
+    namespace: Namespace, boards: list[LockBoard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boards.append(board := LockBoard(namespace, filled(namespace, "clicked-twice", 3).lock(1)))
+    asked, clicked, receive = list[int](), threading.Event(), board.batch.receive
+
+    def received(count: int, *, max_wait: float) -> tuple[LockedMessage, ...]:
+        asked.append(count)
+        clicked.wait()
+        return receive(count, max_wait=max_wait)
+
+    monkeypatch.setattr(board.batch, "receive", received)
+    named(board, "More messages").value = 2
+    more = named(board, "Lock more")
+    more.click()
+    more.click()
+    clicked.set()
+    until(lambda: " locked." in shown(board), shown(board))
+    assert asked == [2]
+
+
+def test_closing_the_board_releases_what_is_held(namespace: Namespace) -> None:
+    queue = filled(namespace, "board-closed", 2)
+    board = LockBoard(namespace, queue.lock(2))
+    board.close()
+    assert not board.batch.is_open
+    assert board.batch.release_report is not None
+    assert board.batch.release_report.settled == 2
+    board.close()
+
+
+def test_a_session_has_one_lock_for_all(
+    namespace: Namespace, shared_emulator: RunningEmulator, boards: list[LockBoard]
+) -> None:
+    queue = filled(namespace, "in-session", 3, session_id="a")
+    session = queue.session("a")
+    board = LockBoard(namespace, session)
+    boards.append(board)
+    assert "No message is held. Lock some. Session 'a'." in shown(board)
+    named(board, "Lock more").click()
+    until(lambda: len(board.table.messages) == 3, "its messages")
+    select(board, 1)
+    act(board, "Complete…")
+    until(lambda: "2 messages are held. Session 'a'." in shown(board), shown(board))
+    shared_emulator.close_links("in-session")
+    until(lambda: "The session is lost: lock it again to go on." in shown(board), shown(board))
+    assert "2 locks are lost: #2, #3" in shown(board)
+    assert named(board, "Lock more").disabled
+
+
+def test_a_dead_letter_queue_has_nothing_to_dead_letter_to(namespace: Namespace, boards: list[LockBoard]) -> None:
+    queue = filled(namespace, "letters", 1)
+    with queue.lock(1) as batch:
+        batch.dead_letter(reason="Bad")
+    board = LockBoard(namespace, namespace.entity("letters/$dlq").lock(1))
+    boards.append(board)
+    names = [getattr(each, "description", "") for each in everything(board)]
+    assert "Complete…" in names
+    assert "Dead-letter…" not in names

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.entity import Entity
+from sbnotebook.client.targets import Target
+from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report
+from sbnotebook.settlement import Connection
+from sbnotebook.settlement.plan import Change
+from sbnotebook.widgets.plan_text import can_resume, can_undo, changes_table, plan_blocks, report_blocks
+from sbnotebook.widgets.text_view import Block
+
+AZURE = "Endpoint=sb://somewhere.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
+ORDERS = EntityAddress("orders")
+
+
+def report_of(verb: str, *statuses: OutcomeStatus) -> Report:
+    outcomes = [Outcome(status, verb, ORDERS, number + 1, "m") for number, status in enumerate(statuses)]
+    return Report(outcomes)
+
+
+def words(blocks: list[Block]) -> str:
+    return "\n".join(block.get("text", "") for block in blocks)
+
+
+@pytest.fixture
+def queue(namespace: Namespace, request: pytest.FixtureRequest) -> Entity:
+    name = request.node.name.replace("_", "-")[:50]
+    namespace.create_queue(name)
+    queue = namespace.entity(name)
+    queue.send([Message(message_id="m", subject="<b>$x$</b>")] * 7)
+    return queue
+
+
+def test_a_plan_is_told_in_words_and_numbers(namespace: Namespace, queue: Entity) -> None:
+    plan = queue.purge()
+    blocks = plan_blocks(plan, plan.preview(5), namespace, hidden=1, heading="Tidy up")
+    said = words(blocks)
+    assert said.startswith(f"Tidy up\nPurge 7 messages of {queue.address}")
+    assert "1 of them is hidden by the filter" in said
+    assert "can be undone" in said
+    (table,) = [block for block in blocks if block.get("kind") == "table"]
+    assert table.get("caption") == "The first 5 of 7 messages"
+    assert table.get("columns") == ["sequence number", "enqueued time", "subject", "message id"]
+    assert "emulator" not in said
+
+
+def test_outside_of_an_emulator_the_host_is_named_and_what_cannot_be_undone_is_said() -> None:
+    with Namespace(Target(Connection(AZURE), "a test"), archive=None) as azure:
+        azure_plan: Any = azure.entity("orders").cancel_scheduled([1])
+        said = words(plan_blocks(azure_plan, azure_plan.preview(), azure))
+        assert "carried out in somewhere.servicebus.windows.net, which is no emulator" in said
+        assert "cannot be undone" in said
+        assert not can_undo(report_of("complete", OutcomeStatus.SETTLED), azure)
+        assert "c2VjcmV0" not in said
+
+
+def test_what_can_be_undone_and_resumed(namespace: Namespace) -> None:
+    settled, unknown = OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED
+    assert [can_undo(report_of(verb, settled), namespace) for verb in ("resubmit", "complete", "abandon", "undo")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not can_undo(report_of("complete", unknown), namespace)
+    assert can_resume(report_of("resubmit", settled, unknown))
+    assert not can_resume(report_of("resubmit", settled))
+    assert not can_resume(report_of("complete", unknown))
+
+
+def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -> None:
+    plan = queue.purge()
+    settled = OutcomeStatus.SETTLED
+    assert words(report_blocks(report_of("purge", settled), plan)) == (
+        f"Purge is done\n1 of 1 message of {queue.address} settled."
+    )
+    blocks = report_blocks(
+        report_of("purge", OutcomeStatus.SKIPPED, settled, OutcomeStatus.UNCONFIRMED), plan, cut_off=True
+    )
+    said = words(blocks)
+    assert said.startswith("Purge was cut off\n1 of 3 messages")
+    assert "Of 1 message nobody knows whether it happened. Load them again" in said
+    assert "What was skipped is as it was" in said
+    failures = blocks[-1].get("rows", [])
+    assert [row[0] for row in failures] == [3, 1], "what nobody knows stands before what was not attempted"
+    assert words(report_blocks(Report(), plan, cut_off=True)) == "Purge was cut off\nNothing was done yet."
+    sent = queue.plan_send(["a"])
+    assert f"1 of 1 message sent to {queue.address}, and confirmed." in words(report_blocks(sent.apply(), sent))
+    resubmitted = words(report_blocks(report_of("resubmit", OutcomeStatus.UNCONFIRMED), plan))
+    assert "nobody knows whether the clone was sent. Resume looks" in resubmitted
+    assert resubmitted.startswith("Purge has ended\n0 of 1"), "it is not done"
+    sent_once = words(report_blocks(report_of("send", OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED), sent))
+    assert sent_once.startswith("Send has ended\n0 of 2 messages sent to")
+    assert "Look whether it is there before you send it once more" in sent_once
+    assert "What was skipped was not sent." in sent_once
+    assert "Load them again" not in sent_once, "it is in no table, and what is not there was not sent"
+    many = report_blocks(report_of("purge", *[OutcomeStatus.FAILED] * 200), plan)
+    assert len(many[-1].get("rows", [])) == 50
+    assert many[-1].get("caption") == "Not settled: 200 messages, the first 50 shown"
+
+
+def test_what_changes_is_shown_line_by_line() -> None:
+    before = '{"code": "??", "legs": [{"to": "IAH"}], "a": 1, "b": 2, "c": 3, "fare": 1.10}'
+    rows = changes_table([Change(7, "body", before, before.replace("IAH", "EWR"))]).get("rows", [])
+    ((number, field, lines),) = rows
+    assert (number, field) == (7, "body")
+    assert ("-", '      "to": "IAH"') in lines
+    assert ("+", '      "to": "EWR"') in lines
+    assert ("+", '  "fare": 1.10') not in lines
+    assert len(lines) < 10, "what stays is left out but for a few lines"
+    ((_, _, short),) = changes_table([Change(7, "subject", "a", "b\u202e")]).get("rows", [])
+    assert short == [("-", "a"), ("+", "b⟨U+202E⟩")]
+    ((_, _, spaces),) = changes_table([Change(7, "body", '{"a":1}', '{ "a":1}')]).get("rows", [])
+    assert spaces == [("-", '{"a":1}'), ("+", '{ "a":1}')]
+    many = [Change(7, f"property {n}", "\u202e" * 2_000, "x") for n in range(5_000)]
+    rows = changes_table(many).get("rows", [])
+    assert len(json.dumps(rows, ensure_ascii=False).encode()) < 500_000
+    assert rows[-1][2] == [(" ", f"{5_001 - len(rows):,} more changes")]
+    long = "\n".join(map(str, range(400)))
+    ((_, _, lines),) = changes_table([Change(7, "body", "", long)]).get("rows", [])
+    assert len(lines) == 41
+    assert "more lines" in lines[-1][1]

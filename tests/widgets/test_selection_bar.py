@@ -1,0 +1,64 @@
+"""What is done with selected messages: the plan that is confirmed is the one for what is selected and written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sbnotebook.client import Namespace
+from sbnotebook.model import Message, Report
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.forms.triage_forms import Action, resubmit_form
+from sbnotebook.widgets.selection_bar import SelectionBar
+from sbnotebook.widgets.table.message_table import MessageTable
+from tests.widgets.conftest import until
+
+
+def fields(widget: Any) -> list[Any]:
+    return [widget, *(each for child in getattr(widget, "children", ()) for each in fields(child))]
+
+
+def named(widget: Any, name: str) -> Any:
+    return next(each for each in fields(widget) if getattr(each, "description", None) == name)
+
+
+def test_a_plan_is_put_away_when_something_else_is_selected_or_written(namespace: Namespace) -> None:
+    namespace.create_queue("chosen")
+    queue = namespace.entity("chosen")
+    queue.send([Message(message_id=f"m{number}") for number in range(4)])
+    table = MessageTable(queue.peek())
+    panel = ActionPanel(namespace, table=table)
+    bar = SelectionBar(table, [Action("Resubmit…", "Send them again", lambda: resubmit_form(queue))], panel)
+
+    def plan() -> None:
+        named(bar, "Show the plan").click()
+        until(lambda: not panel.busy)
+        assert "Resubmit 2 messages" in repr(panel)
+
+    def said_and_gone(words: str) -> None:
+        assert words in repr(panel)
+        assert "Carry out" not in [getattr(each, "description", "") for each in fields(panel)]
+
+    table.select([("chosen", 1), ("chosen", 2)])
+    named(bar, "Resubmit…").click()
+    plan()
+    table.select([("chosen", 2), ("chosen", 1)])
+    assert "Resubmit 2 messages" in repr(panel), "the same ones"
+    table.select([("chosen", 1), ("chosen", 3)])
+    said_and_gone("The selection was changed")
+    plan()
+    named(bar, "Delay").value = "5m"  # while the kernel is busy, it comes after the click on the button
+    said_and_gone("The form was changed")
+    plan()
+
+    # What is opened while a plan is carried out stays, with what is written in it.
+    carry_out = named(panel, "Carry out")
+    named(bar, "Resubmit…").click()
+    named(bar, "Delay").value = "7m"
+    reports: list[Report] = []
+    panel.on_report(reports.append)  # told after the bar was
+    carry_out.click()
+    until(lambda: reports)
+    assert named(bar, "Delay").value == "7m"
+    table.select([("chosen", 2), ("chosen", 4)])
+    assert "Resubmit is done" in repr(panel), "a report stays"
+    bar.close()

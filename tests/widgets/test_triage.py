@@ -1,0 +1,385 @@
+"""The triage without a browser: what is clicked, what is said, and what becomes of the messages on the emulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+import pytest
+
+from sbnotebook import read_messages
+from sbnotebook.client import Entity, Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import Message
+from sbnotebook.settlement import Connection, Journal
+from sbnotebook.widgets.forms.edit_form import StepRow
+from sbnotebook.widgets.triage import Triage
+from tests.widgets.conftest import buttons, click, said, shown, until, write
+
+SHOW = "Show the plan"
+
+
+def letters_of(count: int, name: str, namespace: Namespace) -> Entity:
+    """A dead-letter queue; every third message has another cause."""
+    namespace.create_queue(name)
+    queue = namespace.entity(name)
+    queue.send(Message(message_id=f"m{n}", body=b'{"n": %d}' % n, subject="order") for n in range(count))
+    with queue.lock(count) as batch:
+        held = list(batch.messages)
+        batch.dead_letter(held[::3], reason="Expired", description="too late")
+        batch.dead_letter(reason="Invalid", description="no price")
+    return namespace.entity(f"{name}/$dlq")
+
+
+def opened(namespace: Namespace, entity: str, **options: Any) -> Triage:
+    triage = Triage(namespace, entity, **options)
+    assert triage.wait()
+    return triage
+
+
+def select(triage: Triage, *numbers: int) -> None:
+    triage.table.select([(str(triage.table.messages[0].entity), number) for number in numbers])
+
+
+def carry_out(triage: Triage) -> None:
+    """Confirm what is proposed, and wait for its end."""
+    until(lambda: "Carry out" in buttons(triage.actions), "the plan")
+    before = triage.actions.report
+    click(triage.actions, "Carry out")
+    until(lambda: triage.actions.report is not before and not triage.actions.busy, "the report")
+
+
+def ids(entity: Entity) -> list[str | None]:
+    return [message.message_id for message in entity.peek()]
+
+
+def test_messages_are_chosen_completed_and_sent_back(namespace: Namespace) -> None:
+    letters = letters_of(9, "done-with", namespace)
+    triage = opened(namespace, "done-with/$dlq")
+    assert "9 messages, peeked at " in said(triage)
+    assert "No message is selected." in said(triage)
+    assert "Dead-letter…" not in buttons(triage)
+
+    select(triage, 2, 3)
+    assert "2 messages are selected." in said(triage)
+    click(triage, "Complete…")
+    assert "they are removed from here, and nothing is sent. They are kept in the archive" in said(triage)
+    click(triage, SHOW)
+    until(lambda: "Complete 2 messages of done-with/$dlq." in repr(triage.actions))
+    assert len(ids(letters)) == 9, "nothing was done until now"
+    carry_out(triage)
+    assert "2 of 2 messages of done-with/$dlq settled" in repr(triage.actions)
+    until(lambda: "7 messages, peeked at " in said(triage))
+    assert "No message is selected." in said(triage)
+    assert len(ids(letters)) == 7
+
+    click(triage.actions, "Undo")
+    carry_out(triage)
+    assert len(ids(namespace.entity("done-with"))) == 2
+    triage.close()
+
+
+def test_messages_are_repaired_and_sent_back(namespace: Namespace) -> None:
+    letters = letters_of(6, "mended", namespace)
+    namespace.create_queue("mended-to")
+    triage = opened(namespace, "mended/$dlq")
+    select(triage, 2, 3)
+    click(triage, "Edit and resubmit…")
+    click(triage, SHOW)
+    assert "Set property: the name of the property is missing." in said(triage)
+    (step,) = [each for each in shown(triage) if isinstance(each, StepRow)]
+    step.name.value, step.value.value = "carrier", "UA"
+    click(triage, "Try it")
+    until(lambda: "Message 1 of 2, number 2" in said(triage))
+    write(triage, "To", "mended-to")
+    write(triage, "Rate, a second", "0")
+    click(triage, SHOW)
+    assert "Write a number above 0" in said(triage)
+    write(triage, "Rate, a second", "1000")
+    click(triage, SHOW)
+    until(lambda: "Resubmit 2 messages of mended/$dlq to mended-to, edited." in repr(triage.actions))
+    assert "At most 1,000 messages a second, so it takes 0 s or longer." in repr(triage.actions)
+    carry_out(triage)
+    until(lambda: SHOW not in buttons(triage))
+    sent = namespace.entity("mended-to").peek()
+    assert [(message.body, message.application_properties["carrier"]) for message in sent] == [
+        (b'{"n": 1}', "UA"),
+        (b'{"n": 2}', "UA"),
+    ]
+    assert sorted(ids(letters), key=str) == ["m0", "m3", "m4", "m5"]
+
+    select(triage, 1)
+    click(triage, "Resubmit…")
+    assert "Copies go back to mended, or to the queue or topic that you name." in said(triage)
+    click(triage, SHOW)
+    until(lambda: "Resubmit 1 message of mended/$dlq to mended." in repr(triage.actions))
+    carry_out(triage)
+    assert [message.body for message in namespace.entity("mended").peek()] == [b'{"n": 0}']
+    triage.close()
+
+
+def test_messages_of_sessions_cannot_be_resubmitted_from_where_they_are_live(namespace: Namespace) -> None:
+    namespace.create_queue("sessions", requires_session=True)
+    namespace.entity("sessions").send([Message(session_id="a"), Message(session_id="b")])
+    triage = opened(namespace, "sessions")
+    select(triage, 2)
+    click(triage, "Resubmit…")
+    assert "Where an entity requires sessions, messages cannot be resubmitted" in said(triage)
+    click(triage, SHOW)
+    until(lambda: "Carry out" in buttons(triage.actions))
+    click(triage.actions, "Carry out")
+    until(lambda: "requires sessions" in repr(triage.actions))
+    assert len(namespace.entity("sessions").peek()) == 2
+
+    click(triage, "Complete…")
+    click(triage, SHOW)
+    carry_out(triage)
+    assert [message.session_id for message in namespace.entity("sessions").peek()] == ["a"]
+    triage.close()
+
+
+def test_it_works_with_plain_widgets_too(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBNOTEBOOK_WIDGETS", "plain")
+    letters = letters_of(6, "plain", namespace)
+    triage = opened(namespace, "plain/$dlq")
+    (causes,) = [each for each in shown(triage) if getattr(each, "description", None) == "Cause"]
+    until(lambda: len(causes.options) == 3)  # all, and the two
+    causes.value = causes.options[2][1]
+    until(lambda: "1 to 2 of 2 found (6 in all)" in said(triage))
+    click(triage, "Select all of these")
+    assert "2 messages are selected." in said(triage)
+    click(triage, "Complete…")
+    click(triage, SHOW)
+    carry_out(triage)
+    assert ids(letters) == ["m1", "m2", "m4", "m5"]
+    triage.close()
+
+
+def test_nothing_is_planned_for_no_messages(namespace: Namespace) -> None:
+    letters_of(1, "unchosen", namespace)
+    triage = opened(namespace, "unchosen/$dlq")
+    click(triage, "Complete…")
+    click(triage, SHOW)
+    assert said(triage).count("No message is selected.") == 2
+    assert "Nothing is planned" in repr(triage.actions)
+    click(triage, "Close")
+    assert said(triage).count("No message is selected.") == 1
+    assert SHOW not in buttons(triage)
+    triage.close()
+
+
+def test_the_kernel_keeps_no_forms_that_were_closed(namespace: Namespace) -> None:
+    def open_and_close(triage: Triage, *names: str) -> list[widgets.Widget]:
+        click(triage, names[0])
+        opened = [each for each in shown(triage.bar) if isinstance(each, widgets.Widget)]
+        click(triage, names[1])
+        return [each for each in opened if each.comm is None]
+
+    letters_of(1, "tidy", namespace)
+    triage = opened(namespace, "tidy/$dlq")
+    assert len(open_and_close(triage, "Edit and resubmit…", "Resubmit…")) > 20
+    assert len(open_and_close(triage, "Complete…", "Close")) > 5
+    assert all(each.comm is not None for each in triage.bar.buttons.values())
+    triage.close()
+
+
+def test_live_messages_are_dead_lettered_and_deferred(namespace: Namespace) -> None:
+    namespace.create_queue("live")
+    queue = namespace.entity("live")
+    queue.send(Message(message_id=f"m{n}") for n in range(4))
+    triage = opened(namespace, "live")
+    select(triage, 2)
+    click(triage, "Dead-letter…")
+    click(triage, SHOW)
+    assert "Give a reason" in said(triage)
+    write(triage, "Reason", "Unwanted")
+    click(triage, SHOW)
+    until(lambda: "Dead-letter 1 message of live" in repr(triage.actions))
+    carry_out(triage)
+    assert [message.dead_letter_reason for message in namespace.entity("live/$dlq").peek()] == ["Unwanted"]
+
+    select(triage, 3)
+    click(triage, "Defer…")
+    write(triage, "Wake up after", "soon")
+    click(triage, SHOW)
+    assert "'soon'" in said(triage)
+    write(triage, "Wake up after", "2h")
+    click(triage, SHOW)
+    until(lambda: "Defer 1 message of live" in repr(triage.actions))
+    carry_out(triage)
+    assert [message.state for message in queue.peek(max_messages=3)] == ["active", "deferred", "active"]
+    triage.close()
+
+
+def test_a_wake_up_from_a_dead_letter_queue_needs_a_queue(namespace: Namespace) -> None:
+    letters_of(1, "aside", namespace)
+    triage = opened(namespace, "aside/$dlq")
+    select(triage, 1)
+    click(triage, "Defer…")
+    write(triage, "Wake up after", "2h")
+    click(triage, SHOW)
+    assert "Name a queue for the wake-up message" in said(triage)
+    triage.close()
+
+
+def test_an_empty_queue_is_said_to_be_empty(namespace: Namespace) -> None:
+    namespace.create_queue("calm")
+    triage = opened(namespace, "calm/$dlq")
+    assert "Nothing is dead-lettered here: the queue is empty, and there is nothing to do." in said(triage)
+    assert buttons(triage) == ["Refresh", "Peek onward"]
+    triage.close()
+
+
+def test_what_cannot_be_looked_into_is_said(namespace: Namespace) -> None:
+    triage = opened(namespace, "nowhere/$dlq")
+    assert "Peeking did not come to its end:" in said(triage)
+    assert "nowhere" in said(triage).split("did not come to its end")[1]
+    assert buttons(triage) == ["Refresh", "Peek onward"]
+    assert "empty" not in said(triage)
+    assert "peeked at" not in said(triage)
+    triage.close()
+
+
+def test_a_part_is_looked_at_first_and_the_rest_when_wanted(namespace: Namespace) -> None:
+    letters_of(6, "parts", namespace)
+    triage = opened(namespace, "parts/$dlq", max_messages=4)
+    assert "4 messages (there may be more), peeked at" in said(triage)
+    click(triage, "Peek onward")
+    assert triage.wait()
+    assert "6 messages, peeked at" in said(triage)
+    assert [message.sequence_number for message in triage.table.messages] == [1, 2, 3, 4, 5, 6]
+    triage.close()
+
+
+def test_looking_again_keeps_the_selection_and_shows_what_is_there_now(namespace: Namespace) -> None:
+    letters = letters_of(4, "again", namespace)
+    triage = opened(namespace, "again/$dlq")
+    select(triage, 2, 3)
+    letters.pick([1, 3], decision_of("Complete"), show_progress=False).apply(show_progress=False)
+    click(triage, "Refresh")
+    assert triage.wait()
+    assert [message.sequence_number for message in triage.table.messages] == [2, 4]
+    assert triage.table.selected_keys == (("again/$dlq", 2),)
+    assert "1 message is selected." in said(triage)
+    triage.close()
+
+
+def decision_of(name: str) -> Any:
+    import sbnotebook
+
+    return getattr(sbnotebook, name)()
+
+
+def test_looking_can_be_stopped(namespace: Namespace) -> None:
+    namespace.create_queue("long")
+    namespace.entity("long").send(Message() for _ in range(1_500))
+    triage = Triage(namespace, "long")
+    until(lambda: triage.table.messages)
+    triage.stop()
+    assert triage.wait()
+    assert len(triage.table.messages) in (250, 750, 1_500)
+    triage.refresh()
+    assert triage.wait()
+    assert "1,500 messages, peeked at" in said(triage)
+    triage.close()
+
+
+def test_messages_are_selected_by_an_expression_and_exported(namespace: Namespace, tmp_path: Path) -> None:
+    letters_of(6, "copied", namespace)
+    triage = opened(namespace, "copied/$dlq")
+    click(triage, "Select where…")
+    write(triage, "Where", "subjet = 'order'")
+    click(triage, "Select")
+    until(lambda: "did you mean subject?" in said(triage))
+    write(triage, "Where", "(body_json->>'$.n')::int >= 4")
+    click(triage, "Select")
+    until(lambda: "The expression is true for 2 of 6 messages" in said(triage))
+    assert "2 messages are selected." in said(triage)
+
+    click(triage, "Export…")
+    path = tmp_path / "letters.parquet"
+    write(triage, "File", str(tmp_path / "letters.xlsx"))
+    click(triage, "Write the file")
+    until(lambda: "not written as '.xlsx'" in said(triage))
+    write(triage, "File", str(path))
+    click(triage, "Write the file")
+    until(lambda: f"2 messages are in {path}, which only you can read." in said(triage))
+    assert [message.message_id for message in read_messages(path)] == ["m4", "m5"]
+    assert len(triage.table.messages) == 6
+    triage.close()
+
+
+def test_a_connection_that_only_looks_says_so_and_makes_plans(
+    shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
+) -> None:
+    letters = letters_of(2, "looked-at", namespace)
+    connection = Connection(shared_emulator.connection_string)
+    connection.read_only = True
+    with Namespace(Target(connection, "a test"), journal=Journal(tmp_path / "other.sqlite")) as reader:
+        triage = opened(reader, "looked-at/$dlq")
+        assert "This connection only looks" in said(triage)
+        select(triage, 1)
+        click(triage, "Complete…")
+        click(triage, SHOW)
+        until(lambda: "Complete 1 message" in repr(triage.actions))
+        assert "Carry out" not in buttons(triage)
+        triage.close()
+    assert len(ids(letters)) == 2
+
+
+def test_resubmits_that_were_cut_off_are_found_after_a_restart_and_finished(
+    shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
+) -> None:
+    letters = letters_of(3, "cut", namespace)
+    assert "did not come to an end" not in said(opened(namespace, "cut/$dlq"))
+    shared_emulator.faults.entity("cut").drop_after_nth = 1
+    report = letters.resubmit(letters.peek(), to="cut").apply(max_in_flight=1, show_progress=False)
+    assert not report.ok
+    target = Target(Connection(shared_emulator.connection_string), "a new kernel")
+    with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as restarted:
+        triage = opened(restarted, "cut/$dlq")
+        until(lambda: "from here, begun on" in said(triage))
+        click(triage, "Look at the plan")
+        until(lambda: "complete the original, whose clone was sent" in repr(triage.actions))
+        carry_out(triage)
+        until(lambda: "did not come to an end" not in said(triage))
+        triage.close()
+    sent, left = namespace.entity("cut").peek(), ids(letters)
+    assert len(sent) + len(left) == 3, "nothing is lost and nothing is there twice"
+    assert len({message.body for message in sent}) == len(sent)
+
+
+def test_notes_that_are_written_beside_causes_are_kept(namespace: Namespace) -> None:
+    letters = letters_of(3, "noted", namespace)
+    cause = letters.peek().groups()[0].fingerprint
+    triage = opened(namespace, "noted/$dlq")
+    note = {"kind": "request", "page": "p", "id": 1, "name": "note", "data": {"fingerprint": cause, "text": "INC-2"}}
+    own: Any = triage.table.own
+    own._receive(None, note, [])  # noqa: SLF001 (what the browser sends)
+    until(lambda: namespace.notes() == {cause: "INC-2"})
+    note["data"] = {"fingerprint": cause, "text": "x" * 3_000}
+    own._receive(None, note, [])  # noqa: SLF001
+    until(lambda: "A note has 2,000 characters at most" in said(triage))
+    triage.close()
+
+
+def test_in_a_terminal_it_is_a_text(namespace: Namespace) -> None:
+    letters_of(3, "read", namespace)
+    triage = Triage(namespace, "read/$dlq")
+    text = triage.to_text()
+    assert text.startswith(f"Triage of read/$dlq on {namespace.host}: 3 messages, peeked at ")
+    assert "2 groups" in text
+    assert "Invalid" in text
+    assert "Go on with %sb_resubmit read/$dlq" in text
+    assert "Tick" not in text, "there is nothing to click"
+    assert "No message is selected." in repr(triage)
+    triage.close()
+
+
+@pytest.mark.parametrize("entity", ["events/subscriptions/audit", "events/subscriptions/audit/$dlq"])
+def test_subscriptions_are_triaged_too(namespace: Namespace, entity: str) -> None:
+    triage = opened(namespace, entity)
+    assert "0 messages, peeked at" in said(triage)
+    triage.close()

@@ -1,0 +1,48 @@
+"""Looking anew in a triage while messages are removed."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from sbnotebook.client import Namespace
+from sbnotebook.model import Complete, Message
+from sbnotebook.widgets import triage as module
+from sbnotebook.widgets.triage import Triage
+from tests.widgets.conftest import until
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_what_is_removed_while_it_looks_is_not_shown_again(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace.create_queue("looked-at")
+    queue = namespace.entity("looked-at")
+    queue.send([Message(message_id=f"m{number}") for number in range(6)])
+    triage = Triage(namespace, "looked-at")
+    assert triage.wait()
+    chosen = triage.table.messages[:4]
+    triage.actions.propose(lambda: queue.pick(chosen, Complete(), show_progress=False))
+    until(lambda: not triage.actions.busy)
+
+    peeked, go_on, look = threading.Event(), threading.Event(), module.look
+
+    def look_slowly(*given: Any, **options: Any) -> Any:
+        looked = look(*given, **options)
+        peeked.set()
+        go_on.wait()
+        return looked
+
+    monkeypatch.setattr(module, "look", look_slowly)  # many messages take their time
+    triage.refresh()
+    peeked.wait()
+    carry_out: Any = triage.actions._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
+    carry_out.click()
+    until(lambda: triage.actions.report)
+    go_on.set()
+    assert triage.wait()
+    assert [message.sequence_number for message in triage.table.messages] == [5, 6]
+    until(lambda: "2 messages, peeked at" in repr(triage))
+    triage.close()
