@@ -4,8 +4,13 @@ No sockets, no frames, no clock: the moment is passed in, as milliseconds since 
 """
 
 from sbnotebook.emulator.entities.changes import Change
-from sbnotebook.emulator.entities.entity import Counts, ReceivingEntity
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage, read_sent
+from sbnotebook.emulator.entities.message import (
+    BrokeredMessage,
+    DeadLetterReason,
+    MessageState,
+    SentMessage,
+    read_sent,
+)
 from sbnotebook.emulator.entities.options import (
     AuthorizationRule,
     Claim,
@@ -14,13 +19,12 @@ from sbnotebook.emulator.entities.options import (
     SubscriptionOptions,
     TopicOptions,
 )
-from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.queue import Counts, Queue, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.quotas import Tier
-from sbnotebook.emulator.entities.receivable import DeadLetterReason, Receivable
 from sbnotebook.emulator.entities.refusals import EntityExistsError, Refusal, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
-from sbnotebook.emulator.entities.restoring import restore
 from sbnotebook.emulator.entities.sessions import Session
+from sbnotebook.emulator.entities.snapshot import restore
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 
 __all__ = [

@@ -16,7 +16,6 @@ from sbnotebook.emulator.entities.message import BrokeredMessage
 
 __all__ = [
     "BOXES_PER_ENTITY",
-    "PARTITION_SHIFT",
     "Change",
     "EntityDeleted",
     "EntityKept",
@@ -29,12 +28,6 @@ __all__ = [
 
 BOXES_PER_ENTITY: Final = 4
 """An entity's number times this is its box; the next two are its dead-letter and its transfer dead-letter queue."""
-
-PARTITION_SHIFT: Final = 48
-"""The bits of a sequence number that count; those above them are the number of a partition.
-
-Source: Service Bus documentation, "Message sequencing and timestamps".
-"""
 
 
 @dataclass(frozen=True, slots=True)

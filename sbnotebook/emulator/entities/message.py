@@ -8,7 +8,7 @@ from itertools import pairwise
 from operator import attrgetter
 from secrets import token_hex
 from struct import Struct
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from sbnotebook.errors import AmqpDecodeError
@@ -27,6 +27,7 @@ from sbnotebook.model.sections import (
 __all__ = [
     "SCHEDULED_TIME",
     "BrokeredMessage",
+    "DeadLetterReason",
     "MessageState",
     "SentMessage",
     "map_items",
@@ -59,6 +60,13 @@ class MessageState(IntEnum):
     ACTIVE = 0
     DEFERRED = 1
     SCHEDULED = 2
+
+
+class DeadLetterReason(NamedTuple):
+    """Why a message is dead-lettered: the values of two application properties; None leaves one out."""
+
+    reason: str | None
+    description: str | None
 
 
 @dataclass(slots=True, eq=False)

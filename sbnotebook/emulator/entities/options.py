@@ -8,6 +8,7 @@ description", "Topic description" and "Subscription description".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeVar
 from sbnotebook.errors import ConfigurationError
 
 __all__ = [
+    "FOREVER",
     "AuthorizationRule",
     "Claim",
     "EntityStatus",
@@ -23,10 +25,19 @@ __all__ = [
     "QueueOptions",
     "SubscriptionOptions",
     "TopicOptions",
+    "format_duration",
     "options_from_json",
     "options_to_json",
+    "parse_duration",
 ]
 
+FOREVER: Final = "P10675199DT2H48M5.4775807S"
+"""How Service Bus writes that something never ends: the longest duration that .NET knows."""
+
+_FOREVER_DAYS: Final = 10_675_199
+_DURATION: Final = re.compile(
+    r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,7})?)S)?)?", re.ASCII
+)
 _MAX_LOCK_DURATION: Final = 300_000
 _MAX_DELIVERY_COUNT: Final = 2000
 _MIN_WINDOW, _MAX_WINDOW = 20_000, 7 * 86_400_000
@@ -255,3 +266,41 @@ def _check_any(options: Options) -> None:
 def _expect(condition: bool, rule: str) -> None:
     if not condition:
         raise ConfigurationError(rule)
+
+
+def parse_duration(text: str) -> int:
+    """Read an ISO 8601 duration of days, hours, minutes and seconds.
+
+    Returns:
+        Milliseconds.
+
+    Raises:
+        ConfigurationError: the text is no such duration.
+
+    Example:
+        >>> parse_duration("PT1M30S")
+        90000
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
+        raise ConfigurationError(f"{text[:40]!r} is not a duration: write for example PT30S, PT5M or P1DT12H.")
+    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
+    return ((days * 24 + hours) * 60 + minutes) * 60_000 + round(float(match[4] or 0) * 1000)
+
+
+def format_duration(milliseconds: int | None) -> str:
+    """Write a duration in ISO 8601; None is for ever.
+
+    Example:
+        >>> format_duration(90_000), format_duration(500), format_duration(14 * 86_400_000)
+        ('PT1M30S', 'PT0.5S', 'P14D')
+    """
+    if milliseconds is None:
+        return FOREVER
+    days, rest = divmod(milliseconds, 86_400_000)
+    hours, rest = divmod(rest, 3_600_000)
+    minutes, rest = divmod(rest, 60_000)
+    parts = [f"{number}{unit}" for number, unit in ((hours, "H"), (minutes, "M")) if number]
+    if rest or not (days or parts):
+        parts.append(f"{rest / 1000:g}S")
+    return "P" + (f"{days}D" if days else "") + ("T" + "".join(parts) if parts else "")

@@ -1,4 +1,4 @@
-"""In which order the messages of a partitioned entity are peeked."""
+"""The partitions of an entity: part of each sequence number, and the order in which messages are peeked."""
 
 from __future__ import annotations
 
@@ -6,22 +6,34 @@ from collections.abc import Iterator
 from itertools import chain, takewhile
 from typing import Final
 
-from sbnotebook.emulator.entities.changes import PARTITION_SHIFT
 from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.message_log import MessageLog
 
-__all__ = ["PARTITIONS", "tour"]
+__all__ = ["PARTITIONS", "PARTITION_SHIFT", "tour", "without_partition"]
 
 PARTITIONS: Final = 16
 """As many as an entity of the tier Standard has (Service Bus documentation, "Partitioned queues and topics")."""
+
+PARTITION_SHIFT: Final = 48
+"""The bits of a sequence number that count messages; the bits above them are the number of a partition.
+
+Source: Service Bus documentation, "Message sequencing and timestamps".
+"""
+
 _ORDER: Final = (0, 1, *chain.from_iterable((PARTITIONS + 1 - each, each) for each in range(2, PARTITIONS // 2 + 1)))
 
 
-def tour(log: MessageLog, sequence_number: int) -> Iterator[BrokeredMessage]:
-    """The messages from a sequence number on to the end of its partition, and then those of the partitions behind it.
+def without_partition(sequence_number: int) -> int:
+    """Return a sequence number without the number of a partition at its beginning."""
+    return sequence_number & ((1 << PARTITION_SHIFT) - 1)
 
-    These come one after the other, but not in the order of their numbers. So it was seen at the service: who goes on
-    behind the last message of each page comes to all partitions, and who goes on behind the largest number does not.
+
+def tour(log: MessageLog, sequence_number: int) -> Iterator[BrokeredMessage]:
+    """Yield the messages from a sequence number to the end of its partition, then those of the later partitions.
+
+    The partitions follow each other in an order of their own, not by number, as observed at the service. A client that
+    continues after the last message of each page reaches all partitions; a client that continues after the largest
+    sequence number does not.
 
     Args:
         log: of the entity.

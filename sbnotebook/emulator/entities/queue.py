@@ -1,21 +1,297 @@
-"""A queue: messages are sent to it, now or for later, and received from it."""
+"""A queue, and what subscriptions share with it: sub-queues, sessions, forwarding."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
+from uuid import UUID
 
-from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity
-from sbnotebook.emulator.entities.intake import Intake
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage
-from sbnotebook.emulator.entities.options import QueueOptions
-from sbnotebook.emulator.entities.receivable import earliest
+from sbnotebook.emulator.entities.admission import Admission
+from sbnotebook.emulator.entities.box import Box, earliest
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, SessionStateSet
+from sbnotebook.emulator.entities.context import Context
+from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason, MessageState, SentMessage
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
+from sbnotebook.emulator.entities.record import EntityRecord, Recorded
+from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
 from sbnotebook.emulator.entities.schedule import Schedule
+from sbnotebook.emulator.entities.sessions import Session, Sessions
+from sbnotebook.emulator.entities.transitions import Event, Place, place_of
+from sbnotebook.model.address import SubQueue
 
-if TYPE_CHECKING:
-    from sbnotebook.emulator.entities.registry import Registry
+__all__ = ["Counts", "Queue", "Receivable", "ReceivingEntity", "SubQueueBox"]
 
-__all__ = ["Queue"]
+
+class Counts(NamedTuple):
+    """How many messages an entity holds.
+
+    Attributes:
+        active: that can be received, or are locked.
+        locked: that are locked, counted with the active ones, too.
+        deferred: that are set aside.
+        scheduled: that become active later.
+        dead_letter: in the dead-letter queue.
+        transfer_dead_letter: in the transfer dead-letter queue.
+    """
+
+    active: int
+    locked: int
+    deferred: int
+    scheduled: int
+    dead_letter: int
+    transfer_dead_letter: int = 0
+
+
+class SubQueueBox(Box):
+    """A dead-letter queue or a transfer dead-letter queue.
+
+    Args:
+        context: the namespace.
+        box: number of this box.
+        path: the entity path.
+        owner: the queue or subscription of which it is a sub-queue.
+    """
+
+    def __init__(self, context: Context, box: int, path: str, owner: ReceivingEntity) -> None:
+        super().__init__(context, box, path, owner)
+        self.owner = owner
+
+
+class _DeadLetterQueue(SubQueueBox):
+    """Dead-lettered messages; those that the entity forwards stay only as long as the other one does not take them."""
+
+    def start_forwarding(self, now: int) -> None:
+        """Send on what is here, if the entity forwards its dead-lettered messages."""
+        if self._owner.options.forward_dead_letters_to is None:
+            return
+        waiting: list[BrokeredMessage] = []
+        while (message := self._log.take_ready()) is not None:
+            waiting.append(message)
+        for message in waiting:
+            self._offer(message, now)
+
+    def _offer(self, message: BrokeredMessage, now: int) -> None:
+        target = self._owner.options.forward_dead_letters_to
+        if target is not None:
+            message.payload = self._log.payload(message)
+            if self._context.forward(message, target, now, dead_letter_source=self.owner.path) is None:
+                self._remove(message)
+                return
+        super()._offer(message, now)
+
+
+class ReceivingEntity(Recorded, Box):
+    """A queue or a subscription, with its sub-queues and sessions.
+
+    Args:
+        context: the namespace.
+        path: the entity path.
+        options: how it treats its messages.
+        record: what is known of it beside.
+
+    Source: Service Bus documentation, "Message sessions" and "Chaining Service Bus entities with autoforwarding".
+    """
+
+    def __init__(
+        self, context: Context, path: str, options: QueueOptions | SubscriptionOptions, record: EntityRecord
+    ) -> None:
+        box = record.entity_id * BOXES_PER_ENTITY
+        super().__init__(context, box, path, self)
+        self.options = options
+        self.record = record
+        self._dead_letter_queue = _DeadLetterQueue(context, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
+        self.transfer_dead_letter = SubQueueBox(context, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
+        if options.requires_session:
+            self.sessions = Sessions()
+            context.residency.forget(self._log)
+
+    @property
+    def owner(self) -> ReceivingEntity:
+        """Return the entity itself: a sub-queue returns the entity that it belongs to."""
+        return self
+
+    @property
+    def dead_letter(self) -> SubQueueBox:
+        """Where messages go that cannot be delivered."""
+        return self._dead_letter_queue
+
+    @property
+    def boxes(self) -> tuple[Receivable, SubQueueBox, SubQueueBox]:
+        """The entity itself and its sub-queues."""
+        return self, self.dead_letter, self.transfer_dead_letter
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether sequence numbers begin with the number of a partition."""
+        return isinstance(self.options, QueueOptions) and self.options.enable_partitioning
+
+    @property
+    def total_size(self) -> int:
+        """Bytes of all messages, also of those in the sub-queues."""
+        return self.size_bytes + self._dead_letter_queue.size_bytes + self.transfer_dead_letter.size_bytes
+
+    @property
+    def scheduled_count(self) -> int:
+        """Messages that become active later; a subscription has none, they wait at its topic."""
+        return 0
+
+    @property
+    def counts(self) -> Counts:
+        """How many messages there are now."""
+        active = self.message_count - self.deferred_count - self.scheduled_count
+        return Counts(
+            active,
+            self.locked_count,
+            self.deferred_count,
+            self.scheduled_count,
+            self.dead_letter.message_count,
+            self.transfer_dead_letter.message_count,
+        )
+
+    def put(self, message: BrokeredMessage, now: int) -> None:
+        """Take in a new message that is not locked, in the place that its number gives."""
+        if self.sessions is not None and message.state is not MessageState.SCHEDULED:
+            if message.session_id is None:
+                text = (
+                    "Session enabled entity doesn't allow a message whose session identifier is null. "
+                    "Give it a session id."
+                )
+                self._put_dead(message, DeadLetterReason("Session ID is null.", text), now)
+                return
+            self.sessions.added(message)
+        super().put(message, now)
+
+    def expire(self, now: int) -> None:
+        """Do all that is due, also to the sessions whose locks have ended."""
+        for session in self.sessions.expired(now) if self.sessions is not None else ():
+            self._end_session(session, Event.LOCK_EXPIRED, now)
+        super().expire(now)
+
+    def drop_locks(self, now: int) -> None:
+        """Every lock is lost, without a failed delivery, also in the sub-queues and of sessions."""
+        for session in self.sessions.all_held() if self.sessions is not None else ():
+            self._end_session(session, Event.LOCK_DROPPED, now)
+        super().drop_locks(now)
+        self.dead_letter.drop_locks(now)
+        self.transfer_dead_letter.drop_locks(now)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``expire`` has something to do next (ms); None if never."""
+        session_end = None if self.sessions is None else self.sessions.next_end
+        return earliest(super().next_deadline, session_end)
+
+    def start_forwarding(self, now: int) -> None:
+        """The entity, or its dead-letter queue, forwards from now on: send on what is there."""
+        self._dead_letter_queue.start_forwarding(now)
+        if self.options.forward_to is None:
+            return
+        if self.sessions is not None:
+            for message in [each for each in self._log.walk() if place_of(each) is Place.ACTIVE]:
+                self._withdraw(message)
+                self._offer(message, now)
+            return
+        while (message := self._log.take_ready()) is not None:
+            self._offer(message, now)
+
+    def forget_messages(self) -> None:
+        """The entity is deleted."""
+        for box in self.boxes:
+            box.close()
+
+    # ------------------------------------------------------------------------------------- sessions
+
+    def accept_session(self, session_id: str | None, now: int) -> tuple[Session, UUID] | None:
+        """Let a client hold a session.
+
+        Args:
+            session_id: which one; None for the one that has waited for the longest time.
+            now: ms.
+
+        Returns:
+            The session, and the client's token; None if there is no session with messages that
+            nobody holds.
+
+        Raises:
+            RefusedError: somebody holds this session, or the entity has no sessions.
+        """
+        sessions = self._sessions()
+        session = sessions.next_free() if session_id is None else sessions.found(session_id)
+        if session is None:
+            return None
+        if session.holder is not None:
+            name = session.session_id[:128]
+            text = f"The requested session '{name}' cannot be accepted. It may be locked by another receiver."
+            raise RefusedError(Refusal.SESSION_IS_LOCKED, text)
+        until = now + self.options.lock_duration
+        token = sessions.lock(session, until)
+        self._context.wake(self, until)
+        return session, token
+
+    def close_session(self, session: Session, token: UUID, now: int) -> None:
+        """A client does not hold a session any more; what it has received is given back, uncounted."""
+        if session.holder == token and not self.is_deleted:
+            self._end_session(session, Event.RELEASE, now)
+
+    def renew_session(self, session: Session, now: int) -> int:
+        """Let the lock of a session last for another lock duration from now; returns until when (ms)."""
+        until = now + self.options.lock_duration
+        self._sessions().renew(session, until)
+        return until
+
+    def held_session(self, session_id: str, now: int) -> Session:
+        """The session of this id.
+
+        Raises:
+            RefusedError: nobody holds it, or the entity has no sessions.
+        """
+        session = self._sessions().get(session_id)
+        if session is None or not session.is_held(now):
+            text = "The session lock has expired on the MessageSession. Accept a new MessageSession."
+            raise RefusedError(Refusal.SESSION_LOCK_LOST, text)
+        return session
+
+    def set_session_state(self, session: Session, state: bytes | None, now: int) -> None:
+        """Remember something in a session; None forgets it."""
+        limit = self._context.tier.quotas.max_session_state
+        if len(state or b"") > limit:
+            text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
+            raise RefusedError(Refusal.TOO_LARGE, text)
+        session.state, session.updated_time = state, now
+        self._context.changes.append(SessionStateSet(self.box, session.session_id, state, now))
+
+    def _sessions(self) -> Sessions:
+        if self.sessions is None:
+            text = f"The entity '{self.path}' does not have sessions."
+            raise RefusedError(Refusal.NOT_ALLOWED, text)
+        return self.sessions
+
+    def _end_session(self, session: Session, event: Event, now: int) -> None:
+        for message in list(session.held.values()):
+            self._happen(message, event, now)
+        self._sessions().unlock(session)
+
+    # ----------------------------------------------------------------------------------- forwarding
+
+    def _offer(self, message: BrokeredMessage, now: int) -> None:
+        if self.options.forward_to is None or place_of(message) is not Place.ACTIVE:
+            super()._offer(message, now)
+            return
+        message.payload = self._log.payload(message)
+        failure = self._context.forward(message, self.options.forward_to, now, message.dead_letter_source)
+        self._remove(message)
+        if failure is not None:
+            payload = with_dead_letter_reason(message.payload, *failure)
+            message.payload, message.size, message.expires_at = payload, len(payload), None
+            self.transfer_dead_letter.put(message, now)
+
+    def _put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+        """Dead-letter a message that has just come in."""
+        payload = with_dead_letter_reason(message.payload or b"", *why)
+        message.payload, message.size = payload, len(payload)
+        message.expires_at, message.session_id = None, None
+        self.dead_letter.put(message, now)
 
 
 class Queue(ReceivingEntity):
@@ -25,7 +301,7 @@ class Queue(ReceivingEntity):
     one gets a new number when it becomes active.
 
     Args:
-        registry: the namespace.
+        context: the namespace.
         name: the queue's name.
         options: how it treats its messages.
         record: what is known of it beside.
@@ -35,9 +311,9 @@ class Queue(ReceivingEntity):
 
     options: QueueOptions
 
-    def __init__(self, registry: Registry, name: str, options: QueueOptions, record: EntityRecord) -> None:
-        super().__init__(registry, name, options, record)
-        self.intake = Intake(registry, self)
+    def __init__(self, context: Context, name: str, options: QueueOptions, record: EntityRecord) -> None:
+        super().__init__(context, name, options, record)
+        self.admission = Admission(context, self)
         self.schedule = Schedule(self._log)
 
     @property
@@ -46,15 +322,15 @@ class Queue(ReceivingEntity):
         return len(self.schedule)
 
     def send(self, sent: SentMessage, now: int) -> int:
-        """Keep a message that ``intake`` has checked; the sequence number that it got."""
-        return self.intake.take(sent, now)
+        """Keep a message that ``admission`` has checked; the sequence number that it got."""
+        return self.admission.take(sent, now)
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
         """Keep a message that is active, or scheduled."""
         self.put(message, now)
         if message.state is MessageState.SCHEDULED:
             self.schedule.add(message)
-            self._registry.wake(self, message.scheduled_time or 0)
+            self._context.wake(self, message.scheduled_time or 0)
 
     def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
         """Remove scheduled messages; False, and nothing is done, if one of them is not scheduled."""
@@ -66,10 +342,14 @@ class Queue(ReceivingEntity):
             message.payload = self._log.payload(message)
             self._remove(message)
             self.schedule.removed()
-            self.put(self.intake.activated(message, now), now)
+            self.put(self.admission.activated(message, now), now)
         super().expire(now)
 
     @property
     def next_deadline(self) -> int | None:
         """When ``expire`` has something to do next (ms); None if never."""
         return earliest(super().next_deadline, self.schedule.next_time)
+
+
+Receivable = ReceivingEntity | SubQueueBox
+"""What a client receives from."""

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from sbnotebook.emulator.entities.box import earliest
 from sbnotebook.emulator.entities.changes import Change, EntityDeleted
-from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity
-from sbnotebook.emulator.entities.forwarding import forward
-from sbnotebook.emulator.entities.message import BrokeredMessage
+from sbnotebook.emulator.entities.context import Sleeper
+from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.quotas import Tier
-from sbnotebook.emulator.entities.receivable import DeadLetterReason, Receivable, earliest
+from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import EntityExistsError, Refusal, RefusedError
 from sbnotebook.emulator.entities.rules import DEFAULT_RULE, Rule, TrueFilter
 from sbnotebook.emulator.entities.topic import Subscription, Topic
@@ -31,18 +31,6 @@ _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_par
 """Options that an entity has from the start or never."""
 
 AnyEntity = Queue | Topic | Subscription
-
-
-class _Sleeper(Protocol):
-    """What does something when its time has come."""
-
-    alarm: int | None
-    is_deleted: bool
-
-    def expire(self, now: int) -> None: ...
-
-    @property
-    def next_deadline(self) -> int | None: ...
 
 
 class Registry:
@@ -64,7 +52,7 @@ class Registry:
         self.is_in_use = is_in_use
         self._entities: dict[str, Queue | Topic] = {}
         self._next_id = 1
-        self._alarms: list[tuple[int, int, _Sleeper]] = []  # a heap, with some that are outdated
+        self._alarms: list[tuple[int, int, Sleeper]] = []  # a heap, with some that are outdated
         self._order = count()
         self._idle: list[AnyEntity] = []
 
@@ -239,7 +227,7 @@ class Registry:
 
     # ------------------------------------------------------------------------------------------ time
 
-    def wake(self, sleeper: _Sleeper, when: int) -> None:
+    def wake(self, sleeper: Sleeper, when: int) -> None:
         """Let ``expire`` look at something at a moment (ms), or earlier."""
         if sleeper.alarm is None or when < sleeper.alarm:
             sleeper.alarm = when
@@ -268,11 +256,24 @@ class Registry:
         return self._alarms[0][0] if self._alarms else None
 
     def forward(
-        self, source: ReceivingEntity, message: BrokeredMessage, target: str, now: int, *, is_dead: bool = False
+        self, message: BrokeredMessage, target: str, now: int, dead_letter_source: str | None
     ) -> DeadLetterReason | None:
-        """Send a message on to another queue or topic; why that is not possible, None if it was done."""
+        """Send a message, with its payload, on to another queue or topic.
+
+        Args:
+            message: stays where it is; the caller removes it.
+            target: name of the queue or topic.
+            now: ms.
+            dead_letter_source: path of the entity that dead-lettered the message; None if none did.
+
+        Returns:
+            None once the message has arrived, otherwise the reason why it cannot.
+        """
         destination = self._entities.get(target.casefold())
-        return forward(source, message, target, destination, now, is_dead=is_dead)
+        if destination is None:
+            text = f"The entity '{target}' to forward to could not be found."
+            return DeadLetterReason("MessagingEntityNotFound", text)
+        return destination.admission.take_forwarded(message, now, dead_letter_source)
 
     def restore(self, entity: AnyEntity) -> None:
         """Put back an entity that was kept; for ``restoring``."""
@@ -340,7 +341,7 @@ class Registry:
         if deadline is not None:
             self.wake(entity, deadline)
 
-    def _idle_end(self, sleeper: _Sleeper, now: int) -> int | None:
+    def _idle_end(self, sleeper: Sleeper, now: int) -> int | None:
         if not isinstance(sleeper, AnyEntity) or sleeper.options.auto_delete_on_idle is None:
             return None
         # What is done with its subscriptions is done with a topic, too.

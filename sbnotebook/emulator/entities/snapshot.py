@@ -1,13 +1,28 @@
-"""What a store gives back at the start: summaries only, the messages are read when they are asked for."""
+"""A snapshot: what a store gives back at the start, and how a namespace is restored from it.
+
+A snapshot holds summaries only; messages are read when they are asked for.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
-from sbnotebook.emulator.entities.message_log import ShelfSummary
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
+from sbnotebook.emulator.entities.message import MessageState
+from sbnotebook.emulator.entities.message_log import ShelfSummary, Storage
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions, options_from_json
+from sbnotebook.emulator.entities.partitions import without_partition
+from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
+from sbnotebook.emulator.entities.record import EntityRecord
+from sbnotebook.emulator.entities.registry import AnyEntity, Registry
+from sbnotebook.emulator.entities.rules import Rule
+from sbnotebook.emulator.entities.topic import Subscription, Topic
+from sbnotebook.errors import EmulatorError
+from sbnotebook.model.address import EntityAddress
 
-__all__ = ["Snapshot", "StoredBox", "StoredEntity", "StoredMessageId", "StoredSession"]
+__all__ = ["Snapshot", "StoredBox", "StoredEntity", "StoredMessageId", "StoredSession", "restore"]
 
 
 class StoredEntity(NamedTuple):
@@ -73,3 +88,79 @@ class Snapshot:
     boxes: dict[int, StoredBox] = field(default_factory=dict[int, StoredBox])
     sessions: list[StoredSession] = field(default_factory=list[StoredSession])
     seen: list[StoredMessageId] = field(default_factory=list[StoredMessageId])
+
+
+_NOTHING: Final = StoredBox(shelves=[], deferred=0, scheduled=[])
+
+
+def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: int) -> None:
+    """Put everything that was kept back into an empty registry; locks are not kept.
+
+    Args:
+        registry: gets the entities.
+        snapshot: what was kept, but for the messages.
+        storage: where those stay until they are asked for.
+        now: ms.
+
+    Raises:
+        EmulatorError: what was kept does not fit together.
+    """
+    registry.residency.storage = storage
+    by_id: dict[int, AnyEntity] = {}
+    for stored in snapshot.entities:
+        entity = by_id[stored.entity_id] = _entity(registry, stored, now)
+        _restore_boxes(entity, snapshot)
+        registry.restore(entity)
+    for box, session_id, state, updated_time in snapshot.sessions:
+        entity = by_id.get(box // BOXES_PER_ENTITY)
+        if isinstance(entity, ReceivingEntity) and entity.sessions is not None:
+            session = entity.sessions.found(session_id)
+            session.state, session.updated_time = state, updated_time
+    for entity_id, seen in groupby(snapshot.seen, key=lambda entry: entry[0]):
+        entity = by_id.get(entity_id)
+        if isinstance(entity, Queue | Topic):
+            entity.admission.restore_seen((message_id, until) for _, message_id, until in seen)
+
+
+def _entity(registry: Registry, stored: StoredEntity, now: int) -> AnyEntity:
+    record = EntityRecord(stored.entity_id, stored.kind, now, without_partition(stored.last_sequence_number))
+    record.created_time, record.updated_time = stored.created_time, stored.updated_time
+    match stored.kind:
+        case "queue":
+            return Queue(registry, stored.path, options_from_json(QueueOptions, stored.description), record)
+        case "topic":
+            return Topic(registry, stored.path, options_from_json(TopicOptions, stored.description), record)
+        case "subscription":
+            return _subscription(registry, stored, record)
+        case _:
+            raise EmulatorError(f"The entity {stored.path!r} was kept by another version of sbnotebook.")
+
+
+def _subscription(registry: Registry, stored: StoredEntity, record: EntityRecord) -> Subscription:
+    address = EntityAddress.parse(stored.path)
+    topic = registry.find_topic(address.name)
+    if topic is None or address.subscription is None:
+        raise EmulatorError(f"The subscription {stored.path!r} was kept without its topic.")
+    rules = [Rule.from_json(rule) for rule in stored.description.get("rules", ())]
+    options = options_from_json(SubscriptionOptions, stored.description)
+    return Subscription(topic, address.subscription, options, record, rules)
+
+
+def _restore_boxes(entity: AnyEntity, snapshot: Snapshot) -> None:
+    if isinstance(entity, Topic):
+        stored = snapshot.boxes.get(entity.box, _NOTHING)
+        entity.log.restore(stored.shelves)
+        entity.schedule.restore(stored.scheduled)
+        return
+    for box in entity.boxes:
+        stored = snapshot.boxes.get(box.box, _NOTHING)
+        box.restore(stored.shelves, stored.deferred)
+    if isinstance(entity, Queue):
+        entity.schedule.restore(snapshot.boxes.get(entity.box, _NOTHING).scheduled)
+    if entity.sessions is not None:
+        # Who waits for which session has to be known at once.
+        for message in entity.peek(0, entity.message_count):
+            if message.state is not MessageState.SCHEDULED:
+                entity.sessions.added(message)
+            if message.state is MessageState.ACTIVE:
+                entity.sessions.make_ready(message)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, PARTITION_SHIFT, MessageAdded, MessageRemoved
-from sbnotebook.emulator.entities.entity import EntityRecord, ReceivingEntity, Recorded
-from sbnotebook.emulator.entities.intake import Intake
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage, read_sent
+from sbnotebook.emulator.entities.admission import Admission
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, MessageAdded, MessageRemoved
+from sbnotebook.emulator.entities.context import Context
+from sbnotebook.emulator.entities.message import (
+    BrokeredMessage,
+    DeadLetterReason,
+    MessageState,
+    SentMessage,
+    read_sent,
+)
 from sbnotebook.emulator.entities.message_log import MessageLog
 from sbnotebook.emulator.entities.options import SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
+from sbnotebook.emulator.entities.queue import ReceivingEntity
 from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE
-from sbnotebook.emulator.entities.receivable import DeadLetterReason
+from sbnotebook.emulator.entities.record import EntityRecord, Recorded
 from sbnotebook.emulator.entities.rules import FilterError, Rule, RuleSubject
 from sbnotebook.emulator.entities.schedule import Schedule
-
-if TYPE_CHECKING:
-    from sbnotebook.emulator.entities.registry import Registry
 
 __all__ = ["Subscription", "Topic"]
 
@@ -46,7 +50,7 @@ class Subscription(ReceivingEntity):
         record: EntityRecord,
         rules: Sequence[Rule],
     ) -> None:
-        super().__init__(topic.registry, f"{topic.path}/Subscriptions/{name}", options, record)
+        super().__init__(topic.context, f"{topic.path}/Subscriptions/{name}", options, record)
         self.topic = topic
         self.name = name
         self._rules = {rule.name.casefold(): rule for rule in rules}
@@ -123,7 +127,7 @@ class Topic(Recorded):
     """A topic: it keeps scheduled messages until their time has come, and hands on all others.
 
     Args:
-        registry: the namespace.
+        context: the namespace.
         name: the topic's name.
         options: how it treats its messages.
         record: what is known of it beside.
@@ -131,16 +135,16 @@ class Topic(Recorded):
     Source: Service Bus documentation, "Service Bus queues, topics, and subscriptions".
     """
 
-    def __init__(self, registry: Registry, name: str, options: TopicOptions, record: EntityRecord) -> None:
+    def __init__(self, context: Context, name: str, options: TopicOptions, record: EntityRecord) -> None:
         self.path = name
-        self.registry = registry
+        self.context = context
         self.options = options
         self.record = record
         self.box = record.entity_id * BOXES_PER_ENTITY
         self.alarm: int | None = None
         self.is_deleted = False
-        self.intake = Intake(registry, self)
-        self.log = MessageLog(self.box, registry.residency)
+        self.admission = Admission(context, self)
+        self.log = MessageLog(self.box, context.residency)
         self.schedule = Schedule(self.log)
         self._subscriptions: dict[str, Subscription] = {}
 
@@ -177,20 +181,20 @@ class Topic(Recorded):
         return self.size_bytes + sum(subscription.total_size for subscription in self._subscriptions.values())
 
     def send(self, sent: SentMessage, now: int) -> int:
-        """Hand on, or keep for later, a message that ``intake`` has checked; the sequence number that it got."""
-        return self.intake.take(sent, now)
+        """Hand on, or keep for later, a message that ``admission`` has checked; the sequence number that it got."""
+        return self.admission.take(sent, now)
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
         """Hand on a message that is active; keep one that is scheduled."""
         if message.state is not MessageState.SCHEDULED:
-            self.intake.pass_on(message)
+            self.admission.pass_on(message)
             for subscription in self._subscriptions.values():
                 subscription.take_in(message, now)
             return
         self.log.add(message)
-        self.registry.changes.append(MessageAdded(self.box, message))
+        self.context.changes.append(MessageAdded(self.box, message))
         self.schedule.add(message)
-        self.registry.wake(self, message.scheduled_time or 0)
+        self.context.wake(self, message.scheduled_time or 0)
 
     def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
         """Remove scheduled messages; False, and nothing is done, if one of them is not scheduled."""
@@ -202,7 +206,7 @@ class Topic(Recorded):
             message.payload = self.log.payload(message)
             self._remove(message)
             self.schedule.removed()
-            self.take_in(self.intake.activated(message, now), now)
+            self.take_in(self.admission.activated(message, now), now)
 
     def forget_messages(self) -> None:
         """The topic is deleted."""
@@ -216,7 +220,7 @@ class Topic(Recorded):
 
     def _remove(self, message: BrokeredMessage) -> None:
         self.log.remove(message)
-        self.registry.changes.append(MessageRemoved(self.box, message.sequence_number))
+        self.context.changes.append(MessageRemoved(self.box, message.sequence_number))
 
 
 _HEADER_TOO_LARGE = DeadLetterReason(

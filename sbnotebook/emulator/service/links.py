@@ -132,7 +132,7 @@ class SenderLink(LinkHandler):
         try:
             self._check_batch(event)
             messages = _messages(event)
-            self._destination.intake.check(messages)
+            self._destination.admission.check(messages)
         except AmqpDecodeError as error:
             return Rejected(Condition.DECODE_ERROR.error(str(error)))
         except RefusedError as error:

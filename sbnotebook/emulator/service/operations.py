@@ -61,7 +61,7 @@ def scheduling(destination: Queue | Topic, max_size: int) -> dict[str, Operation
         size = sum(len(message.payload) for message in messages)
         if size > max_size:
             raise RefusedError(Refusal.TOO_LARGE, f"The messages have {size} bytes, the limit is {max_size}.")
-        destination.intake.check(messages)
+        destination.admission.check(messages)
         numbers = [Long(destination.send(message, now)) for message in messages]
         return done({"sequence-numbers": Array(numbers, Long)})
 

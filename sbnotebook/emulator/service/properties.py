@@ -13,8 +13,7 @@ from dataclasses import fields
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from sbnotebook.emulator.entities.durations import format_duration, parse_duration
-from sbnotebook.emulator.entities.options import EntityStatus, Options
+from sbnotebook.emulator.entities.options import EntityStatus, Options, format_duration, parse_duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.address import EntityAddress
 

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 from xml.etree import ElementTree as ET
 
-from sbnotebook.emulator.entities.durations import format_duration, parse_duration
+from sbnotebook.emulator.entities.options import format_duration, parse_duration
 from sbnotebook.emulator.entities.rules import (
     DEFAULT_RULE,
     CorrelationFilter,

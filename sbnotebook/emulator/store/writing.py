@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from sbnotebook.emulator.entities.changes import (
     BOXES_PER_ENTITY,
-    PARTITION_SHIFT,
     Change,
     EntityDeleted,
     EntityKept,
@@ -20,6 +19,7 @@ from sbnotebook.emulator.entities.changes import (
     SessionStateSet,
 )
 from sbnotebook.emulator.entities.message import BrokeredMessage
+from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
 
 __all__ = ["Writer"]
 

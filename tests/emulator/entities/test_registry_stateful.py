@@ -92,7 +92,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         assert isinstance(destination, Queue | Topic)
         can_send = self.model.entities[name].can_send
         try:
-            destination.intake.check([sent])
+            destination.admission.check([sent])
         except RefusedError:
             assert not can_send
             return

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from sbnotebook.emulator.entities.durations import FOREVER
-from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.options import FOREVER, EntityStatus, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.service.properties import PROPERTIES, forwarding_target, read_properties
 from sbnotebook.errors import ConfigurationError
 

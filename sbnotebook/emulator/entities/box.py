@@ -1,40 +1,47 @@
-"""What messages are received from: a queue, a subscription, or one of their sub-queues."""
+"""A box of messages: a queue, a subscription, or one of their sub-queues, from which messages are received."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Final, Protocol
 from uuid import UUID
 
 from sbnotebook.emulator.entities.changes import MessageAdded, MessageRemoved, MessageUpdated
+from sbnotebook.emulator.entities.context import Context
 from sbnotebook.emulator.entities.locks import Locks
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason, MessageState
 from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.partitions import tour
+from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.rendering import render, with_application_properties, with_dead_letter_reason
 from sbnotebook.emulator.entities.sessions import Session, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
 from sbnotebook.model.amqp import AmqpValue
 
-if TYPE_CHECKING:
-    from sbnotebook.emulator.entities.entity import ReceivingEntity
-    from sbnotebook.emulator.entities.registry import Registry
+__all__ = ["Box", "Owner", "earliest"]
 
-__all__ = ["DeadLetterReason", "Receivable", "earliest"]
+_EXPIRED: Final = DeadLetterReason("TTLExpiredException", "The message expired and was dead lettered.")
 
 
-class DeadLetterReason(NamedTuple):
-    """Why a message is dead-lettered: the values of two application properties, None to leave one out."""
+class Owner(Protocol):
+    """The queue or subscription that a box is, or is a sub-queue of."""
 
-    reason: str | None
-    description: str | None
+    record: EntityRecord
+
+    @property
+    def options(self) -> QueueOptions | SubscriptionOptions:
+        """Return how the entity treats its messages."""
+        ...
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Tell whether sequence numbers begin with the number of a partition."""
+        ...
 
 
-_EXPIRED = DeadLetterReason("TTLExpiredException", "The message expired and was dead lettered.")
-
-
-class Receivable:
+class Box:
     """Messages that can be received, settled and peeked at.
 
     Locks belong to their tokens and not to a link: they outlive the connection that got them, and
@@ -43,25 +50,25 @@ class Receivable:
     What happens to a message is in the table ``TRANSITIONS``.
 
     Args:
-        registry: the namespace.
+        context: the namespace.
         box: number of this box.
         path: the entity path.
-        owner: the queue or subscription that this is, or is a sub-queue of; None for itself.
+        owner: the queue or subscription that this is, or is a sub-queue of.
 
     Sources: Service Bus documentation, "Message transfers, locks, and settlement", "Message deferral",
     "Overview of dead-letter queues".
     """
 
-    def __init__(self, registry: Registry, box: int, path: str, owner: ReceivingEntity | None = None) -> None:
+    def __init__(self, context: Context, box: int, path: str, owner: Owner) -> None:
         self.path = path
         self.box = box
         self.deferred_count = 0
         self.alarm: int | None = None
         self.is_deleted = False
         self.sessions: Sessions | None = None
-        self._registry = registry
-        self._owner: ReceivingEntity = self if owner is None else owner  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
-        self._log = MessageLog(box, registry.residency)
+        self._context = context
+        self._owner = owner
+        self._log = MessageLog(box, context.residency)
         self._locks = Locks()
 
     @property
@@ -70,12 +77,7 @@ class Receivable:
         return len(self._log)
 
     @property
-    def owner(self) -> ReceivingEntity:
-        """The queue or subscription that this is, or is a sub-queue of."""
-        return self._owner
-
-    @property
-    def dead_letter(self) -> Receivable | None:
+    def dead_letter(self) -> Box | None:
         """Where messages go that cannot be delivered; None for a sub-queue."""
         return None
 
@@ -249,7 +251,7 @@ class Receivable:
     def put(self, message: BrokeredMessage, now: int) -> None:
         """Take in a new message that is not locked, in the place that its number gives."""
         self._log.add(message)
-        self._registry.changes.append(MessageAdded(self.box, message))
+        self._context.changes.append(MessageAdded(self.box, message))
         if message.state is MessageState.ACTIVE:
             self._offer(message, now)
 
@@ -278,7 +280,7 @@ class Receivable:
             return False
         if properties:
             self._log.replace_payload(message, with_application_properties(self._log.payload(message), properties))
-            self._registry.changes.append(MessageUpdated(self.box, message, has_new_payload=True))
+            self._context.changes.append(MessageUpdated(self.box, message, has_new_payload=True))
         self._happen(message, event, now, why=why)
         return True
 
@@ -308,7 +310,7 @@ class Receivable:
                 text = f"Message could not be consumed after {limit} delivery attempts."
                 to, why = Place.DEAD_LETTERED, DeadLetterReason("MaxDeliveryCountExceeded", text)
             else:
-                self._registry.changes.append(MessageUpdated(self.box, message))
+                self._context.changes.append(MessageUpdated(self.box, message))
         self._move(message, to, now, why, session)
 
     def _move(
@@ -337,7 +339,7 @@ class Receivable:
             self.sessions.make_ready(message)
             self._log.expect_expiry(message)
         if message.expires_at is not None:
-            self._registry.wake(self, message.expires_at)
+            self._context.wake(self, message.expires_at)
 
     def _withdraw(self, message: BrokeredMessage) -> None:
         if self.sessions is None:
@@ -351,7 +353,7 @@ class Receivable:
             return
         until = now + self._owner.options.lock_duration
         self._locks.take(message, until)
-        self._registry.wake(self, until)
+        self._context.wake(self, until)
 
     def _unlock(self, message: BrokeredMessage) -> None:
         if message.lock_token is None:
@@ -377,7 +379,7 @@ class Receivable:
 
     def _remove(self, message: BrokeredMessage) -> None:
         self._log.remove(message)
-        self._registry.changes.append(MessageRemoved(self.box, message.sequence_number))
+        self._context.changes.append(MessageRemoved(self.box, message.sequence_number))
         if message.state is MessageState.DEFERRED:
             self.deferred_count -= 1
         if self.sessions is not None and message.state is not MessageState.SCHEDULED:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities.durations import FOREVER, format_duration, parse_duration
+from sbnotebook.emulator.entities.options import FOREVER, format_duration, parse_duration
 from sbnotebook.errors import ConfigurationError
 
 

@@ -1,4 +1,4 @@
-"""How messages come in to a queue or topic: checked, without duplicates, now or for later."""
+"""The admission of messages to a queue or topic: checked, without duplicates, sent or forwarded, now or for later."""
 
 from __future__ import annotations
 
@@ -6,22 +6,36 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
-from sbnotebook.emulator.entities.changes import PARTITION_SHIFT, MessageAdded, MessageIdSeen, MessageRemoved
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, SentMessage, with_message_id
+from sbnotebook.emulator.entities.changes import MessageAdded, MessageIdSeen, MessageRemoved
+from sbnotebook.emulator.entities.context import Context
+from sbnotebook.emulator.entities.message import (
+    BrokeredMessage,
+    DeadLetterReason,
+    MessageState,
+    SentMessage,
+    read_sent,
+    with_message_id,
+)
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
-from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_ID_LENGTH
+from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH
+from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+from sbnotebook.errors import AmqpDecodeError
 
-if TYPE_CHECKING:
-    from sbnotebook.emulator.entities.entity import EntityRecord
-    from sbnotebook.emulator.entities.registry import Registry
+__all__ = ["Admission", "Destination", "Forwarded"]
 
-__all__ = ["Destination", "Forwarded", "Intake"]
-
-_MEGABYTE = 1_048_576
+_MEGABYTE: Final = 1_048_576
+_TRANSFER_FAILURES: Final = {
+    Refusal.DISABLED: "MessagingEntityDisabled",
+    Refusal.QUOTA_EXCEEDED: "QuotaExceeded",
+    Refusal.TOO_LARGE: "MessageSizeExceeded",
+    Refusal.NO_SESSION_ID: "Session ID is null.",
+}
+"""Dead-letter reasons of messages that could not be forwarded; any other refusal is "ForwardingFailed"."""
 
 
 class Forwarded(NamedTuple):
@@ -33,7 +47,7 @@ class Forwarded(NamedTuple):
 
 
 class Destination(Protocol):
-    """A queue or a topic, as its intake sees it."""
+    """A queue or a topic, as its admission sees it."""
 
     path: str
     box: int
@@ -54,19 +68,19 @@ class Destination(Protocol):
         ...
 
 
-class Intake:
+class Admission:
     """Checks, numbers and dates the messages that are sent to a queue or topic.
 
     Args:
-        registry: the namespace.
+        context: the namespace.
         destination: the queue or topic.
 
     Sources: Service Bus documentation, "Duplicate detection", "Message expiration", "Message sequencing
     and timestamps", "Service Bus quotas".
     """
 
-    def __init__(self, registry: Registry, destination: Destination) -> None:
-        self._registry = registry
+    def __init__(self, context: Context, destination: Destination) -> None:
+        self._context = context
         self._destination = destination
         # Until when each id is a duplicate, the oldest first. Not a dict: its first item is slow to find when many
         # before it were removed.
@@ -131,11 +145,39 @@ class Intake:
             destination.take_in(message, now)
         return number
 
+    def take_forwarded(
+        self, message: BrokeredMessage, now: int, dead_letter_source: str | None
+    ) -> DeadLetterReason | None:
+        """Take in a copy of a message that another entity forwards.
+
+        Args:
+            message: with its payload.
+            now: ms.
+            dead_letter_source: path of the entity that dead-lettered the message; None if none did.
+
+        Returns:
+            None once the copy is taken in, otherwise the reason why it is not.
+
+        Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding".
+        """
+        if message.hops >= MAX_HOPS:
+            text = f"The maximum number of allowed hops when forwarding between entities is {MAX_HOPS}."
+            return DeadLetterReason("MaxTransferHopCountExceeded", text)
+        try:
+            sent = read_sent(message.payload or b"")
+            self.check([sent])
+        except AmqpDecodeError as error:
+            return DeadLetterReason("ForwardingFailed", str(error))
+        except RefusedError as error:
+            return DeadLetterReason(_TRANSFER_FAILURES.get(error.refusal, "ForwardingFailed"), str(error))
+        self.take(sent, now, Forwarded(message.enqueued_sequence_number, dead_letter_source, message.hops + 1))
+        return None
+
     def pass_on(self, message: BrokeredMessage) -> None:
         """A message does not stay: what is kept of it is that its number was given out."""
         box = self._destination.box
         changes = (MessageAdded(box, message), MessageRemoved(box, message.sequence_number))
-        self._registry.changes.extend(changes)
+        self._context.changes.extend(changes)
 
     def activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
         """A scheduled message as it is once its time has come: with a new number.
@@ -157,7 +199,7 @@ class Intake:
         )
 
     def _check(self, message: SentMessage, options: QueueOptions | TopicOptions) -> None:
-        limit = self._registry.tier.quotas.message_size(options.max_message_size_kb)
+        limit = self._context.tier.quotas.message_size(options.max_message_size_kb)
         if len(message.payload) > limit:
             text = f"The message has {len(message.payload)} bytes, the limit of '{self._destination.path}' is {limit}."
             raise RefusedError(Refusal.TOO_LARGE, text)
@@ -186,7 +228,7 @@ class Intake:
 
     def _time_to_live(self, sent: SentMessage) -> int | None:
         life = sent.time_to_live
-        for limit in (self._destination.options.default_time_to_live, self._registry.tier.quotas.max_time_to_live):
+        for limit in (self._destination.options.default_time_to_live, self._context.tier.quotas.max_time_to_live):
             if limit is not None and (life is None or limit < life):
                 life = limit
         return life
@@ -204,7 +246,7 @@ class Intake:
         until = now + self._destination.options.duplicate_detection_window
         self._seen.pop(key, None)
         self._seen[key] = until
-        self._registry.changes.append(MessageIdSeen(self._destination.record.entity_id, key, until))
+        self._context.changes.append(MessageIdSeen(self._destination.record.entity_id, key, until))
         return False
 
     def _partition(self, sent: SentMessage) -> int | None:

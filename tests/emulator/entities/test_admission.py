@@ -26,7 +26,7 @@ DAY = 86_400_000
 
 def refused(queue: Queue, message: SentMessage) -> Refusal:
     with pytest.raises(RefusedError) as caught:
-        queue.intake.check([message])
+        queue.admission.check([message])
     return caught.value.refusal
 
 
@@ -34,7 +34,7 @@ def refused(queue: Queue, message: SentMessage) -> Refusal:
 def test_a_disabled_queue_takes_nothing_in(registry: Registry, sent: Sent, status: EntityStatus) -> None:
     queue = registry.create_queue("q", QueueOptions(status=status))
     if status.can_send:
-        queue.intake.check([sent("x")])
+        queue.admission.check([sent("x")])
     else:
         assert refused(queue, sent("x")) is Refusal.DISABLED
 
@@ -54,42 +54,42 @@ def test_a_message_has_the_size_that_tier_and_queue_allow(
 ) -> None:
     queue = Registry(tier).create_queue("q", QueueOptions(max_message_size_kb=allowed))
     overhead = len(sent("x" * limit).payload) - limit
-    queue.intake.check([sent("x" * (limit - overhead))])
+    queue.admission.check([sent("x" * (limit - overhead))])
     assert refused(queue, sent("x" * (limit - overhead + 1))) is Refusal.TOO_LARGE
 
 
 def test_what_is_not_body_has_a_limit_of_its_own(queue: Queue, sent: Sent) -> None:
-    queue.intake.check([sent("x", properties={"a": "x" * 65_000})])
+    queue.admission.check([sent("x", properties={"a": "x" * 65_000})])
     assert refused(queue, sent("x", properties={"a": "x" * 65_536})) is Refusal.TOO_LARGE
 
 
 def test_a_full_queue_takes_nothing_in(registry: Registry, sent: Sent) -> None:
     queue = registry.create_queue("q", QueueOptions(max_size_mb=1))
     large = sent("x" * 600_000)
-    queue.intake.check([large])
+    queue.admission.check([large])
     with pytest.raises(RefusedError):
-        queue.intake.check([large, large])  # A batch comes in whole or not at all.
+        queue.admission.check([large, large])  # A batch comes in whole or not at all.
     queue.send(large, 0)
     assert refused(queue, large) is Refusal.QUOTA_EXCEEDED
     queue.receive_and_delete(0)
-    queue.intake.check([large])
+    queue.admission.check([large])
 
 
 def test_a_queue_with_sessions_asks_for_one(registry: Registry, sent: Sent) -> None:
     queue = registry.create_queue("q", QueueOptions(requires_session=True))
     assert refused(queue, sent("x")) is Refusal.NO_SESSION_ID
     assert refused(queue, sent("x", session_id="s" * 129)) is Refusal.BAD_ARGUMENT
-    queue.intake.check([sent("x", session_id="s" * 128)])
+    queue.admission.check([sent("x", session_id="s" * 128)])
 
 
 def test_what_cannot_be_read_is_refused_where_it_has_to_be_read(registry: Registry) -> None:
     damaged = read_sent(bytes.fromhex("005373c00401a101ff005375a00178"))
-    registry.create_queue("plain").intake.check([damaged])
+    registry.create_queue("plain").admission.check([damaged])
     unique = registry.create_queue("unique", QueueOptions(requires_duplicate_detection=True))
     parted = registry.create_queue("parted", QueueOptions(enable_partitioning=True))
     for entity in (unique, parted, registry.create_topic("topic")):
         with pytest.raises(AmqpDecodeError):
-            entity.intake.check([damaged])
+            entity.admission.check([damaged])
 
 
 # ------------------------------------------------------------------------------------- time to live
@@ -147,7 +147,7 @@ def test_each_seen_id_is_recorded_once(registry: Registry, unique: Queue, sent: 
 
 
 def test_restored_ids_are_duplicates_whatever_their_order(unique: Queue, sent: Sent) -> None:
-    unique.intake.restore_seen([("late", 90), ("early", 10)])
+    unique.admission.restore_seen([("late", 90), ("early", 10)])
     for message_id in ("late", "early"):
         unique.send(sent("x", message_id=message_id), 50)
     assert [message.sequence_number for message in unique.peek(0, 9)] == [2]

@@ -1,0 +1,73 @@
+"""The record of an entity: its number, its times, and the last sequence number that it gave to a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sbnotebook.emulator.entities.changes import EntityKept
+from sbnotebook.emulator.entities.options import Options, options_to_json
+from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
+
+__all__ = ["EntityRecord", "Recorded"]
+
+
+class EntityRecord:
+    """Facts about a queue, topic or subscription besides its options and messages.
+
+    Attributes:
+        entity_id: its number, which it keeps.
+        kind: "queue", "topic" or "subscription".
+        created_time: ms.
+        updated_time: ms; when its options, or a subscription's rules, were set.
+        accessed_time: ms; when it was last sent to, received from or peeked at.
+        last_sequence_number: the highest sequence number so far, without the number of a partition.
+    """
+
+    def __init__(self, entity_id: int, kind: str, now: int, last_sequence_number: int = 0) -> None:
+        self.entity_id = entity_id
+        self.kind = kind
+        self.created_time = self.updated_time = self.accessed_time = now
+        self.last_sequence_number = last_sequence_number
+
+    def next_number(self, partition: int | None = None) -> int:
+        """Return a new sequence number.
+
+        Args:
+            partition: the number begins with it; None for an entity without partitions.
+        """
+        self.last_sequence_number += 1
+        if partition is None:
+            return self.last_sequence_number
+        return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
+
+    def kept(self, path: str, options: Options, **more: Any) -> EntityKept:
+        """Return the change that makes the store keep the entity as it is now.
+
+        Args:
+            path: the entity path.
+            options: the entity's options.
+            more: added to the description, for example the rules of a subscription.
+        """
+        description = {**options_to_json(options), **more}
+        return EntityKept(self.entity_id, self.kind, path, description, self.created_time, self.updated_time)
+
+
+class Recorded:
+    """Base of the entities, which have a record and give access to its times."""
+
+    record: EntityRecord
+
+    @property
+    def created_time(self) -> int:
+        """Return when the entity was created, in ms."""
+        return self.record.created_time
+
+    @property
+    def updated_time(self) -> int:
+        """Return when the options, or a subscription's rules, were last set, in ms."""
+        return self.record.updated_time
+
+    @property
+    def accessed_time(self) -> int:
+        """Return when the entity was last used, in ms."""
+        return self.record.accessed_time
