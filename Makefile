@@ -82,7 +82,7 @@ check-lowest: ## Test with the lowest version of each dependency that pyproject.
 
 check-spark: build/spark-4.0 build/spark-4.1 ## Test with the Spark of Databricks' long-term runtimes: 4.0 reads, 4.1 writes, too
 
-READ_SPARK = tests/spark/test_arrow_types.py tests/spark/test_peek_reader.py tests/spark/test_loading.py
+READ_SPARK = tests/spark/test_schema_arrow_types.py tests/spark/test_peek_reader.py tests/spark/test_session_load.py
 build/spark-4.0: PART = $(READ_SPARK)
 build/spark-4.1: PART = $(READ_SPARK) tests/spark/test_send_writer.py
 build/spark-%: requirements/lowest.txt FORCE

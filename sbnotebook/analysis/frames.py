@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "arrow_schema",
-    "brought_here",
+    "collect_spark_frame",
     "in_slices",
     "messages_from",
     "messages_or_errors",
@@ -129,7 +129,7 @@ def messages_from(data: Any) -> Iterator[Message]:
     Raises:
         ConfigurationError: the data is none of these; raised as it is met, nothing after it is pulled.
     """
-    chunks = _chunks_of(data := brought_here(data))
+    chunks = _chunks_of(data := collect_spark_frame(data))
     if chunks is not None:
         for rows in chunks:
             yield from _raising(messages_or_errors(rows))
@@ -148,7 +148,7 @@ def to_send(data: Any) -> Iterator[Message | EncodedRows]:
     Raises:
         ConfigurationError: as :func:`messages_from` does.
     """
-    chunks = _chunks_of(data := brought_here(data))
+    chunks = _chunks_of(data := collect_spark_frame(data))
     if chunks is None:
         yield from messages_from(data)
         return
@@ -160,7 +160,7 @@ def to_send(data: Any) -> Iterator[Message | EncodedRows]:
 _ACCEPTED: Final = "give messages, texts, bytes, rows, a pandas, Arrow or Spark frame"
 
 
-def brought_here(data: Any) -> Any:
+def collect_spark_frame(data: Any) -> Any:
     """A Spark frame, classic or of Spark Connect, as an Arrow table; anything else as it is."""
     if type(data).__module__.startswith("pyspark.sql.") and hasattr(data, "toArrow"):
         return data.toArrow()

@@ -2,13 +2,13 @@
 
 from sbnotebook.client.batch import LockedBatch
 from sbnotebook.client.entity import Entity
+from sbnotebook.client.frame_plan import FramePlan
 from sbnotebook.client.messages import Messages, read_messages
 from sbnotebook.client.namespace import Namespace, connect
 from sbnotebook.client.plan import Plan, Running
 from sbnotebook.client.processing import Processing
 from sbnotebook.client.sending import SendPlan
 from sbnotebook.client.sessions import LockedSession
-from sbnotebook.client.settling_frames import FramePlan
 
 __all__ = [
     "Entity",

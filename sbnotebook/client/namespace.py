@@ -12,10 +12,10 @@ from sbnotebook.client.about import About, about
 from sbnotebook.client.batch import close_batches
 from sbnotebook.client.durations import duration
 from sbnotebook.client.entity import Entity
+from sbnotebook.client.frame_plan import FramePlan, outcomes_in
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.remembered import Remembered
-from sbnotebook.client.settling_frames import FramePlan, outcomes_in
 from sbnotebook.client.targets import Target, resolve
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.administration import EntityCounts

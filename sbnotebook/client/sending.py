@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sbnotebook.analysis.frames import brought_here, messages_from, to_send
+from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_send
 from sbnotebook.client.durations import duration
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Message, Send
@@ -37,7 +37,7 @@ class SendPlan(Plan):
     def __init__(
         self, entity: AsyncEntity, data: Any, *, at: datetime | None = None, delay: str | timedelta | None = None
     ) -> None:
-        held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else brought_here(data)
+        held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else collect_spark_frame(data)
         decision = Send(at, duration(delay) if delay is not None else None)
         super().__init__(plan_send(entity, held, decision, messages_from, to_send))
 

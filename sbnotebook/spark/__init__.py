@@ -11,8 +11,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from sbnotebook.errors import MissingExtraError
-from sbnotebook.spark.loading import load
-from sbnotebook.spark.session import register, session
+from sbnotebook.spark.session import load, register, session
 
 __all__ = ["load", "register", "session"]
 

@@ -6,28 +6,38 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import scrubbed
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.spark.admission import Room, admit
-from sbnotebook.spark.browse_offset import BrowseOffset
+from sbnotebook.settlement.patience import PATIENCE, patiently
+from sbnotebook.settlement.peek import PAGE
 from sbnotebook.spark.options import StreamOptions
-from sbnotebook.spark.range_reader import read_ranges
+from sbnotebook.spark.peek_reader import read_ranges
 from sbnotebook.spark.schema import MessageBatches
-from sbnotebook.spark.sequence_ranges import SequenceRange, divide, last_numbers, next_number_of
+from sbnotebook.spark.sequence_ranges import (
+    SequenceRange,
+    divide,
+    end_of_partition,
+    first_numbers,
+    last_number,
+    last_numbers,
+    next_number_of,
+    partition_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["BrowseStream", "RangesOfTask"]
+__all__ = ["BrowseOffset", "BrowseStream", "Budget", "RangesOfTask", "end_of_batch"]
 
 _LOG: Final = logging.getLogger(__name__)
 _ORDER_OF_DEATH: Final = (
@@ -35,7 +45,9 @@ _ORDER_OF_DEATH: Final = (
     "larger number is not a row of this stream. Use mode=consume, or read it as a batch."
 )
 _IDLE: Final = 0.5
-"""Seconds to wait where nothing has come: Spark asks again at once, and the service counts each question."""
+"""Seconds to wait when nothing has come: Spark asks again at once, and Service Bus counts each request."""
+_DENSE: Final = 2
+"""Numbers for each message up to which looking at all messages to count them takes too long."""
 
 
 @dataclass
@@ -43,26 +55,26 @@ class RangesOfTask(InputPartition):
     """The sequence numbers that one task peeks.
 
     Args:
-        ranges: one behind the other.
+        ranges: in their order.
     """
 
     ranges: list[SequenceRange]
 
 
 class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Gives each message that comes once, with nothing consumed, so that others can read and settle them, too.
+    """Yields each new message once and consumes nothing, so that others can read and settle the messages, too.
 
-    A micro-batch that is read again, by a repeated task, a second action or after a restart, asks for the same
-    sequence numbers: messages that somebody has removed in the meantime are missing then. What was removed before the
-    stream came to it is never seen, and a message that changes its state later is not seen a second time. In a
-    dead-letter queue messages have the numbers that they had in its entity, and come in any order: those that come
-    later with a smaller number than the last are not seen, which is logged as a warning where a stream begins.
+    A micro-batch that is read again, by a repeated task, a second action or after a restart, has the same sequence
+    numbers. Messages that were removed in the meantime are missing then. The stream never shows messages that were
+    removed before it came to them, and shows no message a second time when its state changes. In a dead-letter queue,
+    messages keep the numbers of the original entity and come in any order. The stream does not show a message that
+    comes later with a smaller number than the last, and logs a warning about this when it begins.
 
-    It is pickled and sent to the workers, so it holds no connection until the driver asks it for an offset.
+    The stream is pickled and sent to the workers, so it holds no connection until the driver asks for an offset.
 
     Args:
-        options: what is streamed, and how much at once.
-        schema: the message columns that are wanted.
+        options: what to stream, and how much at once.
+        schema: the message columns that the user chose.
 
     Raises:
         ConfigurationError: the schema has other columns than messages have.
@@ -84,7 +96,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---------------------------------------------------------------- where the query is driven
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """Where a new stream begins: before all messages, at a number, or behind what there is now."""
+        """Return where a new stream begins: before all messages, at a number, or behind the last message."""
         options = self._options
         if options.entity.sub_queue is not None:
             _LOG.warning(_ORDER_OF_DEATH, options.entity)
@@ -94,16 +106,16 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return BrowseOffset(options.entity, read=run(last_numbers, next_number_of(self._entity()))).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
-        """How many messages a micro-batch has at most."""
+        """Return how many messages a micro-batch has at most."""
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """Read what is there now, and nothing that comes later."""
+        """Read the messages of this moment, and none that come later."""
         with scrubbed(self._options.namespace.secrets):
             self._until = run(last_numbers, next_number_of(self._entity()))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """Where the next micro-batch ends.
+        """Return where the next micro-batch ends.
 
         Args:
             start: where it begins.
@@ -123,20 +135,20 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _reached(self, before: BrowseOffset, limit: ReadLimit) -> Mapping[int, int]:
         entity = self._entity()
-        # What cannot be reached at first is told at once; a service that restarts later is waited for.
+        # Fail at once if Service Bus cannot be reached at first, but wait for it if it restarts later.
         patience = 0.0 if self._latest is None else PATIENCE
         if isinstance(limit, ReadAllAvailable):
             return await self._last_numbers(before, patience)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages
-        room = Room(rows, self._options.max_bytes)
-        return await admit(entity, before.read, room, first=before.first, until=self._until, patience=patience)
+        budget = Budget(rows, self._options.max_bytes)
+        return await end_of_batch(entity, before.read, budget, first=before.first, until=self._until, patience=patience)
 
     async def _last_numbers(self, before: BrowseOffset, patience: float) -> Mapping[int, int]:
         ask = next_number_of(self._entity(), patience)
         return await last_numbers(lambda number: ask(max(number, before.first)), before.read)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
-        """The last messages that there are, for the query's progress: what is behind its offset is the backlog."""
+        """Return the last messages of the entity, for the query's progress: those behind its offset are the backlog."""
         latest = self._latest
         if latest is None or not self._has_news:
             return None if latest is None else latest.as_dict()
@@ -181,3 +193,183 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 state=options.state,
                 patience=PATIENCE,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class BrowseOffset:
+    """How far a stream that browses has read: its checkpoint.
+
+    A later message of a partitioned entity may have a lower number than an earlier one of another partition, so the
+    offset has a number for each partition. An entity without partitions has the partition 0.
+
+    Args:
+        entity: of the messages.
+        first: the number with which the stream began; those below are never read.
+        read: the last number that was read, by partition.
+    """
+
+    entity: EntityAddress
+    first: int = 1
+    read: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the offset as Spark writes it; equal offsets are equal as text.
+
+        Example:
+            >>> BrowseOffset(EntityAddress("orders"), read={0: 17}).as_dict()
+            {'entity': 'orders', 'first': 1, 'read': {'0': 17}}
+        """
+        read = {str(partition): self.read[partition] for partition in sorted(self.read)}
+        return {"entity": str(self.entity), "first": self.first, "read": read}
+
+    @classmethod
+    def parse(cls, offset: Mapping[str, Any], entity: EntityAddress) -> Self:
+        """Return the offset that :meth:`as_dict` wrote.
+
+        Args:
+            offset: from a checkpoint.
+            entity: the stream's.
+
+        Raises:
+            ConfigurationError: it is of another entity, or of another kind of stream.
+        """
+        try:
+            read = {int(partition): int(number) for partition, number in offset["read"].items()}
+            found = cls(EntityAddress.parse(offset["entity"]), int(offset["first"]), read)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise ConfigurationError(
+                "The checkpoint is of another kind of stream than one that browses Service Bus: "
+                "give this stream a checkpointLocation of its own."
+            ) from None
+        if found.entity != entity:
+            raise ConfigurationError(
+                f"The checkpoint is of a stream of {found.entity}, and this one reads {entity}: "
+                "give it a checkpointLocation of its own."
+            )
+        return found
+
+    def reading(self, read: Mapping[int, int]) -> Self:
+        """Return the offset of the same stream after reading more."""
+        return replace(self, read=read)
+
+    def spans_to(self, end: Self) -> list[tuple[int, int]]:
+        """Return the first and last numbers, by partition, to read from this offset to another one.
+
+        Example:
+            >>> orders = EntityAddress("orders")
+            >>> BrowseOffset(orders, read={0: 5}).spans_to(BrowseOffset(orders, read={0: 9, 2: 2**49 + 3}))
+            [(6, 9), (562949953421312, 562949953421315)]
+        """
+        starts = {
+            partition: max(self.first, self.read.get(partition, end_of_partition(partition - 1)) + 1)
+            for partition in sorted(end.read)
+        }
+        return [(first, end.read[partition]) for partition, first in starts.items() if first <= end.read[partition]]
+
+
+@dataclass(slots=True)
+class Budget:
+    """Messages and bytes that a micro-batch may still take.
+
+    Args:
+        messages: at most.
+        size: bytes at most, None for no limit; a larger message comes alone.
+    """
+
+    messages: int
+    size: int | None = None
+    is_used: bool = False
+
+    def split(self, count: int) -> Budget:
+        """Take out the share of one of ``count`` partitions; :meth:`join` puts back what it leaves, for the others."""
+        share = Budget(
+            -(-self.messages // count), None if self.size is None else max(0, -(-self.size // count)), self.is_used
+        )
+        self.messages -= share.messages
+        self.size = None if self.size is None else self.size - (share.size or 0)
+        return share
+
+    def join(self, rest: Budget) -> None:
+        """Put back what is left of a share."""
+        self.messages += rest.messages
+        self.size = None if self.size is None else self.size + (rest.size or 0)
+        self.is_used = self.is_used or rest.is_used
+
+    def take(self, messages: int, size: int = 0) -> None:
+        """Count messages that are taken."""
+        self.messages -= messages
+        self.size = None if self.size is None else self.size - size
+        self.is_used = self.is_used or messages > 0
+
+    def has(self, size: int) -> bool:
+        """Return whether a message of so many bytes fits."""
+        return self.messages > 0 and (self.size is None or size <= self.size or not self.is_used)
+
+
+async def end_of_batch(
+    entity: AsyncEntity,
+    read: Mapping[int, int],
+    budget: Budget,
+    *,
+    first: int = 1,
+    until: Mapping[int, int] | None = None,
+    patience: float = 0.0,
+) -> dict[int, int]:
+    """Return the last number of a micro-batch, by partition.
+
+    No number is beyond the last message of its partition, because messages may still come in between.
+
+    Where most numbers have a message, a micro-batch takes as many numbers as it may take messages: that is never too
+    many, and only a few messages are peeked. Where messages are rare, or their sizes count, each one is peeked.
+
+    Args:
+        entity: of the messages.
+        read: the last numbers of the micro-batch before, by partition.
+        budget: how much to take.
+        first: the lowest number to read.
+        until: where to stop by partition, included, reading no other partition; None for no end.
+        patience: seconds to go on trying where Service Bus does not answer.
+    """
+    ask = next_number_of(entity, patience)
+    reached = dict(read)
+    firsts = [number async for _, number in first_numbers(lambda number: ask(max(number, first)), read)]
+    if until is not None:
+        firsts = [number for number in firsts if number <= until.get(partition_of(number), -1)]
+    firsts.sort(key=lambda number: number - end_of_partition(partition_of(number) - 1))  # about the oldest first
+    for place, number in enumerate(firsts):
+        partition, share = partition_of(number), budget.split(len(firsts) - place)
+        end = end_of_partition(partition) if until is None else until[partition]
+        last = await _fill(entity, number, end, share)
+        if last >= number:
+            reached[partition] = last
+        budget.join(share)
+    return reached
+
+
+async def _fill(entity: AsyncEntity, first: int, end: int, budget: Budget) -> int:
+    """Return the last number of one partition that fits; less than ``first`` where none does."""
+    peeker, last = entity.namespace.peeker(entity.address), first - 1
+    while budget.messages > 0 and last < end:
+        count = min(PAGE, budget.messages, end - last)
+        page = await patiently(peeker.payload_page, last + 1, count, address=entity.address, patience=PATIENCE)
+        for message, payload in zip(page.messages(()), page.payloads, strict=True):
+            if not last < message.sequence_number <= end or not budget.has(len(payload)):
+                return last
+            budget.take(1, len(payload))
+            last = message.sequence_number
+        if not page.payloads:
+            return last
+        if budget.size is None and last - page.first < _DENSE * len(page.payloads):
+            return await _by_numbers(entity, last, min(end, last + budget.messages), budget)
+    return last
+
+
+async def _by_numbers(entity: AsyncEntity, last: int, most: int, budget: Budget) -> int:
+    """Return the last number up to ``most`` that has a message; every number from ``last`` on counts as one."""
+    ask = next_number_of(entity, PATIENCE)
+    following = await ask(most) if most > last else None
+    reached = most if following is not None and partition_of(following) == partition_of(most) else None
+    if reached is None:
+        reached = await last_number(last, most, ask)
+    budget.take(reached - last)
+    return reached

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, ReceivedMessage
 
-__all__ = ["ConsumeOffset", "Taken", "ranges_of"]
+__all__ = ["BatchMessage", "ConsumeOffset", "ranges_of"]
 
 _RANGE: Final = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
 _MOST: Final = 10_000_000
@@ -18,7 +18,7 @@ _MOST: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class BatchMessage:
     """What is remembered of a message that comes into a micro-batch.
 
     Args:
@@ -106,7 +106,7 @@ class ConsumeOffset:
         """The numbers as ranges, both ends included."""
         return ranges_of(self.numbers)
 
-    def next(self, messages: Iterable[Taken]) -> Self:
+    def next(self, messages: Iterable[BatchMessage]) -> Self:
         """The offset of the next micro-batch.
 
         Args:
@@ -119,7 +119,7 @@ class ConsumeOffset:
 
     def is_of(self, message: ReceivedMessage) -> bool:
         """Whether a message with one of the numbers is one of the messages."""
-        time = Taken.of(message).enqueued
+        time = BatchMessage.of(message).enqueued
         return self.enqueued is None or time is None or self.enqueued[0] <= time <= self.enqueued[1]
 
 

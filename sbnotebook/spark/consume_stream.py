@@ -1,4 +1,4 @@
-"""Consuming an entity as a stream: each message once, from end to end, where the sink takes each micro-batch once.
+"""MicroBatches an entity as a stream: each message once, from end to end, where the sink takes each micro-batch once.
 
 Spark writes the offset of a micro-batch to its checkpoint, reads the micro-batch as often as it needs to, and writes to
 the checkpoint that it is done. So that all reads give the same messages, a micro-batch goes through four steps:
@@ -45,14 +45,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import MessageState
-from sbnotebook.spark.consume_life import ConsumeLife
 from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
-from sbnotebook.spark.consuming import tell_loss
+from sbnotebook.spark.consume_query import ConsumeQuery
+from sbnotebook.spark.micro_batches import report_loss
 from sbnotebook.spark.numbered_pages import numbered_pages
 from sbnotebook.spark.options import StreamOptions
-from sbnotebook.spark.range_reader import ahead
+from sbnotebook.spark.peek_reader import prefetched
 from sbnotebook.spark.schema import MessageBatches
-from sbnotebook.spark.warm_namespace import warm_namespace
+from sbnotebook.spark.task_context import warm_namespace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +96,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
         self._batches = MessageBatches(schema)
-        self._life: ConsumeLife | None = None
+        self._query: ConsumeQuery | None = None
 
     # ---------------------------------------------------------------- in the process that drives the query
 
@@ -146,7 +146,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             Manage), and ``orphans``, the deferred messages that belong to nobody, if there are any.
         """
         with self._scrubbed():
-            return None if self._life is None else self._life.progress()
+            return None if self._query is None else self._query.progress()
 
     def partitions(
         self,
@@ -174,18 +174,18 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Give back what is locked and not set aside, without raising a delivery count."""
-        life, self._life = self._life, None
+        life, self._query = self._query, None
         if life is not None:
             life.close()
 
     def _offset(self, given: dict[str, Any]) -> ConsumeOffset:
         return ConsumeOffset.parse(given, self._options.entity)
 
-    def _opened(self) -> ConsumeLife:
-        if self._life is None:
-            self._life = ConsumeLife(self._options)
+    def _opened(self) -> ConsumeQuery:
+        if self._query is None:
+            self._query = ConsumeQuery(self._options)
             _stop_at_sigterm()
-        return self._life
+        return self._query
 
     # ---------------------------------------------------------------- in the workers
 
@@ -203,14 +203,14 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._scrubbed():
             with warm_namespace(options.namespace) as namespace:
                 pages = numbered_pages(namespace.entity(options.entity), numbers, self._batches.sections)
-                with closing(ahead(pages)) as read:
+                with closing(prefetched(pages)) as read:
                     for page in read:
                         there = [message for message in page if message.state is MessageState.DEFERRED]
                         missing.difference_update(message.sequence_number for message in there)
                         if there:
                             yield self._batches.of(there)
             if missing:
-                tell_loss(options.entity, missing, partition.batch, fails=options.fail_on_data_loss)
+                report_loss(options.entity, missing, partition.batch, fails=options.fail_on_data_loss)
 
     @contextmanager
     def _scrubbed(self) -> Generator[None]:

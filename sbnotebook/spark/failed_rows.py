@@ -1,8 +1,8 @@
 """Rows that failed, as Parquet in a folder: all their columns, and how they ended.
 
-The folder can be read with ``spark.read.parquet(folder)`` from the beginning, because there is a file without rows in
-it. Each task writes a file of its own under a name that a repeated attempt of the task has, too, so that the rows of an
-attempt take the place of those of the one before.
+You can read the folder with ``spark.read.parquet(folder)`` from the beginning, because it holds a file without rows.
+Each task writes its own file. A repeated attempt of the task uses the same name, so that its rows replace those of the
+attempt before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -20,19 +20,21 @@ from pyarrow import parquet
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
+from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Outcome
-from sbnotebook.spark.arrow_types import arrow_schema
+from sbnotebook.spark.schema import arrow_schema
+from sbnotebook.spark.task_context import local_properties
 
 __all__ = ["OUTCOME_COLUMNS", "FailureFile", "FailuresFolder"]
 
 OUTCOME_COLUMNS: Final = ("outcome_status", "outcome_condition", "outcome_description")
-"""What is written beside a row's own columns."""
+"""The columns that are written beside a row's own."""
 
 _NO_ROWS: Final = "no-rows.parquet"
 _ROWS_AT_ONCE: Final = 1000
 _STREAM: Final = ("sql.streaming.queryId", "streaming.sql.batchId")
-"""What Spark tells a task of the micro-batch that it belongs to; both are the same when it is repeated."""
+"""The properties of a task that name its micro-batch; both stay the same when the micro-batch is repeated."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,28 @@ class FailuresFolder:
         if ":" not in self.path.partition("/")[0]:  # a task's working directory may be another one
             object.__setattr__(self, "path", str(Path(self.path).absolute()))
 
+    @classmethod
+    def prepared(cls, path: str | None, schema: StructType, *, is_stream: bool) -> Self | None:
+        """Return the folder of a write, ready to be written to; None where there is no path. Call it on the driver.
+
+        Args:
+            path: the option ``failuresPath``.
+            schema: of the rows.
+            is_stream: whether a stream writes.
+
+        Raises:
+            ConfigurationError: the folder cannot be written to, or Parquet has no type for a column.
+        """
+        if path is None:
+            return None
+        folder = cls(path, is_stream)
+        with scrubbed(folder.secrets):
+            folder.prepare(schema)
+        return folder
+
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown: a key may stand in an address."""
+        """Return the texts that must not be shown: an address may hold a key."""
         try:
             password = urlsplit(self.path).password
         except ValueError:
@@ -72,7 +93,7 @@ class FailuresFolder:
         return (password,) if password else ()
 
     def prepare(self, schema: StructType) -> None:
-        """Make the folder, and make sure that such rows can be written to it; on the driver, before anything is done.
+        """Make the folder, and check that such rows can be written to it, before anything is sent or settled.
 
         Args:
             schema: of the rows.
@@ -91,7 +112,7 @@ class FailuresFolder:
             raise ConfigurationError(f"failuresPath cannot be written: {error}.") from None
 
     def file(self) -> FailureFile:
-        """The file of the task that runs here.
+        """Return the file of the task that runs here.
 
         Raises:
             ConfigurationError: the folder is not the one that the driver made.
@@ -116,7 +137,7 @@ class FailuresFolder:
         context = TaskContext.get()
         if context is None:
             return f"failed-{self.job}-00000.parquet"
-        properties: dict[str, str] = context.__dict__.get("_localProperties") or {}
+        properties = local_properties()
         batch = [properties[name] for name in _STREAM if name in properties]
         job = "-".join(batch) if self.is_stream and len(batch) == len(_STREAM) else self.job
         return f"failed-{job}-{context.partitionId():05d}.parquet"
@@ -142,7 +163,7 @@ class FailureFile:
             self._flush()
 
     def finish(self) -> None:
-        """Let the rows be seen; where there are none, those of an earlier attempt are taken away."""
+        """Publish the rows; without any, remove those of an earlier attempt."""
         self._flush()
         self._file.finish()
 
@@ -157,13 +178,13 @@ class FailureFile:
 
 
 class _File:
-    """A Parquet file that appears when it is finished, and takes the place of another one then."""
+    """A Parquet file that appears when it is finished, and then replaces an older one."""
 
     def __init__(self, filesystem: Any, folder: str, name: str) -> None:
         self._filesystem = filesystem
         self._path = f"{folder}/{name}"
-        # What an object store is given appears when it is whole; in a folder it gets its name then. Spark does not
-        # look at names that begin with an underscore.
+        # An object store shows a file when it is complete. In a folder, the file gets its name only then: Spark ignores
+        # names that begin with an underscore.
         is_local = isinstance(filesystem, pafs.LocalFileSystem)
         self._written = f"{folder}/_{uuid4().hex}-{name}" if is_local else self._path
         self._writer: Any = None

@@ -65,7 +65,7 @@ from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
-from sbnotebook.spark.given import Given, NamespaceTarget
+from sbnotebook.spark.option_parser import NamespaceTarget, OptionParser
 
 __all__ = [
     "DEFAULT_MAX_MESSAGES",
@@ -119,7 +119,7 @@ def check_names(options: Mapping[str, str]) -> None:
     Raises:
         ConfigurationError: there is no such option, or the entity or the namespace is missing.
     """
-    given = Given(options, dict.fromkeys((*_READ, *_STREAM)))
+    given = OptionParser(options, dict.fromkeys((*_READ, *_STREAM)))
     with scrubbed(given.secrets):
         given.entity()
         given.namespace()
@@ -154,7 +154,7 @@ class ReadOptions:
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
-        given = Given(options, _READ)
+        given = OptionParser(options, _READ)
         with scrubbed(given.secrets):
             parsed = cls(
                 entity=given.entity(),
@@ -207,7 +207,7 @@ class StreamOptions:
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
-        given = Given(options, _STREAM)
+        given = OptionParser(options, _STREAM)
         with scrubbed(given.secrets):
             mode = given.choice("mode", Mode) or Mode.BROWSE
             _refuse(given, f"mode={mode}", _CONSUME if mode is Mode.BROWSE else _BROWSE)
@@ -259,7 +259,9 @@ class WriteOptions:
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
-        given = Given({name: value for name, value in options.items() if name.lower() not in _SPARKS_OWN}, _WRITE)
+        given = OptionParser(
+            {name: value for name, value in options.items() if name.lower() not in _SPARKS_OWN}, _WRITE
+        )
         with scrubbed(given.secrets):
             operation = given.choice("operation", Operation) or Operation.SEND
             _refuse(given, f"operation={operation}", _SETTLE if operation is Operation.SEND else _SEND)
@@ -283,7 +285,7 @@ _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Options of ``writeStream`` that Spark hands on although they are its own."""
 
 
-def _refuse(given: Given, where: str, names: tuple[str, ...]) -> None:
+def _refuse(given: OptionParser, where: str, names: tuple[str, ...]) -> None:
     for name in names:
         if given.text(name) is not None:
             raise ConfigurationError(f"{name} has no meaning with {where}: leave it out.")

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import gc
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader
 
-from sbnotebook.client.portal import run
+from sbnotebook.client.portal import Work, run
 from sbnotebook.client.scrubbing import scrubbed
+from sbnotebook.client.targets import NamespaceTarget
+from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.patience import PATIENCE, patiently
+from sbnotebook.settlement.peek import PAGE, PayloadPage, Peeker, Wanted
 from sbnotebook.spark.options import ReadOptions
-from sbnotebook.spark.range_reader import read_ranges
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.sequence_ranges import SequenceRange, next_number_of, plan_ranges
+from sbnotebook.spark.task_context import warm_namespace
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["PeekReader"]
+    from sbnotebook.model import PeekedMessage
+
+__all__ = ["PeekReader", "prefetched", "read_ranges"]
+
+T = TypeVar("T")
+
+_ROWS, _BYTES = 2000, 4 << 20
+"""About the size of a record batch: each one costs Spark some milliseconds, and is in memory as a whole."""
+_CUT_OFF: Final = 30.0
+"""Seconds that a page may take to end when the reader wants no more."""
 
 
 class PeekReader(DataSourceReader):
-    """Reads what an entity holds when the rows are needed: anew for each action, the same again for a repeated task.
+    """Reads what an entity holds when Spark needs the rows: anew for each action, and for each repeated task.
 
-    Messages that are removed in the meantime are missing then, and new ones are there; ``persist()`` keeps a frame
-    as it was read. It is pickled and sent to the workers, so it holds no connection.
+    Each reading shows the messages of its own time: removed ones are missing, and new ones appear. ``persist()`` keeps
+    a frame as it was read. The reader is pickled and sent to the workers, so it holds no connection.
 
     Args:
-        options: what is read.
-        schema: the message columns that are wanted.
+        options: what to read.
+        schema: the message columns that the user chose.
 
     Raises:
         ConfigurationError: the schema has other columns than messages have.
@@ -42,7 +57,7 @@ class PeekReader(DataSourceReader):
         MessageBatches(schema)  # refuses it here, not in each worker
 
     def partitions(self) -> list[SequenceRange]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Cut what is read into as many ranges as were asked for. Spark does this once for each ``load()``."""
+        """Cut the entity into the chosen number of ranges. Spark does this once for each ``load()``."""
         options = self._options
         whole = SequenceRange(options.from_sequence_number, options.to_sequence_number)
         if options.partitions == 1:
@@ -68,3 +83,110 @@ class PeekReader(DataSourceReader):
                 max_messages=options.max_messages,
                 state=options.state,
             )
+
+
+def read_ranges(
+    target: NamespaceTarget,
+    entity: EntityAddress,
+    ranges: Iterable[SequenceRange],
+    batches: MessageBatches,
+    *,
+    max_messages: int | None = None,
+    state: MessageState | None = None,
+    patience: float = 0.0,
+) -> Generator[pa.RecordBatch]:
+    """Yield messages, and peek the next ones while some are converted. The connection stays open for the next task.
+
+    Where Service Bus stops answering in the middle, peek again for a minute.
+
+    Args:
+        target: the namespace.
+        entity: where the messages stand.
+        ranges: of their sequence numbers.
+        batches: makes the columns; only the sections that they need are read.
+        max_messages: messages of each range at most, None for all.
+        state: only messages in this state.
+        patience: seconds to go on trying where Service Bus does not answer the first time.
+    """
+    with warm_namespace(target) as namespace:
+        peeker, builder = namespace.peeker(entity), _BatchBuilder(batches)
+        for numbers in ranges:
+            wanted = Wanted(numbers.first, numbers.last, max_messages, state)
+            with closing(prefetched(_pages(peeker, entity, wanted, patience))) as pages:
+                for page in pages:
+                    if (batch := builder.add(page, wanted)) is not None:
+                        yield batch
+                    if not wanted.count:
+                        break
+        if (batch := builder.batch()) is not None:
+            yield batch
+
+
+def prefetched(pages: AsyncIterator[T]) -> Generator[T]:
+    """Yield the items of an asynchronous iterator, which gets the next one on the background loop meanwhile.
+
+    Args:
+        pages: none of them is None.
+    """
+    work = Work(anext, pages, None).start()
+    try:
+        while (page := work.result()) is not None:
+            work = Work(anext, pages, None).start()
+            yield page
+    finally:
+        work.cancel()
+        work.wait(_CUT_OFF)
+
+
+class _BatchBuilder:
+    """Messages that will be the next record batch.
+
+    Args:
+        batches: makes it.
+    """
+
+    def __init__(self, batches: MessageBatches) -> None:
+        self._batches = batches
+        self._size = 0
+        self._messages: list[PeekedMessage] = []
+
+    def add(self, page: PayloadPage, wanted: Wanted) -> pa.RecordBatch | None:
+        """Add what is wanted of a page; return a batch as soon as there is enough for one."""
+        with _without_collection():
+            self._messages += wanted.take(page.messages(self._batches.sections))
+            self._size += sum(map(len, page.payloads))
+            return self.batch() if len(self._messages) >= _ROWS or self._size >= _BYTES else None
+
+    def batch(self) -> pa.RecordBatch | None:
+        """Return all messages so far as a batch; None for none."""
+        messages, self._messages, self._size = self._messages, [], 0
+        return self._batches.of(messages) if messages else None
+
+
+@contextmanager
+def _without_collection() -> Generator[None]:
+    """Keep Python's garbage collector from looking for cycles, which takes a fifth of the time.
+
+    Messages have no cycles.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+async def _pages(peeker: Peeker, entity: EntityAddress, wanted: Wanted, patience: float) -> AsyncIterator[PayloadPage]:
+    """Yield page after page to the last number that is wanted; the reader may stop earlier."""
+    most = PAGE if wanted.max_messages is None or wanted.state else wanted.max_messages
+    asked = Wanted(wanted.next_number, wanted.to_sequence_number)
+    while asked.count:
+        count = min(asked.count, most)
+        page = await patiently(peeker.payload_page, asked.next_number, count, address=entity, patience=patience)
+        if not page.payloads:
+            return
+        yield page
+        asked.go_on_behind(page.last_number)
+        patience = PATIENCE

@@ -1,4 +1,4 @@
-"""The message columns as Spark sees them."""
+"""The message columns as Spark sees them, and Spark's types as Arrow hands them to Python."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -21,12 +22,11 @@ from pyspark.sql.types import (
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, Column, ColumnType
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
-from sbnotebook.spark.arrow_types import arrow_schema
 
 if TYPE_CHECKING:
     from sbnotebook.model import PeekedMessage
 
-__all__ = ["MessageBatches", "message_schema"]
+__all__ = ["MessageBatches", "arrow_schema", "arrow_type", "message_schema"]
 
 _TYPES: Final[dict[ColumnType, DataType]] = {
     ColumnType.STRING: StringType(),
@@ -55,12 +55,12 @@ _SECTIONS: Final = (
     | dict.fromkeys(_FROM_APPLICATION_PROPERTIES, frozenset((APPLICATION_PROPERTIES,)))
     | {"body": frozenset((DATA,)), "body_type": frozenset((DATA,)), "body_text": frozenset((PROPERTIES, DATA))}
 )
-"""The sections of a message that a column is made of; all for what is not here."""
+"""The sections of a message that each column is made of; a column that is not here needs all of them."""
 _SHOWN: Final = 80
 
 
 def message_schema() -> StructType:
-    """All message columns, in their order; each can be null.
+    """Return all message columns in their order; each can be null.
 
     Example:
         >>> message_schema()["sequence_number"].dataType.simpleString()
@@ -70,7 +70,7 @@ def message_schema() -> StructType:
 
 
 class MessageBatches:
-    """Makes Arrow batches of messages, with the columns that are asked for.
+    """Arrow batches of messages with the columns that a user chose.
 
     Args:
         schema: all message columns, or those of them that the user wants.
@@ -82,12 +82,12 @@ class MessageBatches:
     def __init__(self, schema: StructType) -> None:
         self._columns = [_column(field) for field in schema.fields]
         self.sections = frozenset[int]().union(*(_SECTIONS.get(column.name, SECTIONS) for column in self._columns))
-        """What has to be read of a message for these columns: see :func:`peeked_from_payload`."""
-        # Spark compares what it is given with this very schema.
+        """The sections of a message that these columns need: see :func:`peeked_from_payload`."""
+        # Spark compares each batch with this very schema.
         self._schema: Any = arrow_schema(schema)
 
     def of(self, messages: Sequence[PeekedMessage]) -> pa.RecordBatch:
-        """The messages as one batch."""
+        """Return the messages as one batch."""
         arrays: list[Any] = [
             pa.array([column.read(message) for message in messages], type=field.type)
             for column, field in zip(self._columns, self._schema, strict=True)
@@ -103,3 +103,27 @@ def _column(field: StructField) -> Column:
         kind = _TYPES[column.type].simpleString()
         raise ConfigurationError(f"The message column {field.name} is a {kind} that can be null.")
     return column
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """Return the Arrow schema for one of Spark, with times in UTC.
+
+    Raises:
+        PySparkTypeError: Spark does not hand one of the types to Python.
+    """
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # before Spark 4.2 the time zone cannot be given, and is UTC
+        return to_arrow_schema(schema)
+
+
+def arrow_type(kind: DataType) -> Any:
+    """Return the Arrow type for one of Spark, with times in UTC.
+
+    Raises:
+        PySparkTypeError: Spark does not hand such a type to Python.
+    """
+    try:
+        return to_arrow_type(kind, timezone="UTC")
+    except TypeError:
+        return to_arrow_type(kind)

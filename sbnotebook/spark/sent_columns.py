@@ -26,8 +26,8 @@ from pyspark.sql.types import (
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, SENT_COLUMNS, ColumnType
-from sbnotebook.spark.arrow_types import arrow_type
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS
+from sbnotebook.spark.schema import arrow_type
 
 __all__ = ["check_sent_columns"]
 

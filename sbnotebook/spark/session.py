@@ -1,4 +1,4 @@
-"""A Spark session for a notebook or a script."""
+"""A Spark session for a notebook or a script, and entities loaded into its frames."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from sbnotebook.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["is_elsewhere", "register", "session"]
+    from sbnotebook.client import Namespace
+
+__all__ = ["is_elsewhere", "load", "register", "session"]
 
 _LOG: Final = Path(__file__).with_name("log4j2.properties").as_uri()
 _LOCAL: Final = {
@@ -34,17 +36,16 @@ _THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 
 def session(say: Callable[[str], None] = print) -> SparkSession:
-    """The Spark session that there is, or else a local one that is started for this process.
+    """Return the current Spark session, or else start a local one for this process.
 
-    The session that there is: the active one, classic or of Spark Connect, and otherwise the one that the notebook has
-    in its variable ``spark``, as in Databricks. Where the environment variable SPARK_REMOTE names a Spark Connect
-    server, one is made there.
+    The current session is the active one, classic or of Spark Connect, or else the notebook's variable ``spark``, as in
+    Databricks. Where the environment variable SPARK_REMOTE names a Spark Connect server, the session is made there.
 
     A local session runs on all cores of this machine, listens on no outside address, and runs its Python workers with
     this Python (PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are set to it), in UTC.
 
     Args:
-        say: told in a sentence which one it is.
+        say: receives a sentence about which session it is.
 
     Raises:
         ConfigurationError: there is no Java that Spark can start, no package for Spark Connect, or only Databricks
@@ -68,7 +69,7 @@ def session(say: Callable[[str], None] = print) -> SparkSession:
 
 
 def is_elsewhere(spark: SparkSession) -> bool:
-    """Whether the workers of a session are known to run on other machines than this one.
+    """Return whether the workers of a session are known to run on other machines than this one.
 
     Example:
         >>> is_elsewhere(session())  # doctest: +SKIP
@@ -86,8 +87,8 @@ def register(spark: SparkSession, *connection_strings: str) -> None:
     """Make ``format("servicebus")`` known to a session, where Spark does not find it by itself, and give it secrets.
 
     Spark Connect, which Databricks' shared and serverless compute use, shows every option in its UI and event log, the
-    connection string, too. One that is given here is shown nowhere: the option ``fullyQualifiedNamespace`` finds it by
-    the host in it. It is remembered for all sessions of this process.
+    connection string, too. A connection string that you register is shown nowhere. The option
+    ``fullyQualifiedNamespace`` finds it by its host, in all sessions of this process.
 
     Args:
         spark: classic or of Spark Connect.
@@ -115,6 +116,46 @@ def register(spark: SparkSession, *connection_strings: str) -> None:
     spark.dataSource.register(Registered if _REGISTERED else ServiceBusDataSource)
 
 
+def load(
+    namespace: Namespace,
+    entity: str,
+    *,
+    spark: SparkSession | None = None,
+    say: Callable[[str], None] = print,
+    **options: object,
+) -> DataFrame:
+    """Return the messages of an entity as a Spark frame, read by peeking: nothing is locked or removed.
+
+    This is ``%sb_spark`` as a function. The frame peeks again each time it is used, unless you cache it. The connection
+    string is in no option and is shown nowhere, not even by Spark Connect. Without a connection string, the workers
+    sign in with their own DefaultAzureCredential.
+
+    Args:
+        namespace: where the entity is.
+        entity: ``orders``, ``orders/$dlq``, ``events/subscriptions/audit``.
+        spark: the session; None for the current one, or a new one on this machine.
+        say: receives a sentence about which session it is, and about a session that cannot reach the namespace.
+        options: those of :mod:`sbnotebook.spark.options` to read, such as ``partitions=4``; None for one not given.
+
+    Raises:
+        ConfigurationError: an option is wrong, the entity's address is, or there is no Spark.
+
+    Example:
+        >>> letters = load(namespace, "orders/$dlq", partitions=4)  # doctest: +SKIP
+        Started a local Spark 4.3.0 on 8 cores; spark.stop() ends it.
+    """
+    from sbnotebook.spark.options import ReadOptions
+
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    given |= {"entity": entity, "fullyQualifiedNamespace": namespace.host}
+    ReadOptions.parse(given)  # here, in a sentence, and before Spark starts
+    spark = spark or session(say)
+    register(spark, *filter(None, [namespace.connection_string]))
+    if namespace.is_emulator and is_elsewhere(spark):
+        say("This emulator is on this machine only: Spark's workers on other machines do not reach it.")
+    return spark.read.format("servicebus").options(**given).load()
+
+
 def _active() -> SparkSession | None:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
@@ -132,7 +173,7 @@ def _active() -> SparkSession | None:
 
 
 def _other_python(spark: SparkSession) -> str:
-    """A sentence where the workers on this machine run a Python that may be without our packages."""
+    """Return a sentence where the workers on this machine run a Python that may lack our packages."""
     from pyspark.sql.session import SparkSession
 
     either: Any = spark

@@ -1,125 +1,190 @@
-"""Settling by the rows of a frame: what Spark asks of a writer. :mod:`sbnotebook.spark.settle_task` settles."""
+"""Settling by the rows of a frame: the writer that Spark calls, on the driver and in each task."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from sbnotebook.client.decisions import read_decisions
 from sbnotebook.client.scrubbing import scrubbed
+from sbnotebook.client.settle_task import SettleTask, TaskStorage
 from sbnotebook.errors import SbNotebookError
+from sbnotebook.model import Outcome, OutcomeStatus
+from sbnotebook.settlement import Journal
+from sbnotebook.settlement.memory.archive import archive_of
+from sbnotebook.settlement.picking.pick import GONE
+from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.options import WriteOptions
-from sbnotebook.spark.settle_task import SettledRows, SettleTask
+from sbnotebook.spark.schema import arrow_schema
+from sbnotebook.spark.task_context import attempt_number, in_flight_of_task, is_local
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["SettleStreamWriter", "SettleWriter", "SettledRows"]
+__all__ = ["SettleWriter", "SettledRows"]
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-class SettleWriter(DataSourceArrowWriter):
+@dataclass
+class SettledRows(WriterCommitMessage):
+    """The result of one task.
+
+    Args:
+        settled: rows that were carried out.
+        gone: rows whose messages were gone when a task or a micro-batch was repeated.
+        failed: all others.
+        first_failure: why the first of these was not carried out.
+        kept: whether the rows that failed are in ``failuresPath``.
+    """
+
+    settled: int = 0
+    gone: int = 0
+    failed: int = 0
+    first_failure: str | None = None
+    kept: bool = False
+
+    def add(self, outcomes: Sequence[Outcome], *, is_repeated: bool) -> list[int]:
+        """Count outcomes; return the positions of those that failed.
+
+        Args:
+            outcomes: of rows.
+            is_repeated: whether the same rows came before, so that messages may be gone.
+        """
+        failed: list[int] = []
+        for row, outcome in enumerate(outcomes):
+            if outcome.ok:
+                self.settled += 1
+            elif is_repeated and outcome.status is OutcomeStatus.NOT_FOUND and outcome.description == GONE:
+                self.gone += 1
+            else:
+                failed.append(row)
+        if failed and self.first_failure is None:
+            first = outcomes[failed[0]]
+            self.first_failure = f"#{first.sequence_number}: {first.status}: {first.description}"
+        self.failed += len(failed)
+        return failed
+
+
+class SettleWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
     """Completes, dead-letters or abandons deferred messages: see :mod:`sbnotebook.client.decisions` for the columns.
 
-    A task that Spark repeats finds messages gone that its first run settled; they are counted, and are no failure.
-    It is pickled and sent to the workers, so it holds no connection.
+    A task or a micro-batch that Spark repeats finds messages gone that its first run settled. They are counted, and are
+    no failure. The writer is pickled and sent to the workers, so it holds no connection.
 
     Args:
         options: where and how.
         schema: of the frame.
+        is_stream: whether Spark writes micro-batches of a stream.
 
     Raises:
         ConfigurationError: a column is missing or has another type, or ``failuresPath`` cannot be written.
     """
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._task = SettleTask.prepared(options, schema, is_stream=False)
+    def __init__(self, options: WriteOptions, schema: StructType, *, is_stream: bool) -> None:
+        with scrubbed(options.namespace.secrets):
+            arrow: Any = arrow_schema(schema)
+            read_decisions(pa.Table.from_batches([], arrow), options.entity)
+        self._options = options
+        self._is_stream = is_stream
+        self._failures = FailuresFolder.prepared(options.failures_path, schema, is_stream=is_stream)
+
+    # ------------------------------------------------------------------ in a task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SettledRows:
-        """Settle by the rows of one task.
+        """Settle by the rows of one task; those that fail are counted, and fail the job when all tasks have ended.
 
         Raises:
-            ConfigurationError: what is completed could not be archived; nothing was done.
+            ConfigurationError: completed messages could not be archived, or the options cannot be met; nothing was
+                done.
         """
-        return self._task.run(iterator)
+        failures = self._failures
+        with scrubbed(self._options.namespace.secrets + (failures.secrets if failures else ())):
+            task = self._task()
+            file = failures.file() if failures else None
+            try:
+                result = self._settle(task, iterator, file)
+                if file is not None:
+                    file.finish()
+            except BaseException:
+                if file is not None:
+                    file.discard()
+                raise
+        return result
 
-    def commit(self, messages: list[SettledRows | None]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Report what was settled.
+    def _task(self) -> SettleTask:
+        options, journal = self._options, Journal()
+        archive = archive_of(options.archived, journal.path.parent)
+        return SettleTask(
+            options.namespace,
+            in_flight_of_task(options),
+            TaskStorage.of(journal, archive) if is_local() else TaskStorage(),
+            options.entity,
+            archived=options.archived,
+            is_last=True,
+            is_repeated=self._is_stream or attempt_number() > 0,
+        )
+
+    def _settle(self, task: SettleTask, batches: Iterator[pa.RecordBatch], file: FailureFile | None) -> SettledRows:
+        result = SettledRows(kept=file is not None)
+        own = (
+            batch.drop_columns([name for name in OUTCOME_COLUMNS if name in batch.schema.names]) for batch in batches
+        )
+        with closing(task.settle(own)) as settled:
+            for rows, outcomes in settled:
+                failed = result.add(outcomes, is_repeated=task.is_repeated)
+                if failed and file is not None:
+                    file.add(rows.take(pa.array(failed)), [outcomes[row] for row in failed])
+        return result
+
+    # ------------------------------------------------------------------ on the driver
+
+    def commit(self, messages: list[SettledRows | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
+        """Log how many messages were settled.
+
+        Args:
+            messages: the results of the tasks.
+            batchId: of a stream's micro-batch.
 
         Raises:
             SbNotebookError: rows failed, and there is no ``failuresPath``; says how many.
         """
-        with scrubbed(self._task.options.namespace.secrets):
-            _report(self._task, messages)
+        tasks = [message for message in messages if message is not None]
+        settled, gone, failed = (sum(getattr(each, count) for each in tasks) for count in ("settled", "gone", "failed"))
+        text = f"{_prefix(batchId)}{settled:,} messages of {self._options.entity} were settled"
+        if gone:
+            text += f", and {gone:,} were not there any more: a run before this one settled them, or they have expired"
+        if not failed:
+            (_LOG.warning if gone else _LOG.info)("%s.", text)
+            return
+        first = next(each.first_failure for each in tasks if each.failed)
+        if all(each.kept for each in tasks if each.failed):
+            _LOG.warning("%s; %s rows failed: they are in failuresPath. The first: %s", text, f"{failed:,}", first)
+            return
+        with scrubbed(self._options.namespace.secrets):
+            raise SbNotebookError(
+                f'{text}; {failed:,} rows failed. The first: {first} - option("failuresPath", FOLDER) keeps such rows.'
+            )
 
-    def abort(self, messages: list[SettledRows | None]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Report what was settled; it stays so."""
-        _report_failure(self._task, messages)
+    def abort(self, messages: list[SettledRows | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
+        """Log how many messages were settled although the write failed; they stay settled.
 
-
-class SettleStreamWriter(DataSourceStreamArrowWriter):
-    """Settles by the rows of each micro-batch as :class:`SettleWriter` does.
-
-    A micro-batch that Spark repeats, because the query was stopped in the middle of it, finds messages gone that it
-    settled before; they are counted, and are no failure.
-
-    Args:
-        options: where and how.
-        schema: of the frame.
-
-    Raises:
-        ConfigurationError: a column is missing or has another type, or ``failuresPath`` cannot be written.
-    """
-
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._task = SettleTask.prepared(options, schema, is_stream=True)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> SettledRows:
-        """Settle by the rows of one task.
-
-        Raises:
-            ConfigurationError: what is completed could not be archived; nothing was done.
+        Args:
+            messages: the results of the tasks that ended well, None for the others.
+            batchId: of a stream's micro-batch.
         """
-        return self._task.run(iterator)
-
-    def commit(self, messages: list[SettledRows | None], batchId: int) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
-        """Report what was settled.
-
-        Raises:
-            SbNotebookError: rows failed, and there is no ``failuresPath``; says how many.
-        """
-        with scrubbed(self._task.options.namespace.secrets):
-            _report(self._task, messages, f"Micro-batch {batchId}: ")
-
-    def abort(self, messages: list[SettledRows | None], batchId: int) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
-        """Report what was settled; it stays so."""
-        _report_failure(self._task, messages, f"Micro-batch {batchId}: ")
+        settled = sum(message.settled for message in messages if message is not None)
+        text = (
+            "%sThe write failed; %s messages of %s that tasks settled before stay so, and others may be settled, too."
+        )
+        _LOG.warning(text, _prefix(batchId), f"{settled:,}", self._options.entity)
 
 
-def _report(task: SettleTask, messages: Sequence[SettledRows | None], what: str = "") -> None:
-    tasks = [message for message in messages if message is not None]
-    settled, gone, failed = (sum(getattr(each, count) for each in tasks) for count in ("settled", "gone", "failed"))
-    entity = task.options.entity
-    said = f"{what}{settled:,} messages of {entity} were settled"
-    if gone:
-        said += f", and {gone:,} were not there any more: a run before this one settled them, or they have expired"
-    if not failed:
-        (_LOG.warning if gone else _LOG.info)("%s.", said)
-        return
-    first = next(each.first_failure for each in tasks if each.failed)
-    if all(each.kept for each in tasks if each.failed):
-        _LOG.warning("%s; %s rows failed: they are in failuresPath. The first: %s", said, f"{failed:,}", first)
-        return
-    raise SbNotebookError(
-        f'{said}; {failed:,} rows failed. The first: {first} - option("failuresPath", FOLDER) keeps such rows.'
-    )
-
-
-def _report_failure(task: SettleTask, messages: Sequence[SettledRows | None], what: str = "") -> None:
-    settled = sum(message.settled for message in messages if message is not None)
-    said = "%sThe write failed; %s messages of %s that tasks settled before stay so, and others may be settled, too."
-    _LOG.warning(said, what, f"{settled:,}", task.options.entity)
+def _prefix(batch: int | None) -> str:
+    return "" if batch is None else f"Micro-batch {batch}: "

@@ -15,24 +15,25 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    from sbnotebook.spark.options import WriteOptions
     from sbnotebook.spark.peek_reader import PeekReader
+    from sbnotebook.spark.send_writer import SendWriter
+    from sbnotebook.spark.settle_writer import SettleWriter
 
 __all__ = ["ServiceBusDataSource"]
 
 Arguments = ParamSpec("Arguments")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
-def _told(
-    method: Callable[Concatenate[ServiceBusDataSource, Arguments], Made],
-) -> Callable[Concatenate[ServiceBusDataSource, Arguments], Made]:
-    """Let the errors of a method out as users shall see them."""
+def _with_clear_errors(
+    method: Callable[Concatenate[ServiceBusDataSource, Arguments], Result],
+) -> Callable[Concatenate[ServiceBusDataSource, Arguments], Result]:
+    """Raise the errors of a method without secrets, and as sentences that say what to do."""
 
     @wraps(method)
-    def run(self: ServiceBusDataSource, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
+    def run(self: ServiceBusDataSource, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         from sbnotebook.client.scrubbing import scrubbed
-        from sbnotebook.spark.given import secrets_in
+        from sbnotebook.spark.option_parser import secrets_in
 
         with scrubbed(secrets_in(self.given())):
             try:
@@ -53,13 +54,13 @@ class ServiceBusDataSource(DataSource):
     This module is imported at the first look-up of any data source, so it imports the rest only when it is used.
 
     Attributes:
-        connection_strings: those that :func:`sbnotebook.spark.register` was given, by the hosts that they are for.
+        connection_strings: those given to :func:`sbnotebook.spark.register`, by host.
     """
 
     connection_strings: ClassVar[Mapping[str, str]] = {}
 
     def given(self) -> dict[str, str]:
-        """The options by the lower case of their names, with the connection string of a namespace that is named."""
+        """Return the options by lower-case names, with the connection string that was registered for the namespace."""
         options = {name.lower(): value for name, value in self.options.items()}
         text = self.connection_strings.get(options.get("fullyqualifiednamespace", "").strip().lower())
         if text is not None:
@@ -69,21 +70,21 @@ class ServiceBusDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(…)``."""
+        """Return the name for ``format(…)``."""
         return "servicebus"
 
-    @_told
+    @_with_clear_errors
     def schema(self) -> StructType:
-        """All message columns. Spark asks at ``load()``, so that wrong options are refused there."""
+        """Return all message columns. Spark asks at ``load()``, so wrong options are refused there."""
         from sbnotebook.spark.options import check_names
         from sbnotebook.spark.schema import message_schema
 
         check_names(self.given())
         return message_schema()
 
-    @_told
+    @_with_clear_errors
     def reader(self, schema: StructType) -> PeekReader:
-        """Read by peeking.
+        """Return a reader that peeks.
 
         Args:
             schema: the columns that the user wants.
@@ -93,9 +94,9 @@ class ServiceBusDataSource(DataSource):
 
         return PeekReader(ReadOptions.parse(self.given()), schema)
 
-    @_told
+    @_with_clear_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Stream by peeking onward, or by consuming.
+        """Return a stream that browses or consumes.
 
         Args:
             schema: the columns that the user wants.
@@ -107,45 +108,41 @@ class ServiceBusDataSource(DataSource):
         options = StreamOptions.parse(self.given())
         return (ConsumeStream if options.mode is Mode.CONSUME else BrowseStream)(options, schema)
 
-    @_told
+    @_with_clear_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Write by sending, or by settling.
+        """Return a writer that sends or settles.
 
         Args:
             schema: the frame's columns.
-            overwrite: whether what is there shall be replaced.
+            overwrite: whether to replace the rows that are there.
 
         Raises:
-            ConfigurationError: it shall, which cannot be.
+            ConfigurationError: messages cannot be replaced.
         """
-        from sbnotebook.spark.options import Operation
+        if overwrite:
+            raise ConfigurationError('Messages can only be added to an entity: write.mode("append").')
+        return self._writer(schema, is_stream=False)
+
+    @_with_clear_errors
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """Return a writer that sends or settles each micro-batch.
+
+        Args:
+            schema: the frame's columns.
+            overwrite: whether to replace the rows that are there.
+
+        Raises:
+            ConfigurationError: messages cannot be replaced.
+        """
+        if overwrite:
+            raise ConfigurationError('Messages can only be added to an entity: outputMode("append").')
+        return self._writer(schema, is_stream=True)
+
+    def _writer(self, schema: StructType, *, is_stream: bool) -> SendWriter | SettleWriter:
+        from sbnotebook.spark.options import Operation, WriteOptions
         from sbnotebook.spark.send_writer import SendWriter
         from sbnotebook.spark.settle_writer import SettleWriter
 
-        options = self._to_append('write.mode("append")', overwrite=overwrite)
-        return (SettleWriter if options.operation is Operation.SETTLE else SendWriter)(options, schema)
-
-    @_told
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Write each micro-batch by sending, or by settling.
-
-        Args:
-            schema: the frame's columns.
-            overwrite: whether what is there shall be replaced.
-
-        Raises:
-            ConfigurationError: it shall, which cannot be.
-        """
-        from sbnotebook.spark.options import Operation
-        from sbnotebook.spark.send_writer import SendStreamWriter
-        from sbnotebook.spark.settle_writer import SettleStreamWriter
-
-        options = self._to_append('outputMode("append")', overwrite=overwrite)
-        return (SettleStreamWriter if options.operation is Operation.SETTLE else SendStreamWriter)(options, schema)
-
-    def _to_append(self, said: str, *, overwrite: bool) -> WriteOptions:
-        from sbnotebook.spark.options import WriteOptions
-
-        if overwrite:
-            raise ConfigurationError(f"Messages can only be added to an entity: {said}.")
-        return WriteOptions.parse(self.given())
+        options = WriteOptions.parse(self.given())
+        writer = SettleWriter if options.operation is Operation.SETTLE else SendWriter
+        return writer(options, schema, is_stream=is_stream)

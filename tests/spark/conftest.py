@@ -16,7 +16,7 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.settlement import Connection
 from sbnotebook.spark import session
-from sbnotebook.spark.warm_namespace import close_warm
+from sbnotebook.spark.task_context import close_warm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.spark.consume_offset import ConsumeOffset, Taken, ranges_of
+from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset, ranges_of
 
 ORDERS = EntityAddress("orders")
 
 
 @given(
     st.lists(
-        st.builds(Taken, st.integers(1, 2**63 - 1), st.just(1), st.none() | st.integers(0, 2**42)),
+        st.builds(BatchMessage, st.integers(1, 2**63 - 1), st.just(1), st.none() | st.integers(0, 2**42)),
         unique_by=lambda taken: taken.number,
     )
 )
-def test_an_offset_comes_back_from_a_checkpoint_as_it_was(messages: list[Taken]) -> None:
+def test_an_offset_comes_back_from_a_checkpoint_as_it_was(messages: list[BatchMessage]) -> None:
     offset = ConsumeOffset(ORDERS, 6).next(messages)
     assert ConsumeOffset.parse(json.loads(json.dumps(offset.as_dict())), ORDERS) == offset
     assert offset.numbers == tuple(sorted(message.number for message in messages))
@@ -29,7 +29,7 @@ def test_an_offset_comes_back_from_a_checkpoint_as_it_was(messages: list[Taken])
 
 
 def test_neighbours_are_written_as_ranges() -> None:
-    offset = ConsumeOffset(ORDERS).next(Taken(number, 1, 5) for number in [*range(1, 10_001), 2 << 48])
+    offset = ConsumeOffset(ORDERS).next(BatchMessage(number, 1, 5) for number in [*range(1, 10_001), 2 << 48])
     assert offset.as_dict()["ranges"] == "1-10000,562949953421312"
     assert len(json.dumps(offset.as_dict())) < 100
     assert ranges_of([]) == []
@@ -58,7 +58,7 @@ def test_a_message_of_an_entity_that_was_made_anew_is_another_one() -> None:
         time = None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
         return PeekedMessage(entity=ORDERS, sequence_number=1, enqueued_time=time)
 
-    offset = ConsumeOffset(ORDERS).next([Taken.of(message(1000)), Taken.of(message(2000))])
+    offset = ConsumeOffset(ORDERS).next([BatchMessage.of(message(1000)), BatchMessage.of(message(2000))])
     assert [offset.is_of(message(time)) for time in (999, 1000, 1500, 2000, 2001, None)] == [
         False, True, True, True, False, True,
     ]  # fmt: skip

@@ -17,7 +17,7 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection
-from sbnotebook.spark import consuming, intake
+from sbnotebook.spark import batch_locking, micro_batches
 
 from .stream_processes import Query
 
@@ -42,10 +42,10 @@ def namespace(emulator: RunningEmulator) -> Iterator[Namespace]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less where nothing comes: the emulator answers at once."""
-    monkeypatch.setattr(intake, "_FIRST_WAIT", 0.2)
-    monkeypatch.setattr(intake, "_MORE_WAIT", 0.05)
-    monkeypatch.setattr(intake, "_PAUSE", 0.1)
-    monkeypatch.setattr(consuming, "_PAUSE", 0.1)
+    monkeypatch.setattr(batch_locking, "_FIRST_WAIT", 0.2)
+    monkeypatch.setattr(batch_locking, "_MORE_WAIT", 0.05)
+    monkeypatch.setattr(batch_locking, "_PAUSE", 0.1)
+    monkeypatch.setattr(micro_batches, "_PAUSE", 0.1)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection
-from sbnotebook.spark import consuming, intake
+from sbnotebook.spark import batch_locking, micro_batches
 
 from .stream_processes import Query
 
@@ -164,10 +164,10 @@ def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
 def test_each_message_comes_once_whatever_happens(
     emulator: RunningEmulator, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(intake, "_FIRST_WAIT", 0.2)
-    monkeypatch.setattr(intake, "_MORE_WAIT", 0.05)
-    monkeypatch.setattr(intake, "_PAUSE", 0.05)
-    monkeypatch.setattr(consuming, "_PAUSE", 0.05)
+    monkeypatch.setattr(batch_locking, "_FIRST_WAIT", 0.2)
+    monkeypatch.setattr(batch_locking, "_MORE_WAIT", 0.05)
+    monkeypatch.setattr(batch_locking, "_PAUSE", 0.05)
+    monkeypatch.setattr(micro_batches, "_PAUSE", 0.05)
     with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
         story = Story(emulator, namespace, clock, seed)
         try:

@@ -6,7 +6,7 @@ import pytest
 
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.spark.given import NamespaceTarget, secrets_in
+from sbnotebook.spark.option_parser import NamespaceTarget, secrets_in
 from sbnotebook.spark.options import Mode, Operation, Orphans, ReadOptions, StreamOptions, WriteOptions, check_names
 
 KEY = "bXkta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="

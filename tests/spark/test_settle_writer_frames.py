@@ -210,7 +210,7 @@ def test_a_cluster_has_no_archive_and_is_told_so(
 ) -> None:
     filled(own, queue, 2, deferred=2)
     frame = spark.createDataFrame([(1, "complete")], "sequence_number long, decision string")
-    monkeypatch.setattr("sbnotebook.client.settling_frames._is_local", is_not)
+    monkeypatch.setattr("sbnotebook.client.frame_plan._is_local", is_not)
     with pytest.raises(ConfigurationError, match="write the messages to a durable place first, and say archived=False"):
         own.settle_frame(frame, entity=queue)
     assert settled(own.settle_frame(frame, entity=queue, archived=False)) == {1: "settled"}

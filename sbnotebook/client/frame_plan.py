@@ -1,32 +1,31 @@
-"""Settling messages by the rows of a Spark frame, each with its decision: in parallel on the executors.
+"""A plan to settle messages by the rows of a Spark frame, each with its decision.
 
-Deferred messages are had by their numbers, so every task settles its own. All others are reached from the driver, in
-their order, by :meth:`sbnotebook.client.Entity.pick`.
+Deferred messages can be received by sequence number, so the tasks settle them in parallel on the executors. The driver
+settles all others in their order, with :meth:`sbnotebook.client.Entity.pick`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pac
 
 from sbnotebook.analysis import tables
-from sbnotebook.client.decisions import COLUMNS, check_columns, conflicts, decisions_in, read_decisions
-from sbnotebook.client.entity import Entity
-from sbnotebook.client.portal import run
-from sbnotebook.client.scrubbing import in_words, scrubbed
-from sbnotebook.client.settling_rows import (
-    OUTCOMES,
-    NoMachine,
-    OneMachine,
-    outcome_table,
-    outcomes_of,
-    settle_deferred_rows,
+from sbnotebook.client.decisions import (
+    COLUMNS,
+    check_columns,
+    conflicts,
+    decision_of,
+    decisions_in,
+    read_decisions,
 )
+from sbnotebook.client.entity import Entity
+from sbnotebook.client.scrubbing import in_words, scrubbed
+from sbnotebook.client.settle_task import OUTCOMES, SettleTask, TaskStorage, outcome_table, outcomes_of
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
@@ -59,12 +58,12 @@ _pc: Any = pac
 class FramePlan:
     """Decisions of a Spark frame, read and checked. ``namespace.plan_settle_frame`` makes one; :meth:`apply` settles.
 
-    The frame is computed once, when this is made: what is looked at is what is carried out.
+    The frame is computed once, when you make the plan: a preview shows exactly what :meth:`apply` carries out.
 
     Args:
-        namespace: where the messages are.
+        namespace: of the messages.
         frame: a row for each message: see :mod:`sbnotebook.client.decisions`.
-        entity: where all of them stand; None where a column says it.
+        entity: of all messages; None where a column says it.
         archived: False to complete messages for good; otherwise ``namespace.undo`` can send them back.
 
     Raises:
@@ -89,32 +88,32 @@ class FramePlan:
         self._namespace = namespace
         self._spark: SparkSession = frame.sparkSession
         self._archived = archived and namespace.archive is not None
-        self._machine: OneMachine | NoMachine = (
-            OneMachine.of(namespace, archived=archived) if _is_local(self._spark) else NoMachine()
-        )
+        archive = namespace.archive if self._archived else None
+        self._storage = TaskStorage.of(namespace.journal, archive) if _is_local(self._spark) else TaskStorage()
         rows = frame.select(*[name for name in frame.columns if name.lower() in COLUMNS]).toArrow()
         self._decisions = _checked(read_decisions(rows, only))
         self._repeated = rows.num_rows - len(self)
-        self._require_archive()
-        for address in self.entities:  # what is wrong with it is told here, and not by every task
+        if self._archived:
+            self._storage.require_archive((decision_of(verb) for _, verb in self.counts), "say archived=False")
+        for address in self.entities:  # an entity that cannot be reached fails here, and not in every task
             Entity(namespace.entity(address)).peek(1, show_progress=False)
 
     @property
     def entities(self) -> tuple[EntityAddress, ...]:
-        """Where the messages stand."""
+        """Return the entities of the messages."""
         return tuple(EntityAddress.parse(name) for name in _pc.unique(self._decisions["entity"]).to_pylist())
 
     @property
     def counts(self) -> dict[tuple[EntityAddress, str], int]:
-        """How many messages there are of each entity and decision."""
+        """Return how many messages there are of each entity and decision."""
         columns: Any = [self._decisions.column(name).to_pylist() for name in ("entity", "decision")]
         counted: Counter[tuple[str, str]] = Counter(zip(*columns, strict=True))
         return {(EntityAddress.parse(entity), verb): count for (entity, verb), count in counted.items()}
 
     def preview(self) -> Preview:
-        """What applying would do, without doing it."""
-        said = [f"{verb} {count:,} of {entity}" for (entity, verb), count in self.counts.items()]
-        sentences = [f"settle {len(self):,} messages{': ' if said else ''}{', '.join(said)}."]
+        """Return what applying would do, without doing it."""
+        parts = [f"{verb} {count:,} of {entity}" for (entity, verb), count in self.counts.items()]
+        sentences = [f"settle {len(self):,} messages{': ' if parts else ''}{', '.join(parts)}."]
         if self._repeated:
             sentences.append(f"{self._repeated:,} rows say what another one says.")
         if any(verb == Complete.verb for _, verb in self.counts):
@@ -130,20 +129,21 @@ class FramePlan:
             show_progress: False for no bar while the driver settles what the tasks could not.
 
         Returns:
-            An outcome for each message, in a frame that is fixed: looking at it twice settles nothing twice.
+            An outcome for each message, in a fixed frame: reading it twice settles nothing twice.
 
         Raises:
-            ReadOnlyError: the namespace only looks.
+            ReadOnlyError: the namespace is read-only.
             SbNotebookError: the Spark job failed, and it is not known what its tasks had settled by then.
         """
         Limits(max_in_flight)
         self._namespace.connection.require_writing()
         rows = self._decisions
-        there = _pc.is_in(rows["decision"], pa.array(_ON_EXECUTORS))
-        done = self._on_executors(rows.filter(there), max_in_flight)
-        again = _pc.is_in(done["status"], pa.array(_FROM_DRIVER))
-        known = done.filter(_pc.invert(again))
-        left = _concatenated(rows.filter(_pc.invert(there)), _rows_of(rows, done.filter(again)))
+        # The tasks settle deferred messages, and leave all that they do not find to the driver.
+        on_executors = _pc.is_in(rows["decision"], pa.array(_ON_EXECUTORS))
+        done = self._on_executors(rows.filter(on_executors), max_in_flight)
+        not_found = _pc.is_in(done["status"], pa.array(_FROM_DRIVER))
+        known = done.filter(_pc.invert(not_found))
+        left = _concatenated(rows.filter(_pc.invert(on_executors)), _rows_of(rows, done.filter(not_found)))
         repeated = set(_places(done.filter(done["repeated"])))
         outcomes: list[Outcome] = []
         try:
@@ -157,20 +157,12 @@ class FramePlan:
             return self._spark.createDataFrame([], _COLUMNS)
         return self._spark.createDataFrame(table.sort_by([("entity", "ascending"), ("sequence_number", "ascending")]))
 
-    def _require_archive(self) -> None:
-        completes = any(verb == Complete.verb for _, verb in self.counts)
-        if self._archived and completes and isinstance(self._machine, NoMachine):
-            raise ConfigurationError(
-                "Spark runs on a cluster, where an archive on a worker's disk is worth nothing, so what is completed "
-                "could not be sent back: write the messages to a durable place first, and say archived=False."
-            )
-
     def _on_executors(self, rows: pa.Table, max_in_flight: int) -> pa.Table:
         connection = self._namespace.connection
         target = NamespaceTarget(connection.connection_string or self._namespace.host)
-        settle = _SettleOnExecutor(target, max_in_flight, self._machine)
+        settle = SettleTask(target, max_in_flight, self._storage)
         if not rows.num_rows:
-            return settle.nothing()
+            return outcome_table((), repeated=False)
         try:
             with scrubbed(target.secrets):
                 return self._spark.createDataFrame(rows).mapInArrow(settle, f"{_COLUMNS}, repeated boolean").toArrow()
@@ -181,7 +173,7 @@ class FramePlan:
             ) from None
 
     def _from_driver(self, rows: pa.Table, outcomes: list[Outcome], max_in_flight: int, *, show_progress: bool) -> None:
-        """Settle what is not deferred, decision by decision; outcomes are added as they come."""
+        """Settle messages that are not deferred, decision by decision; add their outcomes as they come."""
         groups: dict[tuple[EntityAddress, Decision], list[int]] = {}
         for entity, number, decision in decisions_in(rows):
             groups.setdefault((entity, decision), []).append(number)
@@ -191,7 +183,7 @@ class FramePlan:
                 place = Entity(self._namespace.entity(entity))
                 plan = place.pick(numbers, decision, archived=self._archived, show_progress=show_progress)
                 outcomes += plan.apply(max_in_flight=max_in_flight, show_progress=show_progress)
-            except Exception as error:  # noqa: BLE001 (what the others came to must not be lost)
+            except Exception as error:  # noqa: BLE001 (the outcomes of the others must not be lost)
                 report: Report = error.__dict__.get("report") or Report()
                 ended = {outcome.sequence_number for outcome in report}
                 left = [number for number in numbers if number not in ended]
@@ -209,45 +201,8 @@ class FramePlan:
         return tables.preview_html(self.preview())
 
 
-@dataclass(frozen=True)
-class _SettleOnExecutor:
-    """What a task runs: it is pickled with all that it needs to connect, and knows nothing of the driver."""
-
-    target: NamespaceTarget
-    max_in_flight: int
-    machine: OneMachine | NoMachine
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        repeated = context is not None and context.attemptNumber() > 0
-        with scrubbed(self.target.secrets):
-            namespace = self.machine.namespace(self.target.connection())
-            try:
-                for batch in batches:
-                    yield from _with_repeated(self._settle(namespace, batch), repeated=repeated).to_batches()
-            finally:
-                run(namespace.close)
-
-    def nothing(self) -> pa.Table:
-        """What no tasks give."""
-        return _with_repeated(outcome_table(()), repeated=False)
-
-    def _settle(self, namespace: AsyncNamespace, batch: pa.RecordBatch) -> pa.Table:
-        decided = {(entity, number): decision for entity, number, decision in decisions_in(batch)}
-
-        async def settle() -> Iterable[Outcome]:
-            found = await settle_deferred_rows(
-                namespace, decided, max_in_flight=self.max_in_flight, journalled=self.machine.journalled
-            )
-            return found.values()
-
-        return outcome_table(run(settle))
-
-
 def outcomes_in(given: Iterable[Outcome] | DataFrame | None) -> Iterable[Outcome] | None:
-    """Outcomes, also where they are given as the frame that :meth:`FramePlan.apply` made of them."""
+    """Return outcomes, also those in a frame that :meth:`FramePlan.apply` returned."""
     frame: Any = given
     return outcomes_of(frame.toArrow()) if hasattr(frame, "toArrow") else frame
 
@@ -255,32 +210,29 @@ def outcomes_in(given: Iterable[Outcome] | DataFrame | None) -> Iterable[Outcome
 def _is_local(spark: SparkSession) -> bool:
     try:
         master: Any = spark.conf.get("spark.master", None)
-    except Exception:  # noqa: BLE001 (where it is not told, as on Databricks' serverless compute, it is a cluster)
+    except Exception:  # noqa: BLE001 (Databricks' serverless compute, a cluster, does not tell)
         return False
     return str(master or "").startswith("local")
 
 
 def _checked(read: pa.Table) -> pa.Table:
-    """The rows, each message once, in the order of their numbers."""
+    """Return the rows in the order of their numbers, each message once; raise where a row cannot be carried out."""
     wrong: Any = read.filter(_pc.is_valid(read["problem"]))
     if wrong.num_rows:
-        said = [f"#{row['sequence_number']}: {row['problem']}" for row in wrong.slice(0, _NAMED).to_pylist()]
+        shown = [f"#{row['sequence_number']}: {row['problem']}" for row in wrong.slice(0, _NAMED).to_pylist()]
         raise DecisionError(
-            f"{wrong.num_rows:,} of {read.num_rows:,} rows cannot be carried out, so nothing was done. {' '.join(said)}"
+            f"{wrong.num_rows:,} of {read.num_rows:,} rows cannot be carried out, so nothing was done. "
+            f"{' '.join(shown)}"
         )
     twice = conflicts(read)
     if twice.num_rows:
-        said = [f"#{row['sequence_number']} of {row['entity']}" for row in twice.slice(0, _NAMED).to_pylist()]
+        shown = [f"#{row['sequence_number']} of {row['entity']}" for row in twice.slice(0, _NAMED).to_pylist()]
         raise DecisionError(
-            f"{twice.num_rows:,} messages have more than one decision, so nothing was done ({', '.join(said)}): "
+            f"{twice.num_rows:,} messages have more than one decision, so nothing was done ({', '.join(shown)}): "
             "leave one row for each."
         )
     once: Any = read.group_by(read.column_names, use_threads=False).aggregate([])
     return once.select(["entity", *COLUMNS[:4]]).sort_by([("entity", "ascending"), ("sequence_number", "ascending")])
-
-
-def _with_repeated(outcomes: pa.Table, *, repeated: bool) -> pa.Table:
-    return outcomes.append_column("repeated", pa.array([repeated] * outcomes.num_rows, pa.bool_()))
 
 
 def _places(outcomes: pa.Table) -> list[tuple[str, int]]:
@@ -289,7 +241,7 @@ def _places(outcomes: pa.Table) -> list[tuple[str, int]]:
 
 
 def _rows_of(rows: pa.Table, outcomes: pa.Table) -> pa.Table:
-    """The rows that some outcomes are of."""
+    """Return the rows of some outcomes."""
     keys = ["entity", "sequence_number"]
     return rows.join(outcomes.select(keys), keys, join_type="left semi")
 
@@ -303,7 +255,7 @@ def _skipped(entity: EntityAddress, decision: Decision, numbers: Sequence[int], 
 
 
 def _judged(outcome: Outcome, repeated: Container[tuple[str, int | None]]) -> Outcome:
-    """An outcome from the driver, which does not know of a first run of a task."""
+    """Return an outcome of the driver; unconfirmed if the first run of a task may have settled a missing message."""
     place = str(outcome.entity), outcome.sequence_number
     if outcome.status is OutcomeStatus.NOT_FOUND and outcome.description == GONE and place in repeated:
         return replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=_REPEATED)

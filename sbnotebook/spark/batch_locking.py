@@ -14,11 +14,11 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Defer, LockedMessage, MessageState, Outcome, OutcomeStatus, ReceivedMessage, Release
 from sbnotebook.settlement import AsyncEntity, LockedBatch
 from sbnotebook.settlement.patience import PATIENCE, patiently
-from sbnotebook.spark.consume_offset import Taken
+from sbnotebook.spark.consume_offset import BatchMessage
 from sbnotebook.spark.numbered_pages import numbered_pages
 from sbnotebook.spark.sequence_ranges import partition_of
 
-__all__ = ["Intake"]
+__all__ = ["BatchLocker"]
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_WAIT, _MORE_WAIT = 1.0, 0.25
@@ -45,7 +45,7 @@ class _Came:
 
 
 @dataclass(slots=True)
-class Intake:
+class BatchLocker:
     """Takes messages of one entity, over one batch that is open as long as the stream.
 
     Args:
@@ -94,7 +94,7 @@ class Intake:
         for message in messages:
             if self._is_wanted(message):
                 came.wanted += 1
-                came.size += Taken.of(message).size
+                came.size += BatchMessage.of(message).size
             else:
                 came.beyond += 1
                 came.partitions.add(partition_of(message.sequence_number))
@@ -110,7 +110,7 @@ class Intake:
         chosen: list[LockedMessage] = []
         size = 0
         for message in filter(self._is_wanted, self.batch.messages):
-            size += Taken.of(message).size
+            size += BatchMessage.of(message).size
             if len(chosen) == max_messages or (chosen and size > self.max_bytes):
                 break
             chosen.append(message)

@@ -17,11 +17,11 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, LockedMessage, MessageState
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.deferring.deleting import DeferredDeleter
-from sbnotebook.spark.consume_offset import ConsumeOffset, Taken
-from sbnotebook.spark.intake import Intake
+from sbnotebook.spark.batch_locking import BatchLocker
+from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 from sbnotebook.spark.numbered_pages import numbered_pages
 
-__all__ = ["Consuming", "tell_loss"]
+__all__ = ["MicroBatches", "report_loss"]
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
@@ -42,25 +42,25 @@ class _Locked:
     start: ConsumeOffset
     end: ConsumeOffset
     messages: tuple[LockedMessage, ...]
-    adopted: list[Taken]
+    adopted: list[BatchMessage]
 
 
 @dataclass(slots=True)
-class Consuming:
+class MicroBatches:
     """One entity from which micro-batches are taken.
 
     Args:
         entity: which one.
-        intake: locks its messages.
+        locker: locks its messages.
         deleter: removes them.
         fails_on_data_loss: whether messages that are not there any more are an error.
     """
 
     entity: AsyncEntity
-    intake: Intake
+    locker: BatchLocker
     deleter: DeferredDeleter
     fails_on_data_loss: bool = True
-    orphans: dict[int, Taken] = field(default_factory=dict[int, Taken])
+    orphans: dict[int, BatchMessage] = field(default_factory=dict[int, BatchMessage])
     """Messages that were deferred before, to be taken into the next micro-batches."""
     removed: int = 0
     """How many messages were removed by this process."""
@@ -69,10 +69,10 @@ class Consuming:
     _removed: ConsumeOffset | None = None
 
     @property
-    def in_hand(self) -> int:
+    def held_count(self) -> int:
         """Messages that are locked for the stream, or deferred by it, and not removed yet."""
         planned = len(self._planned[1]) if self._planned and self._planned[0] != self._removed else 0
-        return planned + len(self.intake.batch.messages)
+        return planned + len(self.locker.batch.messages)
 
     async def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
         """Remove what is durable, and lock the next micro-batch.
@@ -99,7 +99,7 @@ class Consuming:
         messages = await self._remove_and_lock(start, 0 if adopted else max_messages)
         if not (adopted or messages or self._left_behind(start)):
             return start
-        end = start.next([*adopted, *map(Taken.of, messages)])
+        end = start.next([*adopted, *map(BatchMessage.of, messages)])
         self._locked = _Locked(start, end, messages, adopted)
         return end
 
@@ -113,10 +113,10 @@ class Consuming:
             return set()
         return set(start.numbers).difference(self._planned[1])
 
-    async def _deferred_late(self, start: ConsumeOffset) -> list[Taken]:
+    async def _deferred_late(self, start: ConsumeOffset) -> list[BatchMessage]:
         """Those left behind that are deferred by now: by a process that was not dead yet when this one took over."""
         pages = numbered_pages(self.entity, self._left_behind(start), ())
-        return [Taken.of(m) async for page in pages for m in page if m.state is MessageState.DEFERRED]
+        return [BatchMessage.of(m) async for page in pages for m in page if m.state is MessageState.DEFERRED]
 
     async def _remove_and_lock(self, start: ConsumeOffset, max_messages: int) -> tuple[LockedMessage, ...]:
         """Both at once; when this returns, it is certain that nothing of the last micro-batch is left."""
@@ -132,7 +132,7 @@ class Consuming:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(remove)
             if max_messages:
-                messages = await self.intake.lock(max_messages)
+                messages = await self.locker.lock(max_messages)
         if errors:
             raise errors[0]
         return messages
@@ -146,7 +146,7 @@ class Consuming:
         if self._planned is None or self._planned[0] != end:
             locked, self._locked = self._locked, None
             if locked is not None and locked.end == end and locked.messages:
-                numbers = await self.intake.defer(locked.messages)
+                numbers = await self.locker.defer(locked.messages)
             else:
                 is_adopted = locked is not None and locked.end == end
                 numbers = await self._still_deferred(end, fails=self.fails_on_data_loss and not is_adopted)
@@ -166,7 +166,7 @@ class Consuming:
         deferred = [number for number, state in states.items() if state is MessageState.DEFERRED]
         absent = set(end.numbers) - states.keys()
         if absent:
-            tell_loss(self.entity.address, absent, end.batch, fails=fails)
+            report_loss(self.entity.address, absent, end.batch, fails=fails)
         if len(deferred) < len(states):
             _LOG.warning(
                 "%d messages of micro-batch %d were not set aside before the stream ended: they come again later.",
@@ -200,12 +200,12 @@ class Consuming:
         self.removed += len(numbers)
         self._removed = start
 
-    def _adopt(self, max_messages: int) -> list[Taken]:
-        adopted: list[Taken] = []
+    def _adopt(self, max_messages: int) -> list[BatchMessage]:
+        adopted: list[BatchMessage] = []
         size = 0
         for message in self.orphans.values():
             size += message.size
-            if len(adopted) == max_messages or (adopted and size > self.intake.max_bytes):
+            if len(adopted) == max_messages or (adopted and size > self.locker.max_bytes):
                 break
             adopted.append(message)
         for message in adopted:
@@ -213,7 +213,7 @@ class Consuming:
         return adopted
 
 
-def tell_loss(entity: EntityAddress, numbers: Collection[int], batch: int, *, fails: bool) -> None:
+def report_loss(entity: EntityAddress, numbers: Collection[int], batch: int, *, fails: bool) -> None:
     """Say that messages of a micro-batch are not there any more.
 
     Raises:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.types import DataType, LongType, StructField, StructType, TimestampType
 
-from sbnotebook.spark.arrow_types import arrow_schema, arrow_type
+from sbnotebook.spark.schema import arrow_schema, arrow_type
 
 
 def test_times_are_in_utc() -> None:

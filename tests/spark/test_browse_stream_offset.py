@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.spark.browse_offset import BrowseOffset
+from sbnotebook.spark.browse_stream import BrowseOffset
 from sbnotebook.spark.sequence_ranges import end_of_partition, partition_of
 
 ORDERS = EntityAddress("orders")

@@ -18,9 +18,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.spark.options import WriteOptions
-from sbnotebook.spark.send_task import SendTask, SentMessages
-from sbnotebook.spark.send_writer import SendStreamWriter, SendWriter
-from sbnotebook.spark.warm_namespace import close_warm
+from sbnotebook.spark.send_writer import SendWriter, SentMessages
+from sbnotebook.spark.task_context import close_warm
 
 TEXTS = StructType().add("message_id", "string").add("body_text", "string")
 LARGE = "x" * 1_100_000
@@ -36,8 +35,8 @@ def given(queue: str, connection_string: str, **options: str) -> WriteOptions:
     return WriteOptions.parse({"entity": queue, "connectionString": connection_string, **options})
 
 
-def task_to(queue: str, connection_string: str, **options: str) -> SendTask:
-    task = SendTask.prepared(given(queue, connection_string, **options), TEXTS, is_stream=False)
+def task_to(queue: str, connection_string: str, **options: str) -> SendWriter:
+    task = SendWriter(given(queue, connection_string, **options), TEXTS, is_stream=False)
     return pickle.loads(pickle.dumps(task))  # noqa: S301 (as Spark does it)
 
 
@@ -52,8 +51,8 @@ def rows_in(path: Path) -> list[dict[str, Any]]:
 
 def test_it_tells_how_many_it_sent(connection_string: str, namespace: Namespace, queue: str) -> None:
     task = task_to(queue, connection_string)
-    assert task.run(texts(["a", "b"], [], ["c"])) == SentMessages(3)
-    assert task.run(iter([])) == SentMessages(0)
+    assert task.write(texts(["a", "b"], [], ["c"])) == SentMessages(3)
+    assert task.write(iter([])) == SentMessages(0)
     assert len(namespace.entity(queue).peek()) == 3
 
 
@@ -62,7 +61,7 @@ def test_the_rate_holds_over_the_whole_task(
 ) -> None:
     monkeypatch.setattr(frames, "_ROWS_AT_ONCE", 5)
     began = time.monotonic()
-    assert task_to(queue, connection_string, rate="20").run(texts([str(n) for n in range(40)])) == SentMessages(40)
+    assert task_to(queue, connection_string, rate="20").write(texts([str(n) for n in range(40)])) == SentMessages(40)
     assert time.monotonic() - began >= 0.95
 
 
@@ -72,10 +71,10 @@ def test_it_does_not_wait_between_chunks(
     """More transfers are in flight at once than one chunk of rows gives."""
     monkeypatch.setattr(frames, "_ROWS_AT_ONCE", 2)
     task = task_to(queue, connection_string, batchSize="1", maxInFlight="10")
-    task.run(texts(["warm"]))
+    task.write(texts(["warm"]))
     shared_emulator.faults.entity(queue).accept_delay_ms = 300
     began = time.monotonic()
-    assert task.run(texts([str(n) for n in range(40)])) == SentMessages(40)
+    assert task.write(texts([str(n) for n in range(40)])) == SentMessages(40)
     assert time.monotonic() - began < 20 * 0.3  # 4 round trips, and 20 if each chunk were waited for
 
 
@@ -100,7 +99,7 @@ def test_a_row_that_cannot_be_sent_is_kept_and_the_others_go_on(
             "application_property_types": pa.array(kinds, type=strings),
         }
     )
-    done = task_to(queue, connection_string, failuresPath=str(tmp_path)).run(
+    done = task_to(queue, connection_string, failuresPath=str(tmp_path)).write(
         iter([batch.slice(0, 11), batch.slice(11)])
     )
     assert (done.count, done.failed) == (24, 6)
@@ -136,7 +135,7 @@ def test_failures_are_those_of_their_rows_however_these_become_bytes(
             "partition_key": ["k" if 12 <= number < 25 else None for number in numbers],
         }
     )
-    done = task_to(queue, connection_string, failuresPath=str(tmp_path)).run(
+    done = task_to(queue, connection_string, failuresPath=str(tmp_path)).write(
         iter([batch.slice(0, 11), batch.slice(11)])
     )
     assert (done.count, done.failed) == (36, 4)
@@ -147,10 +146,10 @@ def test_failures_are_those_of_their_rows_however_these_become_bytes(
 
 def test_a_repeated_attempt_takes_the_place_of_the_first(connection_string: str, queue: str, tmp_path: Path) -> None:
     task = task_to(queue, connection_string, failuresPath=str(tmp_path))
-    assert task.run(texts([LARGE])).failed == 1
-    assert task.run(texts([LARGE, LARGE])).failed == 2
+    assert task.write(texts([LARGE])).failed == 1
+    assert task.write(texts([LARGE, LARGE])).failed == 2
     assert len(rows_in(tmp_path)) == 2
-    assert task.run(texts(["x"])).failed == 0
+    assert task.write(texts(["x"])).failed == 0
     assert len(rows_in(tmp_path)) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["no-rows.parquet"]
 
@@ -170,7 +169,7 @@ def test_without_a_place_for_them_the_first_failure_ends_it(
     with pytest.raises(
         SbNotebookError, match=says + r"The first that was not: failed: amqp:link:message-size-"
     ) as error:
-        task_to(queue, connection_string).run(rows())
+        task_to(queue, connection_string).write(rows())
     assert len(pulled) < 50_000
     sent = int(str(error.value).split()[0].replace(",", ""))
     assert len(namespace.entity(queue).peek(sent + 1)) == sent
@@ -185,7 +184,7 @@ def test_what_was_sent_before_the_input_failed_is_counted(
 
     for options in ({}, {"failuresPath": str(tmp_path)}):
         with pytest.raises(SbNotebookError, match=r"^3 messages of this task were sent to .*, then it failed: "):
-            task_to(queue, connection_string, **options).run(cut())
+            task_to(queue, connection_string, **options).write(cut())
     assert len(namespace.entity(queue).peek()) == 6
     assert [path.name for path in tmp_path.iterdir()] == ["no-rows.parquet"]
 
@@ -194,7 +193,7 @@ def test_a_row_without_an_answer_is_a_failing_one_and_says_so(
     connection_string: str, shared_emulator: RunningEmulator, queue: str, tmp_path: Path
 ) -> None:
     shared_emulator.faults.entity(queue).drop_after_nth = 1
-    done = task_to(queue, connection_string, failuresPath=str(tmp_path), batchSize="1").run(texts(["a", "b"]))
+    done = task_to(queue, connection_string, failuresPath=str(tmp_path), batchSize="1").write(texts(["a", "b"]))
     rows = rows_in(tmp_path)
     assert done.failed == len(rows) >= 1
     assert {row["outcome_status"] for row in rows} == {"unconfirmed"}
@@ -205,7 +204,7 @@ def test_a_queue_that_was_made_anew_between_two_tasks_is_found(
 ) -> None:
     task = task_to(queue, connection_string)
     for _ in range(3):
-        assert task.run(texts(["a", "b"])) == SentMessages(2)
+        assert task.write(texts(["a", "b"])) == SentMessages(2)
         assert len(namespace.entity(queue).peek()) == 2
         namespace.delete_queue(queue)
         namespace.create_queue(queue)
@@ -215,18 +214,19 @@ def test_a_queue_that_is_not_there_is_one_sentence(connection_string: str, secre
     with pytest.raises(
         SbNotebookError, match=r"^0 messages of this task were sent to nowhere, then it failed: "
     ) as error:
-        task_to("nowhere", connection_string).run(texts(["a"]))
+        task_to("nowhere", connection_string).write(texts(["a"]))
     assert secret[:20] not in str(error.value)
 
 
 def test_the_columns_and_the_folder_are_looked_at_before_anything_is_sent(
     connection_string: str, queue: str, tmp_path: Path
 ) -> None:
-    for writer in (SendWriter, SendStreamWriter):
+    schema = StructType().add("message_id", "long").add("body", "string")
+    for is_stream in (True, False):
         with pytest.raises(
             ConfigurationError, match="The column message_id has the type bigint, but it must be a string"
         ):
-            writer(given(queue, connection_string), StructType().add("message_id", "long").add("body", "string"))
+            SendWriter(given(queue, connection_string), schema, is_stream=is_stream)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="failuresPath cannot be written"):
         task_to(queue, connection_string, failuresPath=str(tmp_path / "file"))
@@ -236,8 +236,8 @@ def test_an_end_is_told_in_the_log(
     connection_string: str, queue: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    batch = SendWriter(given(queue, connection_string, failuresPath=str(tmp_path)), TEXTS)
-    stream = SendStreamWriter(given(queue, connection_string), TEXTS)
+    batch = SendWriter(given(queue, connection_string, failuresPath=str(tmp_path)), TEXTS, is_stream=False)
+    stream = SendWriter(given(queue, connection_string), TEXTS, is_stream=True)
     caplog.clear()
     batch.commit([SentMessages(4000), SentMessages(3)])
     batch.commit([SentMessages(4000), SentMessages(3, 2, "large")])

@@ -10,7 +10,7 @@ from sbnotebook.client.portal import run
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection
 from sbnotebook.settlement.peek import PAGE
-from sbnotebook.spark.admission import Room, admit
+from sbnotebook.spark.browse_stream import Budget, end_of_batch
 from sbnotebook.spark.sequence_ranges import partition_of
 
 
@@ -31,7 +31,7 @@ def read_on(
     """Each micro-batch with where it begins and where it ends, until nothing is left."""
 
     async def step(read: dict[int, int]) -> dict[int, int]:
-        return await admit(entity, read, Room(messages, size), until=until)
+        return await end_of_batch(entity, read, Budget(messages, size), until=until)
 
     before: dict[int, int] = {}
     while (after := run(step, before)) != before:
@@ -103,7 +103,7 @@ def test_every_partition_gets_its_share(namespace: Namespace, partitioned_queue:
     assert late.sequence_number < max(found)
 
     async def step() -> dict[int, int]:
-        return await admit(entity, after, Room(1000))
+        return await end_of_batch(entity, after, Budget(1000))
 
     assert between([late.sequence_number], after, run(step)) == [late.sequence_number]
 

@@ -14,7 +14,7 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.sdk import senders
-from sbnotebook.spark import consuming, intake
+from sbnotebook.spark import batch_locking, micro_batches
 
 from .stream_processes import Query
 
@@ -34,8 +34,8 @@ def namespace(emulator: RunningEmulator) -> Iterator[Namespace]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less where nothing comes: the emulator answers at once."""
-    monkeypatch.setattr(intake, "_FIRST_WAIT", 0.2)
-    monkeypatch.setattr(consuming, "_PAUSE", 0.1)
+    monkeypatch.setattr(batch_locking, "_FIRST_WAIT", 0.2)
+    monkeypatch.setattr(micro_batches, "_PAUSE", 0.1)
 
 
 @pytest.fixture

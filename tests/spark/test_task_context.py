@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from sbnotebook.spark.in_flight import in_flight_of_task, tasks_at_once
 from sbnotebook.spark.options import WriteOptions
+from sbnotebook.spark.task_context import in_flight_of_task, tasks_at_once
 
 GIVEN = {"entity": "orders", "fullyQualifiedNamespace": "name.servicebus.windows.net"}
 EXECUTORS = {"spark.master": "spark://host:7077", "spark.executor.cores": "4"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -15,19 +15,18 @@ from sbnotebook.client.keeper import Keeper
 from sbnotebook.client.portal import Work, portal, run
 from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, SubQueue
+from sbnotebook.model import EntityAddress, MessageState, SubQueue
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.deferring.deleting import DeferredDeleter
 from sbnotebook.settlement.locking.lock_events import LockEvent
-from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.spark.consume_offset import ConsumeOffset
-from sbnotebook.spark.consuming import Consuming
-from sbnotebook.spark.intake import Intake
+from sbnotebook.settlement.patience import PATIENCE, patiently
+from sbnotebook.spark.batch_locking import BatchLocker
+from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
+from sbnotebook.spark.micro_batches import MicroBatches
 from sbnotebook.spark.options import Orphans, StreamOptions
-from sbnotebook.spark.orphan_scan import OrphanScan
 from sbnotebook.spark.sequence_ranges import last_numbers, next_number_of
 
-__all__ = ["ConsumeLife"]
+__all__ = ["ConsumeQuery", "OrphanScan"]
 
 T = TypeVar("T")
 
@@ -38,6 +37,9 @@ _LOG: Final = logging.getLogger(__name__)
 _CLOSE_WITHIN: Final = 5.0
 _COUNT_EVERY, _COUNT_AGAIN, _COUNT_WITHIN = 15.0, 600.0, 15.0
 """Seconds: the service throttles management operations, and where one is refused so is the next."""
+_REST: Final = 2.0
+"""How long to rest after each page of a scan, in times that the page took: the stream goes first."""
+_NAMED: Final = 5
 _REFUSALS: Final = {
     "requires sessions": (
         "{} requires sessions, and a stream that consumes would tear them apart: look at it with mode=browse, or "
@@ -50,7 +52,7 @@ _REFUSALS: Final = {
 """What stands in an error of opening the entity, and what is said then."""
 
 
-class ConsumeLife:
+class ConsumeQuery:
     """Connections and locks of one query, from its first micro-batch until it ends.
 
     Args:
@@ -74,9 +76,9 @@ class ConsumeLife:
                 raise refused from None
             raise
         self._deleter = DeferredDeleter(self._namespace.connection, options.entity)
-        self._consuming = Consuming(
+        self._batches = MicroBatches(
             self._entity,
-            Intake(self._entity, batch, options.max_bytes or _MAX_BYTES),
+            BatchLocker(self._entity, batch, options.max_bytes or _MAX_BYTES),
             self._deleter,
             fails_on_data_loss=options.fail_on_data_loss,
         )
@@ -93,15 +95,15 @@ class ConsumeLife:
 
     def take_only_what_is_there(self) -> None:
         """Take what is there now, and nothing that comes later."""
-        self._consuming.intake.until = run(last_numbers, next_number_of(self._entity, PATIENCE))
+        self._batches.locker.until = run(last_numbers, next_number_of(self._entity, PATIENCE))
 
     def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
-        """Remove what is durable, and lock the next micro-batch: see :meth:`Consuming.latest`."""
+        """Remove what is durable, and lock the next micro-batch: see :meth:`MicroBatches.latest`."""
         self._scan.except_for(start.numbers)
         self._begin()
-        end = self._do(self._consuming.latest, start, max_messages)
+        end = self._do(self._batches.latest, start, max_messages)
         self._scan.except_for(end.numbers)
-        if end == start and self._consuming.intake.until is not None and self._scanning is not None:
+        if end == start and self._batches.locker.until is not None and self._scanning is not None:
             self._scan.rests = False  # it is the last time that Spark asks
             self._scanning.result()
         return end
@@ -109,7 +111,7 @@ class ConsumeLife:
     def plan(self, end: ConsumeOffset) -> tuple[int, ...]:
         """Set a micro-batch aside; gives its numbers."""
         self._scan.except_for(end.numbers)
-        return self._do(self._consuming.plan, end)
+        return self._do(self._batches.plan, end)
 
     def _do(self, function: Callable[..., Awaitable[T]], *arguments: object) -> T:
         self._work = work = Work(function, *arguments)
@@ -121,7 +123,7 @@ class ConsumeLife:
         if self._options.orphans is Orphans.REPORT:
             self._scanning = portal().start_task_soon(self._scan.report)
         elif self._options.orphans is Orphans.ADOPT:
-            self._consuming.orphans |= run(self._scan.find)
+            self._batches.orphans |= run(self._scan.find)
         self._is_begun = True
 
     def progress(self) -> dict[str, Any] | None:
@@ -138,10 +140,10 @@ class ConsumeLife:
         if self._counted is None or anyio.current_time() > self._counted[0]:
             count: int | None = None
             with contextlib.suppress(Exception), anyio.fail_after(_COUNT_WITHIN):  # it takes the right Manage
-                count = await _count(self._entity) + self._consuming.removed
+                count = await _count(self._entity) + self._batches.removed
             self._counted = anyio.current_time() + (_COUNT_EVERY if count is not None else _COUNT_AGAIN), count
         count = self._counted[1]
-        return None if count is None else max(0, count - self._consuming.removed - self._consuming.in_hand)
+        return None if count is None else max(0, count - self._batches.removed - self._batches.held_count)
 
     def close(self) -> None:
         """Give back what is locked and not set aside, as far as that is possible within some seconds."""
@@ -177,3 +179,62 @@ async def _count(entity: AsyncEntity) -> int:
 def _refused(error: Exception, entity: EntityAddress) -> ConfigurationError | None:
     words = in_words(error)
     return next((ConfigurationError(text.format(entity)) for found, text in _REFUSALS.items() if found in words), None)
+
+
+class OrphanScan:
+    """One look at all of an entity.
+
+    Args:
+        entity: which one.
+    """
+
+    def __init__(self, entity: AsyncEntity) -> None:
+        self.rests = True
+        """Whether most of the time is left to others; may be changed while it looks."""
+        self._entity = entity
+        self._ours: set[int] = set()
+        self._is_done = False
+
+    def except_for(self, numbers: Iterable[int]) -> None:
+        """These messages are the stream's own."""
+        if not self._is_done:
+            self._ours.update(numbers)
+
+    async def find(self) -> dict[int, BatchMessage]:
+        """Look at once, and give what is known of the messages by number."""
+        self.rests = False
+        return await self._look()
+
+    async def report(self) -> int:
+        """Look beside the stream, and warn once if there are any; gives how many there are."""
+        address = self._entity.address
+        try:
+            found = sorted(await self._look())
+        except Exception as error:  # noqa: BLE001 (it is a look only, and must not end the stream)
+            _LOG.warning("Deferred messages of %s could not be looked for: %s", address, in_words(error))
+            return 0
+        if found:
+            _LOG.warning(
+                "%d messages of %s are deferred and belong to no micro-batch of this stream (the first: %s). Unless "
+                "another stream or program has deferred them and comes back for them, nobody receives them by himself: "
+                'then .option("orphans", "adopt") takes them into this stream, and "ignore" ends this warning.',
+                len(found),
+                address,
+                ", ".join(f"#{number}" for number in found[:_NAMED]),
+            )
+        return len(found)
+
+    async def _look(self) -> dict[int, BatchMessage]:
+        orphans: dict[int, BatchMessage] = {}
+        peeker, start = self._entity.namespace.peeker(self._entity.address), 1
+        while True:
+            began = anyio.current_time()
+            page = await patiently(peeker.page, start, address=self._entity.address)
+            if not page:
+                # What this stream has taken meanwhile was in its offset before it was deferred.
+                ours, self._ours, self._is_done = self._ours, set(), True
+                return {number: message for number, message in orphans.items() if number not in ours}
+            start = page[-1].sequence_number + 1
+            orphans |= {m.sequence_number: BatchMessage.of(m) for m in page if m.state is MessageState.DEFERRED}
+            if self.rests:
+                await anyio.sleep((anyio.current_time() - began) * _REST)

@@ -16,7 +16,7 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.connection import scrub
 
-__all__ = ["MAX_NUMBER", "Given", "NamespaceTarget", "secrets_in"]
+__all__ = ["MAX_NUMBER", "NamespaceTarget", "OptionParser", "secrets_in"]
 
 MAX_NUMBER: Final = 2**63 - 1
 """The greatest sequence number."""
@@ -30,7 +30,7 @@ _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
-class Given:
+class OptionParser:
     """The options as the user gave them, by the lower case of their names, as Spark hands them on.
 
     Args:

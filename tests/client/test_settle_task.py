@@ -10,14 +10,7 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
-from sbnotebook.client.settling_rows import (
-    NoMachine,
-    OneMachine,
-    Place,
-    outcome_table,
-    outcomes_of,
-    settle_deferred_rows,
-)
+from sbnotebook.client.settle_task import Place, TaskStorage, outcome_table, outcomes_of, settle_deferred_rows
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Message, Outcome, OutcomeStatus
@@ -67,9 +60,9 @@ def test_what_cannot_be_reached_does_not_hide_what_was_settled(
         (second, 1): Complete(),
         (second, 9): Complete(),
     }
-    machine = OneMachine(tmp_path / "journal.sqlite", tmp_path / "archive.sqlite")
-    own = pickle.loads(pickle.dumps(machine)).namespace(Connection(shared_emulator.connection_string))  # noqa: S301
-    found = settle(own, decided, journalled=machine.journalled)
+    storage = TaskStorage(tmp_path / "journal.sqlite", tmp_path / "archive.sqlite")
+    own = pickle.loads(pickle.dumps(storage)).namespace(Connection(shared_emulator.connection_string))  # noqa: S301
+    found = settle(own, decided, journalled=True)
     assert found.keys() == decided.keys()
     assert {place: outcome.status.value for place, outcome in found.items()} == {
         (first, 1): "settled",
@@ -90,14 +83,14 @@ def test_where_nobody_reads_them_no_journal_and_no_archive_are_made(
 ) -> None:
     queue = with_deferred(namespace, 1)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    own = NoMachine().namespace(Connection(shared_emulator.connection_string))
-    found = settle(own, {(queue, 1): Complete()}, journalled=NoMachine().journalled)
+    own = TaskStorage().namespace(Connection(shared_emulator.connection_string))
+    found = settle(own, {(queue, 1): Complete()}, journalled=False)
     assert found[queue, 1].ok
     assert not (tmp_path / "data").exists()
 
 
 def test_another_machine_does_not_write_what_is_of_this_one(tmp_path: Path, shared_emulator: RunningEmulator) -> None:
-    elsewhere = replace(OneMachine(tmp_path / "journal.sqlite", None), name="elsewhere.invalid")
+    elsewhere = replace(TaskStorage(tmp_path / "journal.sqlite"), machine="elsewhere.invalid")
     with pytest.raises(ConfigurationError, match="Spark runs on another machine"):
         elsewhere.namespace(Connection(shared_emulator.connection_string))
 
@@ -105,7 +98,13 @@ def test_another_machine_does_not_write_what_is_of_this_one(tmp_path: Path, shar
 def test_the_archive_is_that_of_the_namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "own.sqlite", retention=timedelta(days=1), max_bytes=1_000_000)
     journal = Journal(tmp_path / "journal.sqlite")
-    namespace = AsyncNamespace(Connection(shared_emulator.connection_string), journal=journal, archive=archive)
-    machine = OneMachine.of(namespace, archived=True)
-    assert (machine.archive, machine.retention, machine.max_bytes) == (archive.path, timedelta(days=1), 1_000_000)
-    assert OneMachine.of(namespace, archived=False).archive is None
+    storage = TaskStorage.of(journal, archive)
+    own = storage.namespace(Connection(shared_emulator.connection_string))
+    assert own.journal.path == journal.path
+    assert own.archive is not None
+    assert (own.archive.path, own.archive.retention, own.archive.max_bytes) == (
+        archive.path,
+        timedelta(days=1),
+        1_000_000,
+    )
+    assert TaskStorage.of(journal, None).archive is None

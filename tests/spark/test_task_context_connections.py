@@ -6,8 +6,8 @@ import pytest
 
 from sbnotebook.emulator import running
 from sbnotebook.model import EntityAddress
-from sbnotebook.spark.given import NamespaceTarget
-from sbnotebook.spark.warm_namespace import close_warm, warm_namespace
+from sbnotebook.spark.option_parser import NamespaceTarget
+from sbnotebook.spark.task_context import close_warm, warm_namespace
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from sbnotebook.client import Namespace
 from sbnotebook.spark.options import WriteOptions
-from sbnotebook.spark.settle_task import SettleTask
+from sbnotebook.spark.settle_writer import SettleWriter
 
 SCHEMA = StructType().add("sequence_number", "long").add("decision", "string")
 
@@ -28,8 +28,8 @@ def test_what_a_run_that_was_killed_has_locked_is_waited_for(
     with ServiceBusClient.from_connection_string(connection_string) as sdk, sdk.get_queue_receiver(queue) as killed:
         assert len(killed.receive_deferred_messages([1])) == 1
     given = {"entity": queue, "connectionString": connection_string, "operation": "settle", "archive": "false"}
-    task = SettleTask.prepared(WriteOptions.parse(given), SCHEMA, is_stream=is_stream)
+    writer = SettleWriter(WriteOptions.parse(given), SCHEMA, is_stream=is_stream)
     rows = pa.RecordBatch.from_pydict({"sequence_number": [1, 2], "decision": ["complete"] * 2})
-    result = pickle.loads(pickle.dumps(task)).run(iter([rows]))  # noqa: S301 (as Spark does it)
+    result = pickle.loads(pickle.dumps(writer)).write(iter([rows]))  # noqa: S301 (as Spark does it)
     # Nobody repeats what is not a stream here, so that a lock is another program's, and is told at once.
     assert (result.settled, result.failed) == ((2, 0) if is_stream else (1, 1)), result.first_failure

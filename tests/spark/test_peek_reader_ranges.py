@@ -11,7 +11,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.spark.range_reader import ahead, read_ranges
+from sbnotebook.spark.peek_reader import prefetched, read_ranges
 from sbnotebook.spark.schema import MessageBatches, message_schema
 from sbnotebook.spark.sequence_ranges import SequenceRange
 
@@ -26,7 +26,7 @@ def test_the_next_item_is_made_while_one_is_looked_at() -> None:
             event.set()
             yield number
 
-    for number in ahead(items()):
+    for number in prefetched(items()):
         assert all(event.wait(LONGEST) for event in begun[: number + 2])
 
 
@@ -35,7 +35,7 @@ def test_an_error_comes_after_what_was_made_before_it() -> None:
         yield 1
         raise ConnectionError("gone")
 
-    found = ahead(items())
+    found = prefetched(items())
     assert next(found) == 1
     with pytest.raises(ConnectionError, match="gone"):
         next(found)
@@ -51,7 +51,7 @@ def test_who_stops_in_the_middle_does_not_wait_for_the_next() -> None:
         finally:
             ended.set()
 
-    found = ahead(items())
+    found = prefetched(items())
     assert next(found) == 1
     found.close()
     assert ended.wait(LONGEST)

@@ -1,0 +1,305 @@
+"""Settling deferred messages by the rows of a table, in the process that has the rows: most often a Spark worker.
+
+``namespace.settle_frame`` and ``frame.write`` with ``operation=settle`` both settle here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Self
+
+import anyio
+import pyarrow as pa
+
+from sbnotebook.client.decisions import conflicts, decision_of, read_decisions
+from sbnotebook.client.portal import run
+from sbnotebook.client.scrubbing import in_words, scrubbed
+from sbnotebook.client.targets import NamespaceTarget
+from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, Outcome, OutcomeStatus, PeekedMessage
+from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.deferring.deferred import check_decision_of_deferred
+from sbnotebook.settlement.picking.pick import GONE
+from sbnotebook.settlement.picking.standing import standing
+
+__all__ = ["OUTCOMES", "Place", "SettleTask", "TaskStorage", "outcome_table", "outcomes_of", "settle_deferred_rows"]
+
+Place = tuple[EntityAddress, int]
+"""An entity and the sequence number of a message in it."""
+
+OUTCOMES: Final = pa.schema(
+    [
+        pa.field("entity", pa.string()),
+        pa.field("sequence_number", pa.int64()),
+        pa.field("decision", pa.string()),
+        pa.field("status", pa.string()),
+        pa.field("message_id", pa.string()),
+        pa.field("condition", pa.string()),
+        pa.field("description", pa.string()),
+        pa.field("tracking_id", pa.string()),
+        pa.field("retryable", pa.bool_()),
+    ]
+)
+"""The columns of outcomes."""
+
+_ROWS_AT_ONCE: Final = 5_000
+_MAX_VERB: Final = 40
+_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Seconds to wait for messages that a killed run before this one has locked; a lock lasts a minute by default."""
+_HELD: Final = "It is deferred, and another receiver holds it: try again later."
+_TWO: Final = "Other rows decide otherwise on the same message: leave one row for each."
+_WHY: Final = {
+    MessageState.ACTIVE: "It is not deferred: defer it first, or settle it with namespace.settle_frame.",
+    MessageState.SCHEDULED: "It is scheduled, and nobody gets it before its time: cancel it instead.",
+    MessageState.DEFERRED: _HELD,
+}
+
+
+@dataclass(frozen=True)
+class TaskStorage:
+    """The journal and the archive that tasks write to, which is possible on the user's machine only. It can be pickled.
+
+    Args:
+        journal: the journal's file; None on a cluster, where tasks write down nothing.
+        archive: the archive's file, None where nothing is archived.
+        retention: of the archive.
+        max_bytes: of the archive.
+        machine: the name of the user's machine.
+    """
+
+    journal: Path | None = None
+    archive: Path | None = None
+    retention: timedelta = timedelta(days=7)
+    max_bytes: int = 1024**3
+    machine: str = field(default_factory=socket.gethostname)
+
+    @classmethod
+    def of(cls, journal: Journal, archive: Archive | None) -> Self:
+        """Return the files of a journal and an archive of this process."""
+        if archive is None:
+            return cls(journal.path)
+        return cls(journal.path, archive.path, archive.retention, archive.max_bytes)
+
+    def namespace(self, connection: Connection) -> AsyncNamespace:
+        """Return a namespace of this process.
+
+        Raises:
+            ConfigurationError: this process runs on another machine than the journal.
+        """
+        if self.journal is None:
+            return AsyncNamespace(connection, archive=None)
+        if socket.gethostname() != self.machine:
+            raise ConfigurationError(
+                "Nothing was done: Spark runs on another machine than this Python, and its archive would be worth "
+                "nothing. Write the frame to a durable place first, and say archived=False."
+            )
+        archive = self.archive and Archive(self.archive, retention=self.retention, max_bytes=self.max_bytes)
+        return AsyncNamespace(connection, journal=Journal(self.journal), archive=archive)
+
+    def require_archive(self, decisions: Iterable[Decision], otherwise: str) -> None:
+        """Refuse to complete messages on a cluster, where nothing can archive them.
+
+        Args:
+            decisions: on the messages.
+            otherwise: how you say that nothing shall be archived.
+
+        Raises:
+            ConfigurationError: one of the decisions is to complete, and there is no journal.
+        """
+        if self.journal is None and any(isinstance(decision, Complete) for decision in decisions):
+            raise ConfigurationError(
+                "Spark runs on a cluster, where an archive on a worker's disk is worth nothing, so what is completed "
+                f"could not be sent back: write the messages to a durable place first, and {otherwise}."
+            )
+
+
+@dataclass(frozen=True)
+class SettleTask:
+    """Settles deferred messages by the rows of one Spark task.
+
+    It is pickled and sent to the workers, so it holds no connection.
+
+    Args:
+        target: the namespace.
+        max_in_flight: settlements that wait for their answer at once.
+        storage: where the task writes down what it does.
+        entity: where all messages stand; None where a column says it, in rows that were checked before.
+        archived: whether to refuse to complete messages where they cannot be archived.
+        is_last: whether no other attempt follows: then the outcome of a message that could not be received says why.
+        is_repeated: whether a run before this one may have locked messages, which this one then waits for.
+    """
+
+    target: NamespaceTarget
+    max_in_flight: int
+    storage: TaskStorage
+    entity: EntityAddress | None = None
+    archived: bool = False
+    is_last: bool = False
+    is_repeated: bool = False
+
+    def settle(self, batches: Iterable[pa.RecordBatch]) -> Generator[tuple[pa.RecordBatch, list[Outcome]]]:
+        """Settle messages; yield some rows at a time, with an outcome for each.
+
+        Args:
+            batches: rows with the columns of :mod:`sbnotebook.client.decisions`.
+
+        Raises:
+            ConfigurationError: a column is missing, or completed messages could not be archived.
+        """
+        with scrubbed(self.target.secrets):
+            namespace = self.storage.namespace(self.target.connection())
+            try:
+                for batch in batches:
+                    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                        rows = batch.slice(start, _ROWS_AT_ONCE)
+                        yield rows, self._settle_rows(namespace, rows)
+            finally:
+                run(namespace.close)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Settle messages and yield their outcomes: a function for ``mapInArrow``.
+
+        The outcomes have one more column, ``repeated``: whether Spark runs the task again.
+        """
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        repeated = context is not None and context.attemptNumber() > 0
+        for _, outcomes in self.settle(batches):
+            yield from outcome_table(outcomes, repeated=repeated).to_batches()
+
+    def _settle_rows(self, namespace: AsyncNamespace, rows: pa.RecordBatch) -> list[Outcome]:
+        """Settle some rows; return an outcome for each."""
+        places, decided = self._read(rows)
+        if self.archived:
+            self.storage.require_archive(decided.values(), 'give option("archive", false)')
+
+        async def settle() -> dict[Place, Outcome]:
+            found: dict[Place, Outcome] = {}
+            left = decided
+            for pause in (0.0, *(_PAUSES if self.is_repeated else ())):
+                await anyio.sleep(pause)
+                found |= await settle_deferred_rows(
+                    namespace, left, max_in_flight=self.max_in_flight, journalled=self.storage.journal is not None
+                )
+                if self.is_last:
+                    found |= await _explained(namespace, {place: found[place] for place in left})
+                left = {place: left[place] for place in left if found[place].description == _HELD}
+                if not left:
+                    break
+            return found
+
+        found = run(settle)
+        return [place if isinstance(place, Outcome) else found[place] for place in places]
+
+    def _read(self, rows: pa.RecordBatch) -> tuple[list[Place | Outcome], dict[Place, Decision]]:
+        """Return the place of each row's message, or why the row cannot be carried out; and the decisions by place."""
+        read = read_decisions(pa.Table.from_batches([rows]), self.entity)
+        split = {(row["entity"], row["sequence_number"]) for row in conflicts(read).to_pylist()}
+        places: list[Place | Outcome] = []
+        decided: dict[Place, Decision] = {}
+        addresses: dict[str, EntityAddress] = {}
+        for row in read.to_pylist():
+            text, number = row["entity"], row["sequence_number"]
+            entity = self.entity or addresses.get(text) or addresses.setdefault(text, EntityAddress.parse(text))
+            problem = row["problem"] or (_TWO if (text, number) in split else None)
+            try:
+                if problem is None:
+                    decision = decision_of(row["decision"], row["reason"], row["description"])
+                    check_decision_of_deferred(decision, entity)
+                    decided[entity, number] = decision
+            except DecisionError as error:
+                problem = str(error)
+            failed = Outcome(OutcomeStatus.FAILED, row["decision"][:_MAX_VERB], entity, number, description=problem)
+            places.append((entity, number) if problem is None else failed)
+        return places, decided
+
+
+async def settle_deferred_rows(
+    namespace: AsyncNamespace, decided: Mapping[Place, Decision], *, max_in_flight: int, journalled: bool
+) -> dict[Place, Outcome]:
+    """Settle deferred messages by their numbers; return an outcome for each, even if an entity cannot be reached.
+
+    Args:
+        namespace: of the entities.
+        decided: complete, dead-letter or abandon, by message.
+        max_in_flight: settlements that wait for their answer at once.
+        journalled: False to leave this machine's journal alone.
+    """
+    by_entity: dict[EntityAddress, dict[int, Decision]] = {}
+    for (entity, number), decision in decided.items():
+        by_entity.setdefault(entity, {})[number] = decision
+    found: dict[Place, Outcome] = {}
+    for entity, decisions in by_entity.items():
+        try:
+            report: Iterable[Outcome] = await namespace.entity(entity).settle_deferred(
+                decisions, max_in_flight=max_in_flight, journalled=journalled
+            )
+        except Exception as error:  # noqa: BLE001 (the outcomes of other entities must not be lost)
+            why = f"Not attempted: {in_words(error)}"
+            report = [
+                Outcome(OutcomeStatus.SKIPPED, decision.verb, entity, number, description=why)
+                for number, decision in decisions.items()
+            ]
+        found |= {(entity, outcome.sequence_number or 0): outcome for outcome in report}
+    return found
+
+
+async def _explained(namespace: AsyncNamespace, found: Mapping[Place, Outcome]) -> dict[Place, Outcome]:
+    """Return the outcomes of messages that could not be received, with the reason that a peek shows."""
+    absent: dict[EntityAddress, list[int]] = {}
+    for (entity, number), outcome in found.items():
+        if outcome.status is OutcomeStatus.NOT_FOUND:
+            absent.setdefault(entity, []).append(number)
+    explained: dict[Place, Outcome] = {}
+    for entity, numbers in absent.items():
+        with contextlib.suppress(Exception):  # outcomes must not be lost for an explanation
+            there = await standing(namespace.entity(entity), numbers)
+            for number in numbers:
+                explained[entity, number] = replace(found[entity, number], description=_why(there.get(number)))
+    return explained
+
+
+def _why(message: PeekedMessage | None) -> str:
+    return GONE if message is None else _WHY[message.state]
+
+
+def outcome_table(outcomes: Iterable[Outcome], *, repeated: bool | None = None) -> pa.Table:
+    """Return outcomes as a table with the columns of :data:`OUTCOMES`.
+
+    Args:
+        outcomes: of messages.
+        repeated: the value of one more column with this name; None for no such column.
+    """
+    listed = list(outcomes)
+    columns: list[list[Any]] = [
+        [str(outcome.entity) for outcome in listed],
+        [outcome.sequence_number for outcome in listed],
+        [outcome.verb for outcome in listed],
+        [outcome.status.value for outcome in listed],
+        *([getattr(outcome, name) for outcome in listed] for name in OUTCOMES.names[4:]),
+    ]
+    types: Any = OUTCOMES.types
+    arrays: list[Any] = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    table = pa.Table.from_arrays(arrays, schema=OUTCOMES)
+    if repeated is None:
+        return table
+    return table.append_column("repeated", pa.array([repeated] * len(listed), pa.bool_()))
+
+
+def outcomes_of(table: pa.Table) -> Iterable[Outcome]:
+    """Yield the outcomes that :func:`outcome_table` wrote.
+
+    Example:
+        >>> done = Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("orders"), 7)
+        >>> list(outcomes_of(outcome_table([done]))) == [done]
+        True
+    """
+    columns: Any = [table.column(name).to_pylist() for name in OUTCOMES.names]
+    for entity, number, verb, status, *rest in zip(*columns, strict=True):
+        yield Outcome(OutcomeStatus(status), verb, EntityAddress.parse(entity), number, *rest)

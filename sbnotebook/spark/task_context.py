@@ -1,0 +1,145 @@
+"""The Spark task that runs here: its share of all transfers, its attempt, and connections kept open for the next task.
+
+Spark does not say how many tasks run beside this one (pyspark's ``TaskContext`` has no such number). The settings of
+the session travel with each task, and they say how many can run at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark import TaskContext
+
+from sbnotebook.client.portal import run
+from sbnotebook.client.targets import NamespaceTarget
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.spark.options import WriteOptions
+
+__all__ = [
+    "attempt_number",
+    "close_warm",
+    "in_flight_of_task",
+    "is_local",
+    "local_properties",
+    "tasks_at_once",
+    "warm_namespace",
+]
+
+_LOCAL: Final = re.compile(r"local(?:\[(?P<cores>[0-9]+|\*)(?:, *[0-9]+)?\])?")
+_ON_THIS_MACHINE: Final = re.compile(r"local-cluster\[(?P<workers>[0-9]+),(?P<cores>[0-9]+),[0-9]+\]")
+_KEPT: Final[dict[str, AsyncNamespace]] = {}
+"""The namespace of the last task, by its connection string or host."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_KEPT.clear)
+
+
+def local_properties() -> Mapping[str, str]:
+    """Return the settings and properties that Spark gave to this task; none outside of a task."""
+    context = TaskContext.get()
+    return {} if context is None else context.__dict__.get("_localProperties") or {}
+
+
+def is_local() -> bool:
+    """Return whether this task runs on the user's machine, where the user's journal and archive are."""
+    return local_properties().get("spark.master", "").startswith("local")
+
+
+def attempt_number() -> int:
+    """Return how often Spark ran this task before; 0 at first, and outside of a task."""
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
+
+
+def in_flight_of_task(options: WriteOptions) -> int:
+    """Return how many transfers this task may have in flight.
+
+    Args:
+        options: ``maxInFlight`` holds for each task; ``maxInFlightTotal`` is divided by the tasks that can run at once.
+
+    Raises:
+        ConfigurationError: it is not known how many tasks can run at once, or there are more of them than transfers.
+            Every task of a write finds this before it does anything.
+    """
+    total, context = options.max_in_flight_total, TaskContext.get()
+    if total is None or context is None:
+        return min(options.max_in_flight, total or options.max_in_flight)
+    tasks = tasks_at_once(local_properties(), context.cpus())
+    instead = "write frame.coalesce(tasks) and give maxInFlight, which holds for each task, instead."
+    if tasks is None:
+        raise ConfigurationError(
+            f"maxInFlightTotal cannot be divided, because this cluster does not say how many tasks it runs at once: "
+            f"{instead}"
+        )
+    if tasks > total:
+        raise ConfigurationError(
+            f"maxInFlightTotal is {total:,}, but {tasks:,} tasks can run at once and each needs one: {instead}"
+        )
+    return min(options.max_in_flight, total // tasks)
+
+
+def tasks_at_once(settings: Mapping[str, str], cpus: int = 1) -> int | None:
+    """Return how many tasks can run at once, None where the settings do not say.
+
+    Args:
+        settings: of the session, by their names; source: Spark's documentation, "Submitting Applications" (master URLs)
+            and "Spark Configuration".
+        cpus: cores that each task takes.
+
+    Example:
+        >>> tasks_at_once({"spark.master": "local[4]"})
+        4
+        >>> tasks_at_once({"spark.master": "yarn", "spark.executor.instances": "3", "spark.executor.cores": "2"})
+        6
+        >>> tasks_at_once({"spark.master": "yarn"}) is None
+        True
+    """
+    cores = _cores(settings)
+    return None if cores is None else max(1, cores // max(1, cpus))
+
+
+def _cores(settings: Mapping[str, str]) -> int | None:
+    master = settings.get("spark.master", "")
+    if local := _LOCAL.fullmatch(master):
+        return (os.cpu_count() or 1) if local["cores"] == "*" else int(local["cores"] or 1)
+    if cluster := _ON_THIS_MACHINE.fullmatch(master):
+        return int(cluster["workers"]) * int(cluster["cores"])
+    dynamic = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    executors = settings.get("spark.dynamicAllocation.maxExecutors" if dynamic else "spark.executor.instances", "")
+    each = settings.get("spark.executor.cores", "")
+    return int(executors) * int(each) if executors.isdecimal() and each.isdecimal() else None
+
+
+@contextmanager
+def warm_namespace(target: NamespaceTarget) -> Generator[AsyncNamespace]:
+    """Lend a namespace to one task, with the connections that the task before left open.
+
+    Spark runs many tasks one after the other in the same worker, and opening ten senders takes longer than sending some
+    thousand messages. The namespace is closed where the block raises. The senders' own pool finds out which
+    connections are broken, or were idle for too long.
+
+    Args:
+        target: the namespace.
+    """
+    connection = target.connection()  # each time, because a local emulator may be another one by now
+    key = connection.connection_string or str(connection.host)
+    namespace = _KEPT.pop(key, None)
+    if namespace is None:
+        close_warm()
+        namespace = AsyncNamespace(connection, archive=None)
+    try:
+        yield namespace
+    except BaseException:
+        run(namespace.close)
+        raise
+    _KEPT[key] = namespace
+
+
+def close_warm() -> None:
+    """Close the connections that the last task left open."""
+    while _KEPT:
+        run(_KEPT.popitem()[1].close)
