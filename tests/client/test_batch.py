@@ -19,14 +19,10 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.errors import BatchClosedError
-from sbnotebook.model import Complete, Message, OutcomeStatus
+from sbnotebook.model import Complete, OutcomeStatus
 from sbnotebook.settlement import Connection, Journal
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
-
-
-def filled(namespace: Namespace, name: str, count: int) -> None:
-    namespace.create_queue(name)
-    assert namespace.entity(name).send([Message(body=b"%d" % n) for n in range(count)], show_progress=False).ok
+from tests.filled_queues import filled_client_queue
 
 
 def open_namespace(emulator: RunningEmulator, journal: Path) -> Namespace:
@@ -34,7 +30,7 @@ def open_namespace(emulator: RunningEmulator, journal: Path) -> Namespace:
 
 
 def test_closing_reports_the_release_and_warns_of_nothing(namespace: Namespace) -> None:
-    filled(namespace, "closed", 2)
+    filled_client_queue(namespace, "closed", 2)
     batch = namespace.entity("closed").lock(2)
     assert batch.release_report is None
     with warnings.catch_warnings():
@@ -46,7 +42,7 @@ def test_closing_reports_the_release_and_warns_of_nothing(namespace: Namespace) 
 
 
 def test_locks_are_extended_and_say_when_they_end(namespace: Namespace) -> None:
-    filled(namespace, "extended", 2)
+    filled_client_queue(namespace, "extended", 2)
     with namespace.entity("extended").lock(2, renew_for="1m") as batch:
         before = batch.renew_until
         ends = batch.lock_ends
@@ -63,7 +59,7 @@ def test_locks_are_extended_and_say_when_they_end(namespace: Namespace) -> None:
 def test_what_could_not_be_released_is_warned_of(tmp_path: Path) -> None:
     with running() as emulator:
         namespace = open_namespace(emulator, tmp_path / "journal.sqlite")
-        filled(namespace, "stuck", 3)
+        filled_client_queue(namespace, "stuck", 3)
         batch = namespace.entity("stuck").lock(3)
     with pytest.warns(UserWarning, match=r"3 of 3 messages of stuck could not be released.* UTC.*delivery count"):
         batch.close()
@@ -73,7 +69,7 @@ def test_what_could_not_be_released_is_warned_of(tmp_path: Path) -> None:
 def test_closing_a_namespace_closes_its_batches_and_no_others(
     namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
-    filled(namespace, "left-open", 2)
+    filled_client_queue(namespace, "left-open", 2)
     kept = namespace.entity("left-open").lock(1)
     other = open_namespace(shared_emulator, tmp_path / "other.sqlite")
     batch = other.entity("left-open").lock(1)
@@ -87,7 +83,7 @@ def test_closing_a_namespace_closes_its_batches_and_no_others(
 def test_a_batch_that_is_open_as_the_interpreter_ends_is_released(
     namespace: Namespace, shared_emulator: RunningEmulator
 ) -> None:
-    filled(namespace, "exit", 2)
+    filled_client_queue(namespace, "exit", 2)
     script = """
         import sys
         from sbnotebook.client import Namespace
@@ -116,7 +112,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def test_a_batch_that_is_forgotten_is_released_and_warned_of(namespace: Namespace) -> None:
-    filled(namespace, "forgotten", 2)
+    filled_client_queue(namespace, "forgotten", 2)
     batch = namespace.entity("forgotten").lock(2)
     inner = batch._batch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     with pytest.warns(  # noqa: PT031 (nothing else warns)
@@ -130,7 +126,7 @@ def test_a_batch_that_is_forgotten_is_released_and_warned_of(namespace: Namespac
 
 
 def test_a_plan_keeps_the_batch_that_holds_its_messages(namespace: Namespace) -> None:
-    filled(namespace, "planned", 2)
+    filled_client_queue(namespace, "planned", 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         plan = namespace.entity("planned").lock(2).plan(Complete())
@@ -151,7 +147,7 @@ def test_events_are_told_to_synchronous_code(tmp_path: Path) -> None:
     told: list[LockEvent] = []
     with running() as emulator:
         namespace = open_namespace(emulator, tmp_path / "journal.sqlite")
-        filled(namespace, "told", 2)
+        filled_client_queue(namespace, "told", 2)
         with namespace.entity("told").lock(2) as batch:
             assert batch.status.kind is LockEventKind.RENEWING
             leave = batch.watch(told.append)

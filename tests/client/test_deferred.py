@@ -4,17 +4,11 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Message
-
-
-def filled(namespace: Namespace, name: str, count: int) -> None:
-    namespace.create_queue(name)
-    messages = [Message(body=b"x", message_id=f"m{n}", subject="even" if n % 2 == 0 else "odd") for n in range(count)]
-    namespace.entity(name).send(messages).raise_for_failures()
+from tests.filled_queues import filled_client_queue
 
 
 def test_deferred_messages_are_listed_and_settled(namespace: Namespace) -> None:
-    filled(namespace, "deferred", 5)
+    filled_client_queue(namespace, "deferred", 5)
     queue = namespace.entity("deferred")
     with queue.lock(4) as batch:
         batch.defer(where="subject = 'even'").raise_for_failures()
@@ -35,7 +29,7 @@ def test_deferred_messages_are_listed_and_settled(namespace: Namespace) -> None:
 
 
 def test_a_batch_delays_in_each_way(namespace: Namespace) -> None:
-    filled(namespace, "delays", 3)
+    filled_client_queue(namespace, "delays", 3)
     queue = namespace.entity("delays")
     with queue.lock(3) as batch:
         first, second, third = batch.messages

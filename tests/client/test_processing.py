@@ -8,18 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from sbnotebook.client import Entity, Namespace
+from sbnotebook.client import Namespace
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, LockedMessage, Message, Report
 from sbnotebook.settlement import Policy, PolicyRow, Then
 from sbnotebook.settlement.processing.lease import ProcessState
-
-
-def filled(namespace: Namespace, name: str, count: int) -> Entity:
-    namespace.create_queue(name)
-    queue = namespace.entity(name)
-    assert queue.send([Message(body=b"%d" % n, message_id=f"m{n}") for n in range(count)]).ok
-    return queue
+from tests.filled_queues import filled_client_queue
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -30,7 +24,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_it_consumes_in_the_background_until_it_is_stopped(namespace: Namespace) -> None:
-    queue = filled(namespace, "background", 3)
+    queue = filled_client_queue(namespace, "background", 3)
     with queue.start_processing(lambda _: None) as processing:
         wait_for(lambda: processing.status.count == 3)
         assert processing.wait(0) is None
@@ -44,7 +38,7 @@ def test_it_consumes_in_the_background_until_it_is_stopped(namespace: Namespace)
 
 
 def test_it_is_shown_as_who_consumes_what_and_how_far(namespace: Namespace) -> None:
-    queue = filled(namespace, "shown", 2)
+    queue = filled_client_queue(namespace, "shown", 2)
     with queue.start_processing(lambda _: None, max_wait=1) as processing:
         processing.wait()
     text = repr(processing)
@@ -57,7 +51,7 @@ def test_it_is_shown_as_who_consumes_what_and_how_far(namespace: Namespace) -> N
 
 
 def test_the_functions_error_comes_when_it_is_asked_for(namespace: Namespace) -> None:
-    queue = filled(namespace, "failing", 2)
+    queue = filled_client_queue(namespace, "failing", 2)
 
     def work(_message: LockedMessage) -> None:
         raise TimeoutError("of the function's own")
@@ -68,7 +62,7 @@ def test_the_functions_error_comes_when_it_is_asked_for(namespace: Namespace) ->
 
 
 def test_a_function_that_works_when_the_block_fails_is_waited_for_in_the_background(namespace: Namespace) -> None:
-    queue = filled(namespace, "left", 1)
+    queue = filled_client_queue(namespace, "left", 1)
     begun, go_on = threading.Event(), threading.Event()
 
     def work(_message: LockedMessage) -> None:
@@ -85,7 +79,7 @@ def test_a_function_that_works_when_the_block_fails_is_waited_for_in_the_backgro
 
 
 def test_process_takes_a_policy_and_a_time_as_text(namespace: Namespace) -> None:
-    queue = filled(namespace, "options", 4)
+    queue = filled_client_queue(namespace, "options", 4)
     calls: list[str | None] = []
 
     def work(message: LockedMessage) -> None:
@@ -103,7 +97,7 @@ def test_process_takes_a_policy_and_a_time_as_text(namespace: Namespace) -> None
 
 
 def test_an_interrupt_waits_for_the_function_and_says_how_far_it_came(namespace: Namespace) -> None:
-    queue = filled(namespace, "interrupted", 3)
+    queue = filled_client_queue(namespace, "interrupted", 3)
     is_over = threading.Event()
 
     def work(message: LockedMessage) -> None:

@@ -2,20 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.client import Entity, Namespace
+from sbnotebook.client import Namespace
 from sbnotebook.errors import BatchClosedError
-from sbnotebook.model import Message
-
-
-def filled(namespace: Namespace, name: str, sessions: str) -> Entity:
-    namespace.create_queue(name, requires_session=True)
-    queue = namespace.entity(name)
-    assert queue.send([Message(message_id=f"m{n}", session_id=each) for n, each in enumerate(sessions)]).ok
-    return queue
+from tests.filled_queues import filled_client_queue, session_messages
 
 
 def test_a_session_is_held_and_its_messages_settled(namespace: Namespace) -> None:
-    queue = filled(namespace, "held", "aab")
+    queue = filled_client_queue(namespace, "held", session_messages("aab"), requires_session=True)
     assert sorted(queue.sessions()) == ["a", "b"]
     assert [message.message_id for message in queue.peek(session_id="a")] == ["m0", "m1"]
     with queue.session("a", renew_for="5m") as session:
@@ -37,7 +30,7 @@ def test_a_session_is_held_and_its_messages_settled(namespace: Namespace) -> Non
 
 
 def test_a_session_that_is_closed_says_so(namespace: Namespace) -> None:
-    session = filled(namespace, "closed", "a").session("a")
+    session = filled_client_queue(namespace, "closed", session_messages("a"), requires_session=True).session("a")
     session.close()
     assert session.session_id == "a"
     with pytest.raises(BatchClosedError):
@@ -47,7 +40,7 @@ def test_a_session_that_is_closed_says_so(namespace: Namespace) -> None:
 
 
 def test_sessions_are_processed_in_order(namespace: Namespace) -> None:
-    queue = filled(namespace, "processed", "aabb")
+    queue = filled_client_queue(namespace, "processed", session_messages("aabb"), requires_session=True)
     done: list[str] = []
     report = queue.process(lambda message: done.append(str(message.message_id)), by_session=True, max_wait=1)
     assert report.settled == 4

@@ -117,7 +117,7 @@ def test_a_later_format_is_left_as_it_is(tmp_path: Path) -> None:
     assert_untouched(tmp_path, "has the format 3")
 
 
-def filled(directory: Path) -> Path:
+def store_of_500_messages(directory: Path) -> Path:
     with Store(directory) as store:
         messages = [BrokeredMessage(n, n, 0, b"x" * 200 + bytes([n % 256])) for n in range(1, 501)]
         store.apply([QUEUE, *(MessageAdded(4, message) for message in messages)])
@@ -125,7 +125,7 @@ def filled(directory: Path) -> Path:
 
 
 def test_a_damaged_file_is_left_as_it_is(tmp_path: Path) -> None:
-    path = filled(tmp_path)
+    path = store_of_500_messages(tmp_path)
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xee" * (len(content) - 4096)
     path.write_bytes(content)
@@ -140,7 +140,7 @@ def damage_payloads(path: Path) -> None:
 
 @pytest.mark.parametrize("asks_for_all", [True, False])
 def test_damage_that_is_found_later_ends_the_keeping(tmp_path: Path, asks_for_all: bool) -> None:
-    damage_payloads(filled(tmp_path))
+    damage_payloads(store_of_500_messages(tmp_path))
     with Store(tmp_path) as store:
         assert store.load(0).boxes[4].shelves[0].count == 500  # the messages themselves are whole
         with pytest.raises(EmulatorError, match="cannot be read"):
@@ -151,7 +151,7 @@ def test_damage_that_is_found_later_ends_the_keeping(tmp_path: Path, asks_for_al
 
 
 def test_a_message_that_is_not_there_has_no_payload(tmp_path: Path) -> None:
-    filled(tmp_path)
+    store_of_500_messages(tmp_path)
     with Store(tmp_path) as store, pytest.raises(EmulatorError, match="has lost its payload"):
         store.load_payload(4, 999)
 

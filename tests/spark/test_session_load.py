@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def filled(namespace: Namespace, queue: str) -> str:
+def deferred_two(namespace: Namespace, queue: str) -> str:
     """A queue of ten messages, two of them deferred."""
     namespace.entity(queue).send([f"{number}" for number in range(10)], show_progress=False)
     with namespace.entity(queue).lock(2) as batch:
@@ -37,12 +37,16 @@ def shell(connection_string: str) -> Iterator[Shell]:
 
 
 def test_what_is_loaded_has_all_columns_and_no_secret_in_an_option(
-    namespace: Namespace, filled: str, spark: SparkSession, capsys: pytest.CaptureFixture[str], secret: str
+    namespace: Namespace,
+    deferred_two: str,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    secret: str,
 ) -> None:
     said: list[str] = []
-    frame = load(namespace, filled, partitions=2, maxMessages=None, say=said.append)
+    frame = load(namespace, deferred_two, partitions=2, maxMessages=None, say=said.append)
     assert [row.body_text for row in frame.orderBy("sequence_number").collect()] == list("0123456789")
-    assert frame.dtypes == namespace.entity(filled).peek(1, show_progress=False).to_spark(spark).dtypes
+    assert frame.dtypes == namespace.entity(deferred_two).peek(1, show_progress=False).to_spark(spark).dtypes
     frame.explain("extended")
     assert secret not in capsys.readouterr().out
     assert said == [f"Spark {spark.version} that runs already is used."]
@@ -86,14 +90,14 @@ def test_an_emulator_that_workers_elsewhere_cannot_reach_is_told(namespace: Name
     assert said == ["This emulator is on this machine only: Spark's workers on other machines do not reach it."]
 
 
-def test_the_magic_loads_what_is_chosen_with_a_connection_that_only_looks(shell: Shell, filled: str) -> None:
-    ran = shell.run(f"%sb_spark {filled} --into all_of_it")
+def test_the_magic_loads_what_is_chosen_with_a_connection_that_only_looks(shell: Shell, deferred_two: str) -> None:
+    ran = shell.run(f"%sb_spark {deferred_two} --into all_of_it")
     assert ran.out.startswith("Spark ")
     assert shell.variables["all_of_it"].count() == 10
     assert shell.variables["spark"] is shell.variables["all_of_it"].sparkSession
-    chosen = shell.run(f"%sb_spark {filled} --from 2 --to-sequence-number 6 --state active --partitions 2").value
+    chosen = shell.run(f"%sb_spark {deferred_two} --from 2 --to-sequence-number 6 --state active --partitions 2").value
     assert sorted(row.sequence_number for row in chosen.collect()) == [3, 4, 5, 6]
-    assert shell.run(f"%sb_spark {filled} -n 3").value.count() == 3
+    assert shell.run(f"%sb_spark {deferred_two} -n 3").value.count() == 3
 
 
 def test_a_variable_spark_of_the_user_s_own_is_left_alone(shell: Shell, queue: str) -> None:

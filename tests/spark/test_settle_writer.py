@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 
 from sbnotebook.client import Entity, Namespace
 from sbnotebook.model import Message
+from tests.filled_queues import partly_deferred_queue
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -21,15 +22,6 @@ Write = Callable[..., None]
 SCHEMA = "sequence_number long, decision string, reason string"
 
 
-def filled(namespace: Namespace, queue: str, count: int, *, deferred: int) -> Entity:
-    """A queue with messages, of which the first are deferred."""
-    entity = namespace.entity(queue)
-    sent = [Message(message_id=f"m{n}") for n in range(1, count + 1)]
-    assert entity.send(sent, max_in_flight=1, show_progress=False).ok
-    assert entity.defer_all(max_messages=deferred, show_progress=False).apply(show_progress=False).settled == deferred
-    return entity
-
-
 def left(entity: Entity) -> list[int]:
     return [message.sequence_number for message in entity.peek(show_progress=False)]
 
@@ -37,7 +29,7 @@ def left(entity: Entity) -> list[int]:
 def test_deferred_messages_are_settled_by_their_rows(
     spark: SparkSession, write: Write, namespace: Namespace, queue: str
 ) -> None:
-    entity = filled(namespace, queue, 6, deferred=5)
+    entity = partly_deferred_queue(namespace, queue, 6, deferred=5)
     rows = [(1, "complete", None), (2, "dead_letter", "Bad"), (3, "Abandon", None), (1, "Complete", "again")]
     write(spark.createDataFrame(rows, SCHEMA).coalesce(1), queue, operation="settle")
     assert left(entity) == [3, 4, 5, 6]
@@ -50,7 +42,7 @@ def test_deferred_messages_are_settled_by_their_rows(
 def test_rows_that_fail_fail_the_job_with_their_count_when_all_others_are_settled(
     spark: SparkSession, write: Write, namespace: Namespace, queue: str
 ) -> None:
-    entity = filled(namespace, queue, 5, deferred=4)
+    entity = partly_deferred_queue(namespace, queue, 5, deferred=4)
     rows = [(1, "complete", None), (2, "nothing", None), (4, "complete", None), (5, "complete", None)]
     with pytest.raises(PySparkException) as told:
         write(spark.createDataFrame(rows, SCHEMA).coalesce(1), queue, operation="settle")
@@ -62,7 +54,7 @@ def test_rows_that_fail_fail_the_job_with_their_count_when_all_others_are_settle
 def test_rows_that_fail_are_kept_where_there_is_a_folder_for_them(
     spark: SparkSession, write: Write, connection_string: str, namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
-    entity = filled(namespace, queue, 7, deferred=5)
+    entity = partly_deferred_queue(namespace, queue, 7, deferred=5)
     assert entity.schedule([Message()], delay="1h", show_progress=False).ok
     rows: list[tuple[int | None, str, str | None]] = [
         (1, "complete", None),
@@ -97,7 +89,7 @@ def test_rows_that_fail_are_kept_where_there_is_a_folder_for_them(
 def test_wrong_columns_and_options_are_refused_before_anything_is_done(
     spark: SparkSession, write: Write, namespace: Namespace, queue: str
 ) -> None:
-    entity = filled(namespace, queue, 2, deferred=2)
+    entity = partly_deferred_queue(namespace, queue, 2, deferred=2)
     frame = spark.createDataFrame([(1, "complete", None)], SCHEMA)
     with pytest.raises((AnalysisException, PythonException), match="needs a column decision"):
         write(frame.drop("decision"), queue, operation="settle")
@@ -111,7 +103,7 @@ def test_wrong_columns_and_options_are_refused_before_anything_is_done(
 def test_what_is_removed_for_good_is_not_archived(
     spark: SparkSession, write: Write, namespace: Namespace, queue: str
 ) -> None:
-    entity = filled(namespace, queue, 1, deferred=1)
+    entity = partly_deferred_queue(namespace, queue, 1, deferred=1)
     write(spark.createDataFrame([(1, "complete", None)], SCHEMA), queue, operation="settle", archive=False)
     assert left(entity) == []
     assert namespace.archive is not None
@@ -130,7 +122,7 @@ def start(frame: DataFrame, connection_string: str, queue: str, checkpoint: str,
 def test_a_stream_settles_and_a_micro_batch_that_is_repeated_finds_its_messages_gone(
     spark: SparkSession, connection_string: str, namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
-    entity = filled(namespace, queue, 4, deferred=3)
+    entity = partly_deferred_queue(namespace, queue, 4, deferred=3)
     spark.createDataFrame([(1, "complete", None), (2, "complete", None)], SCHEMA).write.parquet(str(tmp_path / "rows"))
     frame = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "rows"))
     for checkpoint in ("first", "second"):  # the second has forgotten what the first one did

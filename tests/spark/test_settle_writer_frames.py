@@ -11,13 +11,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from sbnotebook.client import Entity, Namespace
+from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError, DecisionError, ReadOnlyError
 from sbnotebook.model import Message, MessageState
 from sbnotebook.settlement import Connection, Journal
+from tests.filled_queues import partly_deferred_queue
 from tests.spark.planted_secrets import files, places
 
 Read = Callable[..., DataFrame]
@@ -31,17 +32,6 @@ def own(connection_string: str, tmp_path: Path) -> Iterator[Namespace]:
         yield namespace
 
 
-def filled(namespace: Namespace, queue: str, count: int, *, deferred: int) -> Entity:
-    """A queue with messages, of which the first are deferred."""
-    entity = namespace.entity(queue)
-    sent = (Message(body=b"%d" % n, message_id=f"m{n}", subject=f"s{n % 4}") for n in range(1, count + 1))
-    assert entity.send(sent, max_in_flight=1, show_progress=False).ok
-    if deferred:
-        plan = entity.defer_all(max_messages=deferred, show_progress=False)
-        assert plan.apply(show_progress=False).settled == deferred
-    return entity
-
-
 def settled(outcomes: DataFrame) -> dict[int, str]:
     return {row.sequence_number: row.status for row in outcomes.collect()}
 
@@ -52,7 +42,7 @@ def settled(outcomes: DataFrame) -> dict[int, str]:
 def test_dead_letters_are_deferred_found_decided_and_settled_and_nothing_else_is_changed(
     read: Read, own: Namespace, queue: str
 ) -> None:
-    filled(own, queue, 2_000, deferred=0)
+    partly_deferred_queue(own, queue, 2_000, deferred=0)
     with own.entity(queue).lock(2_000) as batch:
         assert batch.dead_letter(reason="Invalid").ok
     letters = own.entity(f"{queue}/$dlq")
@@ -75,7 +65,7 @@ def test_dead_letters_are_deferred_found_decided_and_settled_and_nothing_else_is
 
 
 def test_each_row_is_carried_out_as_it_says(spark: SparkSession, own: Namespace, queue: str) -> None:
-    entity = filled(own, queue, 12, deferred=8)
+    entity = partly_deferred_queue(own, queue, 12, deferred=8)
     rows = [
         (1, "complete", None, None),
         (2, "Dead_Letter", "Bad", "carrier UA"),
@@ -114,7 +104,7 @@ def test_each_row_is_carried_out_as_it_says(spark: SparkSession, own: Namespace,
 
 
 def test_outcomes_can_be_looked_at_twice_and_settled_again_without_harm(read: Read, own: Namespace, queue: str) -> None:
-    filled(own, queue, 6, deferred=6)
+    partly_deferred_queue(own, queue, 6, deferred=6)
     decided = read(queue).select("sequence_number", f.lit("abandon").alias("decision"))
     outcomes = own.settle_frame(decided, entity=queue)
     assert [outcomes.count(), outcomes.count(), len(outcomes.collect())] == [6, 6, 6]
@@ -146,7 +136,7 @@ def test_no_rows_are_no_error(spark: SparkSession, own: Namespace) -> None:
 
 
 def test_what_is_removed_for_good_is_not_archived(spark: SparkSession, own: Namespace, queue: str) -> None:
-    filled(own, queue, 4, deferred=2)
+    partly_deferred_queue(own, queue, 4, deferred=2)
     frame = spark.createDataFrame([(n, "complete") for n in range(1, 5)], "sequence_number long, decision string")
     plan = own.plan_settle_frame(frame, entity=queue, archived=False)
     assert "What is completed is removed for good." in plan.preview().sentence
@@ -162,7 +152,7 @@ def test_what_is_removed_for_good_is_not_archived(spark: SparkSession, own: Name
 def test_what_cannot_be_carried_out_is_refused_before_anything_is_done(
     spark: SparkSession, own: Namespace, queue: str
 ) -> None:
-    entity = filled(own, queue, 3, deferred=3)
+    entity = partly_deferred_queue(own, queue, 3, deferred=3)
     schema = "sequence_number long, decision string, reason string"
 
     def settle(*rows: tuple[Any, ...], entity: str | None = queue, max_in_flight: int = 10) -> None:
@@ -191,7 +181,7 @@ def test_what_cannot_be_carried_out_is_refused_before_anything_is_done(
 def test_where_one_only_looks_a_plan_can_be_made_and_not_applied(
     spark: SparkSession, connection_string: str, own: Namespace, queue: str
 ) -> None:
-    filled(own, queue, 1, deferred=1)
+    partly_deferred_queue(own, queue, 1, deferred=1)
     connection = Connection(connection_string, read_only=True)
     frame = spark.createDataFrame([(1, "complete")], "sequence_number long, decision string")
     with Namespace(Target(connection, "a test")) as looking:
@@ -208,7 +198,7 @@ def is_not(_spark: SparkSession) -> bool:
 def test_a_cluster_has_no_archive_and_is_told_so(
     spark: SparkSession, own: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled(own, queue, 2, deferred=2)
+    partly_deferred_queue(own, queue, 2, deferred=2)
     frame = spark.createDataFrame([(1, "complete")], "sequence_number long, decision string")
     monkeypatch.setattr("sbnotebook.client.frame_plan._is_local", is_not)
     with pytest.raises(ConfigurationError, match="write the messages to a durable place first, and say archived=False"):
@@ -223,7 +213,7 @@ def test_a_cluster_has_no_archive_and_is_told_so(
 def test_no_secret_is_shown(
     spark: SparkSession, own: Namespace, queue: str, event_log: Path, secret: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    filled(own, queue, 2, deferred=2)
+    partly_deferred_queue(own, queue, 2, deferred=2)
     frame = spark.createDataFrame([(1, "complete"), (2, "complete")], "sequence_number long, decision string")
     plan = own.plan_settle_frame(frame, entity=queue)
     outcomes = plan.apply()

@@ -9,23 +9,19 @@ from typing import Any
 import ipywidgets
 import pytest
 
-from sbnotebook.client import Entity, Namespace
+from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import LockedMessage, Message
 from sbnotebook.widgets.lock_board import LockBoard
+from tests.filled_queues import filled_client_queue
 from tests.widgets.conftest import until
 
 EVIL = "<img src=x onerror=alert(1)> \x1b[31m"
 
 
-def filled(namespace: Namespace, name: str, count: int, session_id: str | None = None) -> Entity:
-    namespace.create_queue(name, requires_session=session_id is not None)
-    queue = namespace.entity(name)
-    messages = [
-        Message(body=b"%d" % n, subject=EVIL if n == 0 else f"S{n}", session_id=session_id) for n in range(count)
-    ]
-    assert queue.send(messages, show_progress=False).ok
-    return queue
+def hostile_messages(count: int, session_id: str | None = None) -> list[Message]:
+    """Return messages of which the first has a hostile subject."""
+    return [Message(body=b"%d" % n, subject=EVIL if n == 0 else f"S{n}", session_id=session_id) for n in range(count)]
 
 
 def everything(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
@@ -68,7 +64,7 @@ def boards() -> Iterator[list[LockBoard]]:
 
 
 def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, boards: list[LockBoard]) -> None:
-    queue = filled(namespace, "settled", 6)
+    queue = filled_client_queue(namespace, "settled", hostile_messages(6))
     board = LockBoard(namespace, queue.lock(4, renew_for="10m"))
     boards.append(board)
     assert "4 messages are held." in shown(board)
@@ -120,7 +116,7 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
 def test_locks_that_are_lost_are_shown_at_once_and_can_be_put_away(
     namespace: Namespace, shared_emulator: RunningEmulator, boards: list[LockBoard]
 ) -> None:
-    queue = filled(namespace, "lost", 3)
+    queue = filled_client_queue(namespace, "lost", hostile_messages(3))
     board = LockBoard(namespace, queue.lock(2))
     boards.append(board)
     shared_emulator.lose_locks("lost")
@@ -138,7 +134,7 @@ def test_locks_that_are_lost_are_shown_at_once_and_can_be_put_away(
 
 
 def test_a_batch_that_is_closed_elsewhere_says_so(namespace: Namespace, boards: list[LockBoard]) -> None:
-    queue = filled(namespace, "closed", 2)
+    queue = filled_client_queue(namespace, "closed", hostile_messages(2))
     batch = queue.lock(2)
     board = LockBoard(namespace, batch)
     boards.append(board)
@@ -155,7 +151,9 @@ def test_a_batch_that_is_closed_elsewhere_says_so(namespace: Namespace, boards: 
 def test_a_double_click_locks_no_more_than_is_said(
     namespace: Namespace, boards: list[LockBoard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    boards.append(board := LockBoard(namespace, filled(namespace, "clicked-twice", 3).lock(1)))
+    boards.append(
+        board := LockBoard(namespace, filled_client_queue(namespace, "clicked-twice", hostile_messages(3)).lock(1))
+    )
     asked, clicked, receive = list[int](), threading.Event(), board.batch.receive
 
     def received(count: int, *, max_wait: float) -> tuple[LockedMessage, ...]:
@@ -174,7 +172,7 @@ def test_a_double_click_locks_no_more_than_is_said(
 
 
 def test_closing_the_board_releases_what_is_held(namespace: Namespace) -> None:
-    queue = filled(namespace, "board-closed", 2)
+    queue = filled_client_queue(namespace, "board-closed", hostile_messages(2))
     board = LockBoard(namespace, queue.lock(2))
     board.close()
     assert not board.batch.is_open
@@ -186,7 +184,7 @@ def test_closing_the_board_releases_what_is_held(namespace: Namespace) -> None:
 def test_a_session_has_one_lock_for_all(
     namespace: Namespace, shared_emulator: RunningEmulator, boards: list[LockBoard]
 ) -> None:
-    queue = filled(namespace, "in-session", 3, session_id="a")
+    queue = filled_client_queue(namespace, "in-session", hostile_messages(3, "a"), requires_session=True)
     session = queue.session("a")
     board = LockBoard(namespace, session)
     boards.append(board)
@@ -203,7 +201,7 @@ def test_a_session_has_one_lock_for_all(
 
 
 def test_a_dead_letter_queue_has_nothing_to_dead_letter_to(namespace: Namespace, boards: list[LockBoard]) -> None:
-    queue = filled(namespace, "letters", 1)
+    queue = filled_client_queue(namespace, "letters", hostile_messages(1))
     with queue.lock(1) as batch:
         batch.dead_letter(reason="Bad")
     board = LockBoard(namespace, namespace.entity("letters/$dlq").lock(1))

@@ -20,7 +20,7 @@ from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, section_value, split
 from tests.emulator.entities.documented import Copy, Entity, Namespace, entity_of
-from tests.emulator.entities.keeping import Keeper, Kept
+from tests.emulator.entities.store_helpers import Keeper, Kept
 
 __all__ = ["RED", "SESSIONS", "Pair"]
 

@@ -30,7 +30,7 @@ class Shelves:
         return b"%d-%d" % (box, sequence_number)
 
 
-def filled(budget: int, numbers: range) -> tuple[MessageLog, Residency, Shelves]:
+def filled_log(budget: int, numbers: range) -> tuple[MessageLog, Residency, Shelves]:
     shelves = Shelves()
     residency = Residency(shelves, budget)
     log = MessageLog(5, residency)
@@ -115,7 +115,7 @@ def test_a_payload_can_be_replaced() -> None:
 
 
 def test_what_was_not_used_for_long_is_given_up_and_comes_back() -> None:
-    log, residency, shelves = filled(budget=1_500_000, numbers=range(4 * SHELF))
+    log, residency, shelves = filled_log(budget=1_500_000, numbers=range(4 * SHELF))
     residency.turn += 1
     log.get(10)  # the first shelf is in use
     residency.shed()
@@ -128,7 +128,7 @@ def test_what_was_not_used_for_long_is_given_up_and_comes_back() -> None:
 
 
 def test_what_is_locked_stays() -> None:
-    log, residency, _ = filled(budget=1, numbers=range(10))
+    log, residency, _ = filled_log(budget=1, numbers=range(10))
     taken = log.take_ready()
     assert taken is not None
     taken.lock_token = object()  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
@@ -149,7 +149,7 @@ def test_nothing_is_given_up_that_is_nowhere_else() -> None:
 
 
 def test_a_shelf_that_is_shed_can_still_be_added_to() -> None:
-    log, residency, shelves = filled(budget=1, numbers=range(10))
+    log, residency, shelves = filled_log(budget=1, numbers=range(10))
     residency.shed()
     log.add(message(10, 100))
     assert shelves.loaded == [0]
@@ -158,7 +158,7 @@ def test_a_shelf_that_is_shed_can_still_be_added_to() -> None:
 
 
 def test_a_payload_that_did_not_come_along_is_loaded_when_it_is_asked_for() -> None:
-    log, _, _ = filled(budget=1, numbers=range(1))
+    log, _, _ = filled_log(budget=1, numbers=range(1))
     assert log.payload(message(3, 2)) == b"xx"
     assert log.payload(BrokeredMessage(4, 4, 0, None, size=9)) == b"5-4"
     with pytest.raises(AssertionError, match="lost"):
@@ -166,7 +166,7 @@ def test_a_payload_that_did_not_come_along_is_loaded_when_it_is_asked_for() -> N
 
 
 def test_a_shelf_that_comes_back_with_fewer_is_noticed() -> None:
-    log, residency, shelves = filled(budget=1, numbers=range(10))
+    log, residency, shelves = filled_log(budget=1, numbers=range(10))
     residency.shed()
     del shelves.messages[4]
     with pytest.raises(AssertionError, match="10 messages came back with 9"):
@@ -189,8 +189,8 @@ def test_restored_shelves_stay_where_they_are_until_they_are_asked_for() -> None
 
 
 def test_a_closed_log_takes_no_room() -> None:
-    log, residency, _ = filled(budget=10**9, numbers=range(5000))
-    other, _, _ = filled(budget=10**9, numbers=range(10))
+    log, residency, _ = filled_log(budget=10**9, numbers=range(5000))
+    other, _, _ = filled_log(budget=10**9, numbers=range(10))
     assert residency.size == log.resident_size
     log.close()
     assert residency.size == 0

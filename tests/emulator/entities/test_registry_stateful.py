@@ -33,7 +33,7 @@ from sbnotebook.emulator.entities.snapshot import Snapshot
 from tests.emulator.entities.comparing import RED, SESSIONS, Pair
 from tests.emulator.entities.conftest import message
 from tests.emulator.entities.documented import Copy, entity_of
-from tests.emulator.entities.keeping import OnDisk
+from tests.emulator.entities.store_helpers import OnDisk
 
 SENT_TO = st.sampled_from(["orders", "orders", "strict", "unique", "front", SESSIONS, SESSIONS, "events"])
 SELDOM = st.sampled_from([False, False, False, True])

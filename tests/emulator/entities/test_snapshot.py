@@ -15,7 +15,7 @@ from sbnotebook.emulator.entities import (
 )
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import EmulatorError
-from tests.emulator.entities.keeping import Kept
+from tests.emulator.entities.store_helpers import Kept
 
 Sent = Callable[..., SentMessage]
 

@@ -7,7 +7,7 @@ import os
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.emulator import RunningEmulator
-from tests.emulator.service.asking import ask, described
+from tests.emulator.service.management_client import ask, described
 
 
 def test_health_and_entities_are_json(emulator: RunningEmulator, client: ServiceBusClient) -> None:

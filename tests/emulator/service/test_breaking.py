@@ -8,8 +8,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.emulator import RunningEmulator
-from tests.emulator.service.asking import ask
 from tests.emulator.service.conftest import Connect
+from tests.emulator.service.management_client import ask
 
 
 def post(emulator: RunningEmulator, **document: object) -> tuple[int, dict[str, object] | str]:

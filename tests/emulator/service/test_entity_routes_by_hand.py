@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from tests.emulator.service.asking import ask, described
+from tests.emulator.service.management_client import ask, described
 
 KEYS = "<AuthorizationRules>{}</AuthorizationRules>"
 KEY = "<AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>k</KeyName></AuthorizationRule>"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from tests.emulator.service.asking import ask
+from tests.emulator.service.management_client import ask
 
 
 @pytest.mark.parametrize("name", ["evil.example", "evil.example:5300", "127.0.0.1.evil.example", "localhost.evil.com."])

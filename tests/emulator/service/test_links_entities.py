@@ -32,8 +32,8 @@ from sbnotebook.emulator.amqp import Accepted, Error, Modified, Outcome, Rejecte
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Transfer
 from sbnotebook.emulator.entities import Counts
 from sbnotebook.model.amqp import Int, Symbol, encode
-from tests.emulator.service.asking import ask, described
 from tests.emulator.service.conftest import Connect
+from tests.emulator.service.management_client import ask, described
 
 X = ServiceBusMessage("x")
 MESSAGE = b"\x00\x53\x75\xa0\x00"

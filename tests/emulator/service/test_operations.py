@@ -12,7 +12,7 @@ from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.entities import Counts
 from sbnotebook.model.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
 from tests.emulator.service.conftest import Connect
-from tests.emulator.service.managing import Node
+from tests.emulator.service.management_node import Node
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from sbnotebook.emulator.amqp import Accepted
 from sbnotebook.emulator.entities import Counts
 from sbnotebook.model.amqp import AmqpValue, Described, Int, Symbol, Timestamp, ULong, encode
 from tests.emulator.service.conftest import Connect
-from tests.emulator.service.managing import Node
+from tests.emulator.service.management_node import Node
 
 PATH = "events/Subscriptions/audit"
 EVERYTHING: dict[str, AmqpValue] = {"top": Int(2_147_483_647), "skip": Int(0)}

@@ -15,7 +15,7 @@ from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach
 from sbnotebook.emulator.entities import Counts
 from sbnotebook.model.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
 from tests.emulator.service.conftest import Connect, RawClient
-from tests.emulator.service.managing import Node
+from tests.emulator.service.management_node import Node
 
 EVER = Timestamp(253_402_300_800_000)
 

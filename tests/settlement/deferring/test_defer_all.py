@@ -13,16 +13,9 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, DeadLetter, Message, MessageState, OutcomeStatus, PeekedMessage
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
-
-
-async def filled(namespace: AsyncNamespace, count: int, name: str = "orders") -> AsyncEntity:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    sent = (Message(body=b"%d" % n, message_id=f"m{n}", subject=("even", "odd")[n % 2]) for n in range(count))
-    assert (await queue.send(sent, max_in_flight=1)).ok
-    return queue
 
 
 def odd(messages: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
@@ -34,7 +27,7 @@ async def in_state(entity: AsyncEntity, state: MessageState) -> list[str | None]
 
 
 async def test_all_that_is_active_is_deferred_and_what_came_later_stays(own: AsyncNamespace) -> None:
-    queue = await filled(own, 7)
+    queue = await filled_queue(own, "orders", 7)
     assert (await queue.schedule([Message(message_id="later")], delay=timedelta(hours=1))).ok
     plan = await queue.defer_all()
     assert len(plan.messages) == 7
@@ -51,7 +44,7 @@ async def test_all_that_is_active_is_deferred_and_what_came_later_stays(own: Asy
 
 
 async def test_what_was_deferred_is_settled_by_its_numbers(own: AsyncNamespace) -> None:
-    queue = await filled(own, 5)
+    queue = await filled_queue(own, "orders", 5)
     await (await queue.defer_all()).apply()
     there = (await queue.deferred()).messages.values()
     assert (await queue.plan_deferred(there, Complete()).apply()).settled == 5
@@ -60,7 +53,7 @@ async def test_what_was_deferred_is_settled_by_its_numbers(own: AsyncNamespace) 
 
 
 async def test_the_preview_tells_what_is_deferred_and_does_nothing(own: AsyncNamespace) -> None:
-    queue = await filled(own, 5)
+    queue = await filled_queue(own, "orders", 5)
     preview = (await queue.defer_all()).preview(rows=2)
     assert preview.sentence.startswith("defer 5 messages of orders: 5 active; 5 bytes of bodies, enqueued from ")
     assert "By subject: 'even' 3, 'odd' 2." in preview.sentence
@@ -72,7 +65,7 @@ async def test_the_preview_tells_what_is_deferred_and_does_nothing(own: AsyncNam
 
 
 async def test_chosen_ones_are_deferred_and_those_between_stay_as_they_are(own: AsyncNamespace) -> None:
-    queue = await filled(own, 20)
+    queue = await filled_queue(own, "orders", 20)
     plan = await queue.defer_all(only=odd, to_sequence_number=18)
     assert "9 others stand between them" in plan.preview().sentence
     assert (await plan.apply()).settled == 9
@@ -83,7 +76,7 @@ async def test_chosen_ones_are_deferred_and_those_between_stay_as_they_are(own: 
 
 
 async def test_the_first_ones_only_and_only_what_was_there_before(own: AsyncNamespace) -> None:
-    queue = await filled(own, 6)
+    queue = await filled_queue(own, "orders", 6)
     assert len((await queue.defer_all(before=timedelta(hours=1))).messages) == 0
     assert len((await queue.defer_all(max_messages=0)).messages) == 0
     assert (await (await queue.defer_all(max_messages=2, only=odd)).apply()).settled == 2
@@ -93,7 +86,7 @@ async def test_the_first_ones_only_and_only_what_was_there_before(own: AsyncName
 
 
 async def test_dead_letters_are_deferred_where_they_stand(own: AsyncNamespace) -> None:
-    queue, letters = await filled(own, 3), own.entity("orders/$dlq")
+    queue, letters = await filled_queue(own, "orders", 3), own.entity("orders/$dlq")
     async with queue.batch() as batch:
         await batch.receive(3)
         await batch.settle(DeadLetter("Invalid"))
@@ -117,7 +110,7 @@ async def test_an_entity_with_sessions_is_deferred_session_by_session(
 
 
 async def test_a_run_that_is_cut_off_releases_and_goes_on_with_a_new_plan(own: AsyncNamespace) -> None:
-    queue = await filled(own, 700)
+    queue = await filled_queue(own, "orders", 700)
     plan = await queue.defer_all()
     with anyio.CancelScope() as scope:
         await plan.apply(Limits(max_in_flight=20), progress=lambda _: scope.cancel())
@@ -132,7 +125,7 @@ async def test_a_run_that_is_cut_off_releases_and_goes_on_with_a_new_plan(own: A
 async def test_a_connection_that_breaks_leaves_no_message_that_nobody_knows_of(
     own: AsyncNamespace, emulator: RunningEmulator
 ) -> None:
-    queue = await filled(own, 450)
+    queue = await filled_queue(own, "orders", 450)
     plan = await queue.defer_all()
     emulator.faults.entity("orders").drop_after_nth = 230
     report = await plan.apply()
@@ -150,7 +143,7 @@ async def test_a_connection_that_breaks_leaves_no_message_that_nobody_knows_of(
 async def test_a_journal_that_breaks_stops_before_the_next_group_and_loses_no_outcome(
     own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = await filled(own, 450)
+    queue = await filled_queue(own, "orders", 450)
     plan = await queue.defer_all()
     intend, groups = DeferralLedger.intend, list[int]()
 

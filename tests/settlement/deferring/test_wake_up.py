@@ -11,19 +11,14 @@ from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageSta
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.deferring.wake_up import SUBJECT, WakeUp, wake
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue
 
 HOUR = timedelta(hours=1)
 
 
-async def filled(namespace: AsyncNamespace, name: str, count: int) -> None:
-    await namespace.create_queue(name, lock_duration=timedelta(minutes=1))
-    messages = [Message(body=b"x", message_id=f"m{number}") for number in range(count)]
-    (await namespace.entity(name).send(messages)).raise_for_failures()
-
-
 @pytest.mark.anyio
 async def test_a_deferred_message_is_woken_when_it_is_due(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
-    await filled(namespace_by_hand, "woken", 2)
+    await filled_queue(namespace_by_hand, "woken", 2, lock_duration=timedelta(minutes=1))
     queue = namespace_by_hand.entity("woken")
     async with queue.batch() as batch:
         await batch.receive(2)
@@ -47,7 +42,7 @@ async def test_a_deferred_message_is_woken_when_it_is_due(namespace_by_hand: Asy
 
 @pytest.mark.anyio
 async def test_a_wake_up_without_its_message_does_no_harm(namespace: AsyncNamespace) -> None:
-    await filled(namespace, "harmless", 2)
+    await filled_queue(namespace, "harmless", 2, lock_duration=timedelta(minutes=1))
     queue = namespace.entity("harmless")
     first, second = await queue.peek()
     async with queue.batch() as batch:
@@ -63,7 +58,7 @@ async def test_a_wake_up_without_its_message_does_no_harm(namespace: AsyncNamesp
 
 @pytest.mark.anyio
 async def test_nothing_is_deferred_when_the_wake_up_cannot_be_sent(namespace: AsyncNamespace) -> None:
-    await filled(namespace, "unsent", 1)
+    await filled_queue(namespace, "unsent", 1, lock_duration=timedelta(minutes=1))
     await namespace.create_queue("wakes")
     queue = namespace.entity("unsent")
     async with queue.batch() as batch:
@@ -78,7 +73,7 @@ async def test_nothing_is_deferred_when_the_wake_up_cannot_be_sent(namespace: As
 
 @pytest.mark.anyio
 async def test_a_dead_letter_queue_needs_a_queue_for_wake_ups(namespace: AsyncNamespace) -> None:
-    await filled(namespace, "dead", 1)
+    await filled_queue(namespace, "dead", 1, lock_duration=timedelta(minutes=1))
     async with namespace.entity("dead/$dlq").batch() as batch:
         with pytest.raises(DecisionError, match=r"name a queue for it, wake_to="):
             await batch.settle(Defer(wake_after=HOUR))

@@ -15,23 +15,16 @@ from sbnotebook.model import (
     Decision,
     Defer,
     LockedMessage,
-    Message,
     MessageState,
     OutcomeStatus,
     Release,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
-
-
-async def filled(namespace: AsyncNamespace, name: str, count: int) -> AsyncEntity:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    assert (await queue.send((Message(body=b"%d" % n) for n in range(count)), max_in_flight=1)).ok
-    return queue
 
 
 def tokens(held: tuple[LockedMessage, ...]) -> list[tuple[int, str]]:
@@ -43,7 +36,7 @@ def tokens(held: tuple[LockedMessage, ...]) -> list[tuple[int, str]]:
     "decision", [Complete(), Abandon(), DeadLetter("Bad", "no good"), Defer()], ids=lambda d: d.verb
 )
 async def test_a_message_is_settled_by_its_token(namespace: AsyncNamespace, decision: Decision) -> None:
-    queue = await filled(namespace, f"by-token-{decision.verb}", 2)
+    queue = await filled_queue(namespace, f"by-token-{decision.verb}", 2)
     async with queue.batch() as batch:
         held = await batch.receive(1)
         plan = queue.plan_by_token(decision, tokens(held))
@@ -65,7 +58,7 @@ async def test_a_message_is_settled_by_its_token(namespace: AsyncNamespace, deci
 
 
 async def test_many_are_settled_pipelined_and_each_has_its_outcome(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "by-token-many", 60)
+    queue = await filled_queue(namespace, "by-token-many", 60)
     async with queue.batch() as batch:
         held = await batch.receive(60)
         assert (await batch.settle(Abandon(), held[10:20])).ok
@@ -79,7 +72,7 @@ async def test_many_are_settled_pipelined_and_each_has_its_outcome(namespace: As
 async def test_a_lock_that_ended_or_never_was_is_lost_and_nothing_is_done(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    queue = await filled(namespace_by_hand, "by-token-late", 2)
+    queue = await filled_queue(namespace_by_hand, "by-token-late", 2)
     async with queue.batch() as batch:
         (held,) = await batch.receive(1)
         stranger, nobody = (2, uuid4()), (99, uuid4())
@@ -94,7 +87,7 @@ async def test_a_lock_that_ended_or_never_was_is_lost_and_nothing_is_done(
 async def test_what_was_completed_by_token_is_archived_and_what_was_adopted_is_not_released(
     namespace: AsyncNamespace,
 ) -> None:
-    queue = await filled(namespace, "by-token-adopted", 3)
+    queue = await filled_queue(namespace, "by-token-adopted", 3)
     async with queue.batch() as batch:
         held = await batch.receive(3)
         async with queue.batch() as other:
@@ -111,7 +104,7 @@ async def test_what_was_completed_by_token_is_archived_and_what_was_adopted_is_n
 
 
 async def test_adopted_locks_are_renewed(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
-    queue = await filled(namespace_by_hand, "by-token-renewed", 1)
+    queue = await filled_queue(namespace_by_hand, "by-token-renewed", 1)
     first = queue.batch()
     async with first:
         held = await first.receive(1)
@@ -133,7 +126,7 @@ async def test_what_is_no_lock_is_refused(namespace: AsyncNamespace, lock: Any) 
 
 
 async def test_strangers_and_releases_are_refused(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "by-token-refused", 1)
+    queue = await filled_queue(namespace, "by-token-refused", 1)
     async with queue.batch() as batch:
         held = await batch.receive(1)
         with pytest.raises(DecisionError, match="stands in by-token-refused"):

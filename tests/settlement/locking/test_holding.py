@@ -11,10 +11,11 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.errors import BatchClosedError, ConfigurationError
-from sbnotebook.model import Complete, Message
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.model import Complete
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue, session_messages
 
 pytestmark = pytest.mark.anyio
 
@@ -29,12 +30,6 @@ class World(NamedTuple):
     namespace: AsyncNamespace
     clock: HandClock
 
-    async def filled(self, name: str, session_id: str | None = None) -> AsyncEntity:
-        await self.namespace.create_queue(name, lock_duration=MINUTE, requires_session=session_id is not None)
-        queue = self.namespace.entity(name)
-        assert (await queue.send([Message(body=b"1", session_id=session_id), Message(session_id=session_id)])).ok
-        return queue
-
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
@@ -46,7 +41,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_locks_are_renewed_for_longer_before_renewing_ended_and_after(world: World) -> None:
-    queue = await world.filled("longer")
+    queue = await filled_queue(world.namespace, "longer", 2, lock_duration=MINUTE)
     async with queue.batch(renew_for=timedelta(seconds=30)) as batch:
         held = await batch.receive(2)
         begin = world.clock.now()
@@ -71,7 +66,9 @@ async def test_locks_are_renewed_for_longer_before_renewing_ended_and_after(worl
 
 
 async def test_a_session_is_renewed_for_longer_and_its_messages_end_with_it(world: World) -> None:
-    queue = await world.filled("sessions", "a")
+    queue = await filled_queue(
+        world.namespace, "sessions", session_messages("aa"), lock_duration=MINUTE, requires_session=True
+    )
     async with queue.session("a", renew_for=timedelta(seconds=10)) as session:
         held = await session.receive(2, max_wait=1)
         await world.clock.turn(12)

@@ -21,25 +21,17 @@ from sbnotebook.model import (
     OutcomeStatus,
     Release,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import receivers, senders
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
 
-async def filled(
-    namespace: AsyncNamespace, name: str, count: int, lock_duration: timedelta | None = None
-) -> AsyncEntity:
-    await namespace.create_queue(name, lock_duration=lock_duration)
-    queue = namespace.entity(name)
-    await queue.send((Message(body=b"%d" % n, message_id=f"m{n}") for n in range(count)), max_in_flight=1)
-    return queue
-
-
 async def test_every_decision_does_what_it_says_and_the_rest_is_released(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "decisions", 6)
+    queue = await filled_queue(namespace, "decisions", 6)
     async with queue.batch() as batch:
         held = await batch.receive(6)
         assert [message.message_id for message in held] == [f"m{n}" for n in range(6)]
@@ -62,14 +54,14 @@ async def test_every_decision_does_what_it_says_and_the_rest_is_released(namespa
 
 
 async def test_released_messages_can_be_locked_again_at_once(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "again", 3)
+    queue = await filled_queue(namespace, "again", 3)
     for _ in range(2):
         async with queue.batch() as batch:
             assert len(await batch.receive(3, max_wait=2)) == 3
 
 
 async def test_settling_twice_says_so_and_strangers_are_refused(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "twice", 2)
+    queue = await filled_queue(namespace, "twice", 2)
     async with queue.batch() as batch, queue.batch() as other:
         (first,) = await batch.receive(1)
         (second,) = await other.receive(1)
@@ -83,7 +75,7 @@ async def test_settling_twice_says_so_and_strangers_are_refused(namespace: Async
 
 
 async def test_a_dead_letter_queue_does_not_take_dead_letters(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "deadend", 1)
+    queue = await filled_queue(namespace, "deadend", 1)
     async with queue.batch() as batch:
         await batch.receive(1)
         await batch.settle(DeadLetter("Bad"))
@@ -97,7 +89,7 @@ async def test_a_dead_letter_queue_does_not_take_dead_letters(namespace: AsyncNa
 async def test_locks_are_renewed_before_a_third_is_left_and_then_settle(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    queue = await filled(namespace_by_hand, "renewed", 3)
+    queue = await filled_queue(namespace_by_hand, "renewed", 3)
     async with queue.batch() as batch:
         held = await batch.receive(3)
         for _ in range(3):
@@ -112,7 +104,7 @@ async def test_locks_are_renewed_before_a_third_is_left_and_then_settle(
 async def test_after_renew_for_a_lost_lock_is_told_and_nothing_was_done(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    queue = await filled(namespace_by_hand, "lost", 2)
+    queue = await filled_queue(namespace_by_hand, "lost", 2)
     async with queue.batch(renew_for=timedelta(seconds=10)) as batch:
         first, second = await batch.receive(2)
         await batch.settle(Complete(), [second])
@@ -128,7 +120,7 @@ async def test_after_renew_for_a_lost_lock_is_told_and_nothing_was_done(
 async def test_a_lock_that_the_service_took_away_is_found_among_others(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    queue = await filled(namespace_by_hand, "taken", 3)
+    queue = await filled_queue(namespace_by_hand, "taken", 3)
     async with queue.batch() as batch:
         held = await batch.receive(3)
         assert (await queue.plan_by_token(Abandon(), [held[1]]).apply()).ok
@@ -160,8 +152,8 @@ async def test_messages_of_several_frames_keep_their_bytes(namespace: AsyncNames
 
 
 async def test_only_the_very_locks_of_the_batch_can_be_settled(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "own", 2)
-    twin = await filled(namespace, "twin", 2)
+    queue = await filled_queue(namespace, "own", 2)
+    twin = await filled_queue(namespace, "twin", 2)
     async with queue.batch() as batch, twin.batch() as other:
         held, theirs = await batch.receive(1), await other.receive(1)
         assert held[0].sequence_number == theirs[0].sequence_number == 1
@@ -175,7 +167,7 @@ async def test_only_the_very_locks_of_the_batch_can_be_settled(namespace: AsyncN
 
 
 async def test_a_message_given_twice_is_settled_once(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "given-twice", 1)
+    queue = await filled_queue(namespace, "given-twice", 1)
     async with queue.batch() as batch:
         (held,) = await batch.receive(1)
         report = await batch.settle(Complete(), [held, held])
@@ -183,7 +175,7 @@ async def test_a_message_given_twice_is_settled_once(namespace: AsyncNamespace) 
 
 
 async def test_two_that_settle_the_same_messages_share_them(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "shared", 30)
+    queue = await filled_queue(namespace, "shared", 30)
     reports: list[list[OutcomeStatus]] = []
     async with queue.batch() as batch:
         held = await batch.receive(30)
@@ -222,7 +214,7 @@ async def test_a_receive_that_is_cut_off_leaves_nothing_locked(namespace: AsyncN
 
 
 async def test_locks_are_renewed_while_a_receive_waits(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
-    queue = await filled(namespace_by_hand, "waiting", 1)
+    queue = await filled_queue(namespace_by_hand, "waiting", 1)
     async with queue.batch() as batch, anyio.create_task_group() as tasks:
         (held,) = await batch.receive(1)
         before = batch.locked_until(held.sequence_number)
@@ -249,7 +241,7 @@ async def test_an_entity_that_is_not_there_is_told_clearly(namespace: AsyncNames
 
 
 async def test_an_error_of_the_body_comes_out_as_it_is(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "body", 1)
+    queue = await filled_queue(namespace, "body", 1)
     batch = queue.batch()
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the raise is the body's)
         async with batch:
@@ -264,7 +256,7 @@ async def test_an_error_of_the_body_comes_out_as_it_is(namespace: AsyncNamespace
 async def test_a_message_that_cannot_be_read_is_held_like_the_others_and_can_be_dead_lettered(
     namespace: AsyncNamespace,
 ) -> None:
-    queue = await filled(namespace, "unreadable", 1)
+    queue = await filled_queue(namespace, "unreadable", 1)
     text_as_data = b"\x00\x53\x75\xa1\x03bad"  # a data section holds binary, and nothing else
     async with namespace.connection.sender(queue.address) as sender:
         for payload in (text_as_data, payload_of(Message(message_id="good"))):

@@ -11,22 +11,16 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, Defer, LockedMessage, Message, OutcomeStatus, Report, Resubmit
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 DELAY = timedelta(minutes=5)
 
 
-async def filled(namespace: AsyncNamespace, name: str) -> None:
-    """A queue with three messages, whose locks last a minute."""
-    await namespace.create_queue(name, lock_duration=timedelta(minutes=1))
-    messages = [Message(body=b"x", message_id=f"m{number}") for number in range(3)]
-    (await namespace.entity(name).send(messages)).raise_for_failures()
-
-
 async def test_a_lock_that_lapses_gives_the_message_back_when_it_ends(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    await filled(namespace_by_hand, "lapse")
+    await filled_queue(namespace_by_hand, "lapse", 3, lock_duration=timedelta(minutes=1))
     queue = namespace_by_hand.entity("lapse")
     async with queue.batch() as batch:
         first, second, _ = await batch.receive(3)
@@ -52,7 +46,7 @@ async def turned(clock: HandClock, by: timedelta) -> None:
 async def test_an_abandon_with_a_delay_holds_the_lock_until_then(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    await filled(namespace_by_hand, "abandon")
+    await filled_queue(namespace_by_hand, "abandon", 3, lock_duration=timedelta(minutes=1))
     queue = namespace_by_hand.entity("abandon")
     async with queue.batch() as batch, queue.batch() as other:
         (first,) = await batch.receive(1)
@@ -73,7 +67,7 @@ async def test_an_abandon_with_a_delay_holds_the_lock_until_then(
 
 
 async def test_a_delay_longer_than_the_renewals_is_refused(namespace: AsyncNamespace) -> None:
-    await filled(namespace, "too-long")
+    await filled_queue(namespace, "too-long", 3, lock_duration=timedelta(minutes=1))
     async with namespace.entity("too-long").batch(renew_for=timedelta(minutes=1)) as batch:
         await batch.receive(1)
         with pytest.raises(DecisionError, match=r"which is before the delay of 0:05:00 ends: lock with a longer"):
@@ -85,7 +79,7 @@ async def test_a_delay_longer_than_the_renewals_is_refused(namespace: AsyncNames
 async def test_an_abandon_that_is_cut_off_while_it_waits_was_not_done(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    await filled(namespace_by_hand, "cut-off")
+    await filled_queue(namespace_by_hand, "cut-off", 3, lock_duration=timedelta(minutes=1))
     queue = namespace_by_hand.entity("cut-off")
     async with queue.batch() as batch:
         await batch.receive(1)
@@ -106,7 +100,7 @@ async def received_after(namespace: AsyncNamespace, name: str, clock: HandClock,
 async def test_delivery_counts_and_order_of_each_way(
     namespace_by_hand: AsyncNamespace, clock: HandClock, way: str
 ) -> None:
-    await filled(namespace_by_hand, way)
+    await filled_queue(namespace_by_hand, way, 3, lock_duration=timedelta(minutes=1))
     queue = namespace_by_hand.entity(way)
     if way == "resubmit":
         (first, *_) = await queue.peek()

@@ -11,9 +11,10 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, ConfigurationError
-from sbnotebook.model import Message, PeekedMessage
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.model import PeekedMessage
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.memory.archive import Archive, ArchiveState
+from tests.filled_queues import filled_queue
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:Receive-and-delete removes")]
 
@@ -24,13 +25,6 @@ async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncN
     connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
     async with AsyncNamespace(connection, journal=journal, archive=archive) as namespace:
         yield namespace
-
-
-async def filled(namespace: AsyncNamespace, name: str, count: int) -> AsyncEntity:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    assert (await queue.send((Message(body=b"%d" % n, subject="x") for n in range(count)), max_in_flight=1)).ok
-    return queue
 
 
 def bodies(messages: list[PeekedMessage]) -> list[int]:
@@ -45,12 +39,12 @@ def archived(namespace: AsyncNamespace) -> list[int]:
 
 
 async def test_messages_are_gone_and_in_the_archive(own: AsyncNamespace) -> None:
-    queue = await filled(own, "all", 250)
+    queue = await filled_queue(own, "all", 250)
     told: list[int] = []
     first = await queue.receive_and_delete(120, progress=told.append)
     assert bodies(first) == list(range(120))
     assert sum(told) == 120
-    assert (first[0].subject, first[0].sequence_number) == ("x", 1)
+    assert (first[0].subject, first[0].sequence_number) == ("even", 1)
     assert len(await queue.peek()) == 130
     assert bodies(await queue.receive_and_delete(1000, max_wait=1)) == list(range(120, 250))
     assert await queue.receive_and_delete(1, max_wait=0.1) == []
@@ -58,20 +52,20 @@ async def test_messages_are_gone_and_in_the_archive(own: AsyncNamespace) -> None
 
 
 async def test_it_warns_of_what_can_be_lost(own: AsyncNamespace) -> None:
-    queue = await filled(own, "warned", 1)
+    queue = await filled_queue(own, "warned", 1)
     with pytest.warns(UserWarning, match="what is lost on the way cannot be had back") as caught:
         await queue.receive_and_delete(1)
     assert caught[0].filename == __file__
 
 
 async def test_nothing_is_archived_when_that_is_not_wanted(own: AsyncNamespace) -> None:
-    queue = await filled(own, "not-archived", 2)
+    queue = await filled_queue(own, "not-archived", 2)
     assert len(await queue.receive_and_delete(2, archived=False)) == 2
     assert archived(own) == []
 
 
 async def test_a_full_archive_lets_nothing_be_removed(own: AsyncNamespace, tmp_path: Path) -> None:
-    queue = await filled(own, "full", 2)
+    queue = await filled_queue(own, "full", 2)
     own.archive = Archive(tmp_path / "full.sqlite", max_bytes=1)
     with pytest.raises(ArchiveError, match="is full"):
         await queue.receive_and_delete(2)
@@ -79,7 +73,7 @@ async def test_a_full_archive_lets_nothing_be_removed(own: AsyncNamespace, tmp_p
 
 
 async def test_an_archive_that_fills_up_keeps_no_message_from_the_caller(own: AsyncNamespace, tmp_path: Path) -> None:
-    queue = await filled(own, "fills-up", 250)
+    queue = await filled_queue(own, "fills-up", 250)
     own.archive = Archive(tmp_path / "small.sqlite", max_bytes=80_000)
     with pytest.warns(UserWarning, match=r"Only \d+ messages were received: .* is full"):
         taken = await queue.receive_and_delete(250)
@@ -89,7 +83,7 @@ async def test_an_archive_that_fills_up_keeps_no_message_from_the_caller(own: As
 
 
 async def test_what_arrived_before_a_cancellation_is_not_lost(emulator: RunningEmulator, own: AsyncNamespace) -> None:
-    queue = await filled(own, "cancelled", 30)
+    queue = await filled_queue(own, "cancelled", 30)
     taken: list[PeekedMessage] = []
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as tasks:
@@ -109,7 +103,7 @@ async def test_what_arrived_before_a_cancellation_is_not_lost(emulator: RunningE
 async def test_what_is_on_its_way_as_it_is_cancelled_is_waited_for(
     emulator: RunningEmulator, own: AsyncNamespace
 ) -> None:
-    queue = await filled(own, "on-its-way", 20)
+    queue = await filled_queue(own, "on-its-way", 20)
     emulator.faults.entity("on-its-way").delivery_delay_ms = 700
     taken: list[PeekedMessage] = []
     with anyio.CancelScope() as scope:
@@ -127,7 +121,7 @@ async def test_what_is_on_its_way_as_it_is_cancelled_is_waited_for(
 
 
 async def test_what_arrives_after_the_wait_is_not_lost(emulator: RunningEmulator, own: AsyncNamespace) -> None:
-    queue = await filled(own, "late", 5)
+    queue = await filled_queue(own, "late", 5)
     emulator.faults.entity("late").delivery_delay_ms = 700
     taken = await queue.receive_and_delete(100, max_wait=0.2)
     assert len(taken) + emulator.counts("late").active == 5
@@ -137,7 +131,7 @@ async def test_what_arrives_after_the_wait_is_not_lost(emulator: RunningEmulator
 async def test_what_arrived_before_the_connection_broke_is_given_with_a_warning(
     emulator: RunningEmulator, own: AsyncNamespace
 ) -> None:
-    queue = await filled(own, "broken", 30)
+    queue = await filled_queue(own, "broken", 30)
     taken: list[PeekedMessage] = []
 
     async def drop() -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import Abandon, Complete, Message, OutcomeStatus
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -31,12 +32,6 @@ class World(NamedTuple):
     emulator: RunningEmulator
     namespace: AsyncNamespace
     clock: HandClock
-
-    async def filled(self, name: str, count: int, lock_duration: timedelta = MINUTE) -> AsyncEntity:
-        await self.namespace.create_queue(name, lock_duration=lock_duration)
-        queue = self.namespace.entity(name)
-        assert (await queue.send(Message(body=b"%d" % n) for n in range(count))).ok
-        return queue
 
     def pause(self, seconds: float) -> None:
         """Let time go on while this machine does nothing."""
@@ -73,7 +68,7 @@ def numbers(messages: Iterable[Message]) -> set[int]:
 
 
 async def test_all_is_well_from_the_beginning(world: World) -> None:
-    queue = await world.filled("well", 2)
+    queue = await filled_queue(world.namespace, "well", 2, lock_duration=MINUTE)
     async with queue.batch() as batch:
         await batch.receive(2)
         await world.clock.turn(65)
@@ -83,7 +78,7 @@ async def test_all_is_well_from_the_beginning(world: World) -> None:
 
 
 async def test_a_pause_that_the_locks_survive_is_told_and_they_are_renewed_at_once(world: World) -> None:
-    queue = await world.filled("paused", 3)
+    queue = await filled_queue(world.namespace, "paused", 3, lock_duration=MINUTE)
     async with queue.batch() as batch:
         held = await batch.receive(3)
         world.pause(50)
@@ -99,7 +94,7 @@ async def test_a_pause_that_the_locks_survive_is_told_and_they_are_renewed_at_on
 
 
 async def test_locks_that_ended_in_a_pause_are_told_at_once_and_are_not_settled(world: World) -> None:
-    queue = await world.filled("overslept", 3)
+    queue = await filled_queue(world.namespace, "overslept", 3, lock_duration=MINUTE)
     told: list[LockEvent] = []
     async with queue.batch() as batch:
         batch.watch(told.append)
@@ -119,7 +114,7 @@ async def test_locks_that_ended_in_a_pause_are_told_at_once_and_are_not_settled(
 
 
 async def test_a_renewal_that_fails_is_told_at_once_and_tried_again(world: World) -> None:
-    queue = await world.filled("busy", 3)
+    queue = await filled_queue(world.namespace, "busy", 3, lock_duration=MINUTE)
     async with queue.batch() as batch:
         held = await batch.receive(3)
         world.emulator.faults.entity("busy").server_busy = 3
@@ -135,7 +130,7 @@ async def test_a_renewal_that_fails_is_told_at_once_and_tried_again(world: World
 
 
 async def test_locks_that_end_while_renewing_fails_say_so_in_the_report(world: World) -> None:
-    queue = await world.filled("down", 2)
+    queue = await filled_queue(world.namespace, "down", 2, lock_duration=MINUTE)
     async with queue.batch() as batch:
         held = await batch.receive(2)
         world.emulator.faults.entity("down").server_busy = A_LOT
@@ -150,7 +145,7 @@ async def test_locks_that_end_while_renewing_fails_say_so_in_the_report(world: W
 
 
 async def test_after_renew_for_it_is_told_that_renewing_ended(world: World) -> None:
-    queue = await world.filled("ended", 2)
+    queue = await filled_queue(world.namespace, "ended", 2, lock_duration=MINUTE)
     async with queue.batch(renew_for=timedelta(seconds=30)) as batch:
         held = await batch.receive(2)
         await world.clock.turn(31)
@@ -165,7 +160,7 @@ async def test_after_renew_for_it_is_told_that_renewing_ended(world: World) -> N
 
 
 async def test_locks_are_renewed_over_another_connection_when_their_own_is_gone(world: World) -> None:
-    queue = await world.filled("dropped", 5)
+    queue = await filled_queue(world.namespace, "dropped", 5, lock_duration=MINUTE)
     async with queue.batch() as batch:
         held = await batch.receive(5)
         for _ in range(3):
@@ -179,7 +174,7 @@ async def test_locks_are_renewed_over_another_connection_when_their_own_is_gone(
 
 
 async def test_locks_are_renewed_while_a_settlement_waits_for_a_service_that_does_not_answer(world: World) -> None:
-    queue = await world.filled("stuck", 5, lock_duration=timedelta(seconds=10))
+    queue = await filled_queue(world.namespace, "stuck", 5, lock_duration=timedelta(seconds=10))
     async with queue.batch() as batch:
         held = await batch.receive(5)
         world.emulator.freeze("stuck")
@@ -209,7 +204,7 @@ def requests(world: World, name: str) -> int:
 
 
 async def test_a_thousand_locks_are_renewed_in_few_requests(world: World) -> None:
-    queue = await world.filled("thousand", 1000)
+    queue = await filled_queue(world.namespace, "thousand", 1000, lock_duration=MINUTE)
     async with queue.batch() as batch:
         assert len(await batch.receive(1000)) == 1000
         requests(world, "thousand")
@@ -221,7 +216,7 @@ async def test_a_thousand_locks_are_renewed_in_few_requests(world: World) -> Non
 
 
 async def test_a_lock_that_is_lost_costs_no_other_one(world: World) -> None:
-    queue = await world.filled("hundred", 100)
+    queue = await filled_queue(world.namespace, "hundred", 100, lock_duration=MINUTE)
     async with queue.batch() as batch, queue.batch() as thief:
         held = await batch.receive(100)
         stolen = held[41]
@@ -241,7 +236,7 @@ async def test_a_lock_that_is_lost_costs_no_other_one(world: World) -> None:
 
 
 async def test_a_watcher_that_fails_ends_nothing_and_can_leave(world: World) -> None:
-    queue = await world.filled("watched", 1)
+    queue = await filled_queue(world.namespace, "watched", 1, lock_duration=MINUTE)
     told: list[LockEvent] = []
 
     def fail(event: LockEvent) -> None:
@@ -287,7 +282,7 @@ class TestWithAWrongClock:
     async def test_locks_are_kept(self, world: World, minutes: float) -> None:
         assert isinstance(world.clock, WrongClock)
         world.clock.off = timedelta(minutes=minutes)
-        queue = await world.filled("off", 3)
+        queue = await filled_queue(world.namespace, "off", 3, lock_duration=MINUTE)
         async with queue.batch() as batch:
             await batch.receive(3)
             for _ in range(6):
@@ -298,7 +293,7 @@ class TestWithAWrongClock:
 
     async def test_locks_are_kept_when_the_clock_is_set_back(self, world: World) -> None:
         assert isinstance(world.clock, WrongClock)
-        queue = await world.filled("set-back", 3)
+        queue = await filled_queue(world.namespace, "set-back", 3, lock_duration=MINUTE)
         async with queue.batch() as batch:
             await batch.receive(3)
             await world.clock.turn(10)

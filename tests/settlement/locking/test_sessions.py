@@ -17,25 +17,15 @@ from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, Mess
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue, session_messages
 
 pytestmark = pytest.mark.anyio
 
 SESSIONS = QueueOptions(requires_session=True)
 
 
-async def filled(namespace: AsyncNamespace, emulator: RunningEmulator, name: str, *sessions: str) -> AsyncEntity:
-    """A queue with a message for each session id that is given, in this order."""
-    emulator.create_queue(name, SESSIONS)
-    queue = namespace.entity(name)
-    messages = [Message(body=b"%d" % n, message_id=f"m{n}", session_id=each) for n, each in enumerate(sessions)]
-    assert (await queue.send(messages, max_in_flight=1)).ok
-    return queue
-
-
-async def test_sessions_are_listed_and_browsed_without_locking_them(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "listed", "a", "b", "a", "c")
+async def test_sessions_are_listed_and_browsed_without_locking_them(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "listed", session_messages("abac"), requires_session=True)
     async with queue.session("a"):
         assert sorted(await queue.sessions()) == ["a", "b", "c"]
         seen = await queue.peek(session_id="a")
@@ -44,18 +34,14 @@ async def test_sessions_are_listed_and_browsed_without_locking_them(
         assert await queue.peek(session_id="nobody") == []
 
 
-async def test_more_sessions_than_one_page_are_listed(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
+async def test_more_sessions_than_one_page_are_listed(namespace: AsyncNamespace) -> None:
     names = [f"s{n:03}" for n in range(230)]
-    queue = await filled(namespace, shared_emulator, "pages", *names)
+    queue = await filled_queue(namespace, "pages", session_messages(names), requires_session=True)
     assert sorted(await queue.sessions()) == names
 
 
-async def test_sessions_whose_state_was_set_are_found_by_time(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "updated", "a")
+async def test_sessions_whose_state_was_set_are_found_by_time(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "updated", session_messages("a"), requires_session=True)
     before = datetime.now(UTC) - timedelta(minutes=1)
     assert await queue.sessions(updated_after=before) == []
     async with queue.session("b") as session:
@@ -74,10 +60,8 @@ async def test_a_subscription_has_sessions_too(namespace: AsyncNamespace, shared
         assert (await session.settle(Complete(), await session.receive(1))).ok
 
 
-async def test_the_next_session_and_a_named_one_are_held_alone(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "alone", "a", "b")
+async def test_the_next_session_and_a_named_one_are_held_alone(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "alone", session_messages("ab"), requires_session=True)
     async with queue.session("a") as named, queue.next_session(max_wait=5) as following:
         assert (named.session_id, following.session_id) == ("a", "b")
         with pytest.raises(SessionCannotBeLockedError):
@@ -90,10 +74,8 @@ async def test_the_next_session_and_a_named_one_are_held_alone(
         assert again.session_id == "a"
 
 
-async def test_messages_are_settled_in_their_session_and_the_rest_is_released(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "settled", *"aaaaab")
+async def test_messages_are_settled_in_their_session_and_the_rest_is_released(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "settled", session_messages("aaaaab"), requires_session=True)
     async with queue.session("a") as session:
         held = await session.receive(10, max_wait=1)
         assert [message.message_id for message in held] == ["m0", "m1", "m2", "m3", "m4"]
@@ -111,10 +93,8 @@ async def test_messages_are_settled_in_their_session_and_the_rest_is_released(
     assert (dead.message_id, dead.session_id, dead.dead_letter_reason) == ("m1", "a", "Bad")
 
 
-async def test_what_is_abandoned_comes_again_before_what_follows(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "order", *"aaa")
+async def test_what_is_abandoned_comes_again_before_what_follows(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "order", session_messages("aaa"), requires_session=True)
     async with queue.session("a") as session:
         first, *others = await session.receive(3, max_wait=1)
         await session.settle(Abandon(), [first])
@@ -123,10 +103,8 @@ async def test_what_is_abandoned_comes_again_before_what_follows(
         assert [(message.message_id, message.delivery_count) for message in again] == [("m0", 1), ("m1", 0), ("m2", 0)]
 
 
-async def test_deferred_messages_are_had_within_their_session(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "deferred-session", *"aab")
+async def test_deferred_messages_are_had_within_their_session(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "deferred-session", session_messages("aab"), requires_session=True)
     async with queue.session("a") as session:
         held = await session.receive(2, max_wait=1)
         assert (await session.settle(Defer(), held)).ok
@@ -226,7 +204,7 @@ async def test_a_session_that_is_taken_away_settles_nothing_and_is_not_locked_ag
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
 ) -> None:
     name = fault.replace("_", "-")
-    queue = await filled(namespace, shared_emulator, name, *"aaa")
+    queue = await filled_queue(namespace, name, session_messages("aaa"), requires_session=True)
     async with queue.session("a") as session:
         held = await session.receive(3, max_wait=1)
         assert (await session.settle(Complete(), held[:1])).ok

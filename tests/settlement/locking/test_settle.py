@@ -12,9 +12,10 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Complete, LockedMessage, Message, Outcome, OutcomeStatus, Release, Report
+from sbnotebook.model import Complete, LockedMessage, Outcome, OutcomeStatus, Release, Report
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock import LockedBatch
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -81,11 +82,6 @@ async def far(proxy: tuple[Proxy, Connection], tmp_path: Path) -> AsyncIterator[
         yield namespace
 
 
-async def filled(namespace: AsyncNamespace, name: str, count: int) -> None:
-    await namespace.create_queue(name)
-    assert (await namespace.entity(name).send([Message(body=b"%d" % n) for n in range(count)])).ok
-
-
 async def settle_and(disturb: object, batch: LockedBatch, proxy: Proxy) -> Report:
     """Settle while answers are withheld, and disturb once one is on its way."""
     reports: list[Report] = []
@@ -110,7 +106,7 @@ def by_number(report: Report) -> dict[int | None, Outcome]:
 async def test_after_a_broken_connection_the_rest_is_left_for_a_second_call(
     namespace: AsyncNamespace, far: AsyncNamespace, proxy: tuple[Proxy, Connection]
 ) -> None:
-    await filled(namespace, "broken", 150)
+    await filled_queue(namespace, "broken", 150)
     async with far.entity("broken").batch() as batch:
         held = await batch.receive(150)
         assert len(held) == 150
@@ -135,7 +131,7 @@ async def test_after_a_broken_connection_the_rest_is_left_for_a_second_call(
 async def test_what_is_cut_off_by_a_cancellation_is_in_doubt_and_nothing_else_is_lost(
     namespace: AsyncNamespace, far: AsyncNamespace, proxy: tuple[Proxy, Connection]
 ) -> None:
-    await filled(namespace, "cancelled", 30)
+    await filled_queue(namespace, "cancelled", 30)
     async with far.entity("cancelled").batch() as batch:
         held = await batch.receive(30)
         done = held[:5]
@@ -164,7 +160,7 @@ async def test_what_is_cut_off_by_a_cancellation_is_in_doubt_and_nothing_else_is
 async def test_what_cannot_be_released_is_in_the_report_of_the_release(
     namespace: AsyncNamespace, far: AsyncNamespace, proxy: tuple[Proxy, Connection]
 ) -> None:
-    await filled(namespace, "unreleased", 20)
+    await filled_queue(namespace, "unreleased", 20)
     batch = far.entity("unreleased").batch()
     async with batch:
         held: tuple[LockedMessage, ...] = await batch.receive(20)

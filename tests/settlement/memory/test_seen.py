@@ -15,8 +15,9 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, LockedMessage, Message, OutcomeStatus, PeekedMessage
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Journal, RejectMessage
+from sbnotebook.settlement import AsyncNamespace, Journal, RejectMessage
 from sbnotebook.settlement.memory.seen import Seen, key_of
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -35,17 +36,10 @@ class Worker:
             self.done[message.message_id] += 1
 
 
-async def filled(namespace: AsyncNamespace, name: str, count: int) -> AsyncEntity:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    assert (await queue.send([Message(message_id=f"m{n}") for n in range(count)], max_in_flight=1)).ok
-    return queue
-
-
 async def test_work_is_not_done_twice_when_the_lock_is_lost_exactly_at_complete(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue = await filled(namespace, "lost-at-complete", 1)
+    queue = await filled_queue(namespace, "lost-at-complete", 1)
     worker = Worker()
 
     def work(message: LockedMessage) -> None:
@@ -67,7 +61,7 @@ async def test_work_is_not_done_twice_when_the_lock_is_lost_exactly_at_complete(
 async def test_in_one_run_it_is_not_done_twice_also_without_a_memory(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue = await filled(namespace, "lost-in-a-run", 5)
+    queue = await filled_queue(namespace, "lost-in-a-run", 5)
     worker = Worker()
 
     def work(message: LockedMessage) -> None:
@@ -86,7 +80,7 @@ async def test_a_connection_that_is_lost_at_complete_loses_and_doubles_nothing(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
 ) -> None:
     name = fault.replace("_", "-")
-    queue = await filled(namespace, name, 10)
+    queue = await filled_queue(namespace, name, 10)
     worker = Worker()
 
     def work(message: LockedMessage) -> None:
@@ -104,7 +98,7 @@ async def test_a_connection_that_is_lost_at_complete_loses_and_doubles_nothing(
 async def test_under_many_faults_the_work_of_each_message_is_done_once(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue = await filled(namespace, "many-faults", 120)
+    queue = await filled_queue(namespace, "many-faults", 120)
     worker, chance = Worker(), random.Random(7)  # noqa: S311 (the same each time)
     faults = shared_emulator.faults.entity("many-faults")
 
@@ -152,7 +146,7 @@ anyio.run(main)
 async def test_a_process_that_is_killed_before_complete_leaves_what_the_next_one_knows(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
-    queue = await filled(namespace, "killed", 3)
+    queue = await filled_queue(namespace, "killed", 3)
     journal, done = tmp_path / "journal.sqlite", tmp_path / "done"
     command = [sys.executable, "-c", SCRIPT, shared_emulator.connection_string, str(journal), str(done)]
     seen = Seen(Journal(journal).database, namespace.host)
@@ -174,7 +168,7 @@ async def test_a_process_that_is_killed_before_complete_leaves_what_the_next_one
 
 
 async def test_a_second_message_with_the_same_id_counts_as_the_first(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "twins", 2)
+    queue = await filled_queue(namespace, "twins", 2)
     assert (await queue.send([Message(message_id="m1"), Message(message_id="m1")], max_in_flight=1)).ok
     worker = Worker()
     report = await queue.process(worker, seen=True, max_in_flight=4, max_wait=1)
@@ -184,7 +178,7 @@ async def test_a_second_message_with_the_same_id_counts_as_the_first(namespace: 
 
 
 async def test_only_work_that_is_done_is_remembered(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "undone", 1)
+    queue = await filled_queue(namespace, "undone", 1)
     calls: list[int] = []
 
     def work(_message: LockedMessage) -> None:

@@ -14,15 +14,9 @@ from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.picking.ahead import LockedAhead, Search
 from sbnotebook.settlement.picking.pick import ahead_batch
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue, sequence_numbers
 
 pytestmark = pytest.mark.anyio
-
-
-async def filled(namespace: AsyncNamespace, name: str, count: int, size: int = 1) -> tuple[AsyncEntity, list[int]]:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    await queue.send((Message(body=b"x" * size, message_id=f"m{n}") for n in range(count)), max_in_flight=1)
-    return queue, [message.sequence_number for message in await queue.peek()]
 
 
 async def counts(queue: AsyncEntity) -> dict[int, int]:
@@ -41,7 +35,8 @@ async def found_by(ahead: LockedAhead) -> list[LockedMessage]:
 
 
 async def test_several_links_hold_what_one_may_not(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "ahead-links", 95)
+    queue = await filled_queue(namespace, "ahead-links", 95)
+    numbers = await sequence_numbers(queue)
     chosen = {numbers[0], numbers[45], numbers[94]}
     ahead = ahead_in(queue, Search(frozenset(chosen), expected=95, per_link=20))
     async with ahead:
@@ -55,7 +50,8 @@ async def test_several_links_hold_what_one_may_not(namespace: AsyncNamespace) ->
 
 
 async def test_the_chosen_ones_are_whole_and_the_others_are_locks_alone(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "ahead-whole", 30, size=700)
+    queue = await filled_queue(namespace, "ahead-whole", [b"x" * 700] * 30)
+    numbers = await sequence_numbers(queue)
     peeked = {message.sequence_number: message for message in await queue.peek()}
     async with ahead_batch(queue, Complete.verb)() as batch:
         locked = await batch.lock_ahead(30, {numbers[7]})
@@ -69,7 +65,8 @@ async def test_the_chosen_ones_are_whole_and_the_others_are_locks_alone(namespac
 
 
 async def test_a_chosen_message_of_several_frames_is_whole(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "ahead-frames", 5, size=200_000)
+    queue = await filled_queue(namespace, "ahead-frames", [b"x" * 200_000] * 5)
+    numbers = await sequence_numbers(queue)
     ahead = ahead_in(queue, Search(frozenset(numbers[2:3])))
     async with ahead:
         (message,) = await found_by(ahead)
@@ -78,7 +75,8 @@ async def test_a_chosen_message_of_several_frames_is_whole(namespace: AsyncNames
 
 
 async def test_bodies_of_what_is_held_do_not_stay_in_memory(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "ahead-memory", 160, size=200_000)
+    queue = await filled_queue(namespace, "ahead-memory", [b"x" * 200_000] * 160)
+    numbers = await sequence_numbers(queue)
     ahead = ahead_in(queue, Search(frozenset({numbers[0], numbers[-1]}), expected=160))
     tracemalloc.start()
     try:
@@ -94,7 +92,8 @@ async def test_bodies_of_what_is_held_do_not_stay_in_memory(namespace: AsyncName
 async def test_locks_are_renewed_for_as_long_as_the_search_goes_on(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    queue, numbers = await filled(namespace_by_hand, "ahead-renewed", 400)
+    queue = await filled_queue(namespace_by_hand, "ahead-renewed", 400)
+    numbers = await sequence_numbers(queue)
     ahead = ahead_in(queue, Search(frozenset({numbers[0], numbers[-1]}), expected=400, per_link=150))
     async with ahead:
         await found_by(ahead)
@@ -104,7 +103,8 @@ async def test_locks_are_renewed_for_as_long_as_the_search_goes_on(
 
 
 async def test_no_more_are_held_than_allowed(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "ahead-limit", 40)
+    queue = await filled_queue(namespace, "ahead-limit", 40)
+    numbers = await sequence_numbers(queue)
     ahead = ahead_in(queue, Search(frozenset({numbers[0], numbers[39]}), max_held=30))
     async with ahead:
         assert [message.sequence_number for message in await found_by(ahead)] == [numbers[0]]
@@ -124,7 +124,8 @@ async def test_an_entity_that_is_not_there_is_told(namespace: AsyncNamespace) ->
 
 
 async def test_one_that_is_wanted_once_more_is_given_again(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "ahead-again", 4)
+    queue = await filled_queue(namespace, "ahead-again", 4)
+    numbers = await sequence_numbers(queue)
     ahead = ahead_in(queue, Search(frozenset(numbers[1:2]), max_wait=30.0))
     async with ahead:
         (first,) = await ahead.find()
@@ -137,7 +138,8 @@ async def test_one_that_is_wanted_once_more_is_given_again(namespace: AsyncNames
 
 
 async def test_a_resubmit_is_not_a_settlement(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "ahead-no-settlement", 1)
+    queue = await filled_queue(namespace, "ahead-no-settlement", 1)
+    numbers = await sequence_numbers(queue)
     ahead = ahead_in(queue, Search(frozenset(numbers)))
     async with ahead:
         chosen = await ahead.find()
@@ -149,7 +151,8 @@ async def test_a_resubmit_is_not_a_settlement(namespace: AsyncNamespace) -> None
 async def test_what_came_between_two_calls_is_given_back_when_the_second_is_cancelled(
     namespace: AsyncNamespace,
 ) -> None:
-    queue, numbers = await filled(namespace, "between", 2)
+    queue = await filled_queue(namespace, "between", 2)
+    numbers = await sequence_numbers(queue)
     async with ahead_batch(queue, Complete.verb)() as batch:
         locked = await batch.lock_ahead(10, frozenset[int]())
         assert [message.sequence_number for message in locked] == numbers

@@ -25,17 +25,9 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.picking.pick import PickReport
 from sbnotebook.settlement.plan import Limits
+from tests.filled_queues import filled_queue, sequence_numbers
 
 pytestmark = pytest.mark.anyio
-
-
-async def filled(namespace: AsyncNamespace, name: str, count: int) -> tuple[AsyncEntity, list[int]]:
-    """A queue with messages m0, m1 and so on, and their sequence numbers."""
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    messages = (Message(body=b"%d" % n, message_id=f"m{n}") for n in range(count))
-    await queue.send(messages, max_in_flight=1, batch_size=500)
-    return queue, [message.sequence_number for message in await queue.peek()]
 
 
 async def counts(queue: AsyncEntity) -> dict[int, int]:
@@ -63,7 +55,8 @@ def after(locked: int, act: Callable[[], None]) -> Callable[[int], None]:
 
 
 async def test_ten_of_ten_thousand_are_settled_and_no_other_changes(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-ten-thousand", 10_000)
+    queue = await filled_queue(namespace, "pick-ten-thousand", 10_000)
+    numbers = await sequence_numbers(queue)
     chosen = numbers[999::1000]
 
     plan = await queue.pick(chosen, Complete())
@@ -99,7 +92,8 @@ async def test_ten_of_ten_thousand_are_settled_and_no_other_changes(namespace: A
 async def test_each_decision_reaches_the_chosen_ones_only(
     namespace: AsyncNamespace, name: str, decision: Decision
 ) -> None:
-    queue, numbers = await filled(namespace, f"pick-{name}", 40)
+    queue = await filled_queue(namespace, f"pick-{name}", 40)
+    numbers = await sequence_numbers(queue)
     chosen = [numbers[30], numbers[3]]
 
     report = await (await queue.pick(chosen, decision)).apply()
@@ -122,7 +116,8 @@ async def test_each_decision_reaches_the_chosen_ones_only(
 
 
 async def test_messages_of_a_dead_letter_queue_are_resubmitted_from_the_middle(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-again", 30)
+    queue = await filled_queue(namespace, "pick-again", 30)
+    numbers = await sequence_numbers(queue)
     dlq = namespace.entity("pick-again/$dlq")
     await (await queue.pick(numbers, DeadLetter("Bad"))).apply()
     dead = await dlq.peek()
@@ -147,7 +142,8 @@ async def test_messages_of_a_dead_letter_queue_are_resubmitted_from_the_middle(n
 
 
 async def test_only_as_many_are_locked_as_stand_before_the_last(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-no-further", 300)
+    queue = await filled_queue(namespace, "pick-no-further", 300)
+    numbers = await sequence_numbers(queue)
     report = await (await queue.pick([numbers[49]], Complete())).apply()
     assert isinstance(report, PickReport)
     assert [outcome.sequence_number for outcome in report.rest] == numbers[:49]
@@ -157,7 +153,8 @@ async def test_only_as_many_are_locked_as_stand_before_the_last(namespace: Async
 
 
 async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-told-apart", 40)
+    queue = await filled_queue(namespace, "pick-told-apart", 40)
+    numbers = await sequence_numbers(queue)
     scheduled = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
     await queue.send([Message(body=b"later", scheduled_enqueue_time=scheduled)])
     later = next(m.sequence_number for m in await queue.peek() if m.state is MessageState.SCHEDULED)
@@ -190,7 +187,8 @@ async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> No
 
 
 async def test_one_that_is_deferred_or_settled_after_the_plan_was_made(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-meanwhile", 200)
+    queue = await filled_queue(namespace, "pick-meanwhile", 200)
+    numbers = await sequence_numbers(queue)
     plan = await queue.pick([numbers[3], numbers[4], numbers[5]], Complete())
     await (await queue.pick([numbers[3]], Defer())).apply()
     await (await queue.pick([numbers[4]], Complete())).apply()
@@ -206,7 +204,8 @@ async def test_one_that_is_deferred_or_settled_after_the_plan_was_made(namespace
 
 
 async def test_deferring_what_is_deferred_says_so(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-twice-deferred", 3)
+    queue = await filled_queue(namespace, "pick-twice-deferred", 3)
+    numbers = await sequence_numbers(queue)
     await (await queue.pick([numbers[1]], Defer())).apply()
     (outcome,) = await (await queue.pick([numbers[1]], Defer())).apply()
     assert outcome.status is OutcomeStatus.SKIPPED
@@ -214,7 +213,8 @@ async def test_deferring_what_is_deferred_says_so(namespace: AsyncNamespace) -> 
 
 
 async def test_a_missing_message_is_given_up_although_the_queue_is_filled_meanwhile(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-busy", 20)
+    queue = await filled_queue(namespace, "pick-busy", 20)
+    numbers = await sequence_numbers(queue)
     async with queue.batch() as other:
         await other.receive(1)
         plan = await queue.pick([numbers[0]], Complete())
@@ -234,7 +234,8 @@ async def test_a_missing_message_is_given_up_although_the_queue_is_filled_meanwh
 
 
 async def test_with_a_consumer_at_work_each_message_is_settled_once(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-competing", 600)
+    queue = await filled_queue(namespace, "pick-competing", 600)
+    numbers = await sequence_numbers(queue)
     chosen = numbers[50::100]
     plan = await queue.pick(chosen, Complete())
     consumed: list[int] = []
@@ -288,12 +289,14 @@ async def test_in_an_entity_with_sessions_it_picks_within_each(
 
 
 async def test_another_message_with_the_same_number_is_not_settled(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-anew", 5)
+    queue = await filled_queue(namespace, "pick-anew", 5)
+    numbers = await sequence_numbers(queue)
     plan = await queue.pick([numbers[3]], Complete())
     await namespace.delete_queue("pick-anew")
     await namespace.peeker(queue.address).close()  # its link was detached, and so were those of the senders
     await namespace.pool(queue.address).close()
-    queue, numbers_now = await filled(namespace, "pick-anew", 5)
+    queue = await filled_queue(namespace, "pick-anew", 5)
+    numbers_now = await sequence_numbers(queue)
     assert numbers_now == numbers
     (outcome,) = await plan.apply()
     assert outcome.status is OutcomeStatus.NOT_FOUND
@@ -305,7 +308,8 @@ async def test_another_message_with_the_same_number_is_not_settled(namespace: As
 
 
 async def test_cancelling_in_the_middle_gives_everything_back(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-cancelled", 3_000)
+    queue = await filled_queue(namespace, "pick-cancelled", 3_000)
+    numbers = await sequence_numbers(queue)
     plan = await queue.pick([numbers[0], numbers[-1]], Complete())
     with anyio.CancelScope() as scope:
         await plan.apply(progress=after(1_500, scope.cancel))
@@ -317,7 +321,8 @@ async def test_cancelling_in_the_middle_gives_everything_back(namespace: AsyncNa
 async def test_a_connection_that_drops_in_the_middle_ends_the_search_and_is_told(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue, numbers = await filled(namespace, "pick-dropped", 3_000)
+    queue = await filled_queue(namespace, "pick-dropped", 3_000)
+    numbers = await sequence_numbers(queue)
     plan = await queue.pick([numbers[0], numbers[-1]], Complete())
 
     report = await plan.apply(progress=after(1_500, lambda: shared_emulator.drop_connections("pick-dropped")))
@@ -333,7 +338,8 @@ async def test_a_connection_that_drops_in_the_middle_ends_the_search_and_is_told
 async def test_what_cannot_be_released_is_abandoned_where_that_is_allowed(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue, numbers = await filled(namespace, "pick-dropped-allowed", 300)
+    queue = await filled_queue(namespace, "pick-dropped-allowed", 300)
+    numbers = await sequence_numbers(queue)
     plan = await queue.pick([numbers[0], numbers[-1]], Complete(), abandon_rest=True)
     assert "abandoned where that is not possible" in plan.preview().sentence
 
@@ -349,7 +355,8 @@ async def test_what_cannot_be_released_is_abandoned_where_that_is_allowed(
 async def test_a_link_that_the_service_detaches_ends_the_search(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue, numbers = await filled(namespace, "pick-detached", 3_000)
+    queue = await filled_queue(namespace, "pick-detached", 3_000)
+    numbers = await sequence_numbers(queue)
     plan = await queue.pick([numbers[-1]], Complete())
     report = await plan.apply(progress=after(1_500, lambda: shared_emulator.close_links("pick-detached")))
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
@@ -362,7 +369,8 @@ async def test_a_link_that_the_service_detaches_ends_the_search(
 async def test_locks_that_are_lost_end_the_search_before_they_are_lost_again(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue, numbers = await filled(namespace, "pick-lost", 3_000)
+    queue = await filled_queue(namespace, "pick-lost", 3_000)
+    numbers = await sequence_numbers(queue)
     plan = await queue.pick([numbers[-1]], Complete())
     report = await plan.apply(progress=after(1_500, lambda: shared_emulator.lose_locks("pick-lost")))
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
@@ -372,7 +380,8 @@ async def test_locks_that_are_lost_end_the_search_before_they_are_lost_again(
 
 
 async def test_the_rate_is_kept(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-paced", 20)
+    queue = await filled_queue(namespace, "pick-paced", 20)
+    numbers = await sequence_numbers(queue)
     began = anyio.current_time()
     report = await (await queue.pick(numbers[:9], Complete())).apply(Limits(rate=4))
     assert report.ok

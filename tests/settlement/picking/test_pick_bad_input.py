@@ -23,15 +23,9 @@ from sbnotebook.model.amqp import AmqpValue, Long, Symbol, encode
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.picking.pick import PickReport
 from sbnotebook.settlement.sdk import senders
+from tests.filled_queues import filled_queue, sequence_numbers
 
 pytestmark = pytest.mark.anyio
-
-
-async def filled(namespace: AsyncNamespace, name: str, count: int) -> tuple[AsyncEntity, list[int]]:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    await queue.send((Message(message_id=f"m{n}") for n in range(count)), max_in_flight=1)
-    return queue, [message.sequence_number for message in await queue.peek()]
 
 
 async def counts(queue: AsyncEntity) -> dict[int, int]:
@@ -47,7 +41,8 @@ async def test_what_is_no_sequence_number_is_refused(namespace: AsyncNamespace, 
 
 
 async def test_decisions_that_make_no_sense_are_refused(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-senseless", 3)
+    queue = await filled_queue(namespace, "pick-senseless", 3)
+    numbers = await sequence_numbers(queue)
     with pytest.raises(DecisionError, match="would change nothing"):
         await queue.pick(numbers, Release())
     with pytest.raises(DecisionError, match="An edit changes what a resubmit sends"):
@@ -64,14 +59,16 @@ async def test_decisions_that_make_no_sense_are_refused(namespace: AsyncNamespac
 
 
 async def test_only_others_count_for_how_many_are_held(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-all-but-one", 30)
+    queue = await filled_queue(namespace, "pick-all-but-one", 30)
+    numbers = await sequence_numbers(queue)
     report = await (await queue.pick(numbers[1:], Complete(), max_held=2)).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 29
     assert await counts(queue) == {numbers[0]: 0}
 
 
 async def test_nothing_chosen_is_nothing_done(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-nothing", 3)
+    queue = await filled_queue(namespace, "pick-nothing", 3)
+    numbers = await sequence_numbers(queue)
     assert len(await (await queue.pick([], Complete())).apply()) == 0
     again = await (await queue.pick([numbers[1], numbers[1]], Complete())).apply()
     assert [outcome.status for outcome in again] == [OutcomeStatus.SETTLED], "one chosen twice is chosen once"
@@ -82,7 +79,7 @@ def section(code: int, value: AmqpValue) -> bytes:
 
 
 async def test_odd_messages_among_the_others_are_given_back_or_picked_like_them(namespace: AsyncNamespace) -> None:
-    queue, _ = await filled(namespace, "pick-odd", 3)
+    queue = await filled_queue(namespace, "pick-odd", 3)
     body = section(0x75, b"x")
     odd = [
         b"\x00\x53\x75\xa1\x03bad",  # a data section that holds text
@@ -115,7 +112,8 @@ async def test_odd_messages_among_the_others_are_given_back_or_picked_like_them(
 
 
 async def test_a_full_archive_is_told_before_a_clone_is_sent(namespace: AsyncNamespace) -> None:
-    queue, numbers = await filled(namespace, "pick-no-room", 3)
+    queue = await filled_queue(namespace, "pick-no-room", 3)
+    numbers = await sequence_numbers(queue)
     await namespace.create_queue("pick-no-room-to")
     plan = await queue.pick([numbers[1]], Resubmit(to=EntityAddress("pick-no-room-to")))
     assert namespace.archive is not None

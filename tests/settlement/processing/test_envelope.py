@@ -23,6 +23,7 @@ from sbnotebook.model.amqp import Int, ULong, type_name
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
 from sbnotebook.settlement.processing.envelope import Fault, envelope_of
 from sbnotebook.settlement.processing.lease import consumer
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -117,12 +118,8 @@ def test_its_id_is_the_same_each_time_and_another_for_another_message() -> None:
 # -------------------------------------------------------------------- in a run
 
 
-async def filled(namespace: AsyncNamespace, name: str, count: int = 3) -> tuple[AsyncEntity, AsyncEntity]:
-    await namespace.create_queue(name)
-    await namespace.create_queue(f"{name}-faults")
-    queue = namespace.entity(name)
-    assert (await queue.send([Message(message_id=f"m{n}") for n in range(count)], max_in_flight=1)).ok
-    return queue, namespace.entity(f"{name}-faults")
+async def queue_and_faults(namespace: AsyncNamespace, name: str, count: int = 3) -> tuple[AsyncEntity, AsyncEntity]:
+    return await filled_queue(namespace, name, count), await filled_queue(namespace, f"{name}-faults", 0)
 
 
 def reject(message: LockedMessage) -> None:
@@ -130,7 +127,7 @@ def reject(message: LockedMessage) -> None:
 
 
 async def test_an_envelope_takes_the_place_of_the_message(namespace: AsyncNamespace) -> None:
-    queue, faults = await filled(namespace, "enveloped")
+    queue, faults = await queue_and_faults(namespace, "enveloped")
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to=faults.address))
     report = await queue.process(reject, policy=policy, max_wait=1)
     assert [outcome.verb for outcome in report] == ["complete"] * 3
@@ -143,7 +140,7 @@ async def test_an_envelope_takes_the_place_of_the_message(namespace: AsyncNamesp
 
 
 async def test_both_an_envelope_and_the_dead_letter_queue_are_possible(namespace: AsyncNamespace) -> None:
-    queue, faults = await filled(namespace, "both", 1)
+    queue, faults = await queue_and_faults(namespace, "both", 1)
 
     def fail(_message: LockedMessage) -> None:
         raise ZeroDivisionError("by nothing")
@@ -156,7 +153,7 @@ async def test_both_an_envelope_and_the_dead_letter_queue_are_possible(namespace
 
 
 async def test_a_destination_that_is_not_there_is_told_before_anything_is_begun(namespace: AsyncNamespace) -> None:
-    queue, _ = await filled(namespace, "nowhere-to-go", 1)
+    queue, _ = await queue_and_faults(namespace, "nowhere-to-go", 1)
     calls: list[LockedMessage] = []
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to="not-there"))
     with pytest.raises(ServiceBusError):
@@ -171,7 +168,7 @@ async def test_a_message_whose_envelope_is_not_confirmed_stays_where_it_is(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str, sent: int
 ) -> None:
     name = f"envelope-{fault.replace('_', '-')}"
-    queue, faults = await filled(namespace, name)
+    queue, faults = await queue_and_faults(namespace, name)
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to=faults.address))
 
     def work(message: LockedMessage) -> None:
@@ -199,7 +196,7 @@ async def test_a_message_whose_envelope_is_not_confirmed_stays_where_it_is(
 async def test_duplicate_detection_drops_a_repeated_envelope(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue, _ = await filled(namespace, "detected", 1)
+    queue, _ = await queue_and_faults(namespace, "detected", 1)
     shared_emulator.create_queue("once", QueueOptions(requires_duplicate_detection=True))
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to="once"))
     await namespace.pool(EntityAddress("once")).warm(1)

@@ -23,7 +23,6 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import (
-    AsyncEntity,
     AsyncNamespace,
     Policy,
     PolicyRow,
@@ -35,6 +34,7 @@ from sbnotebook.settlement import (
 )
 from sbnotebook.settlement.processing.lease import ProcessState
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -56,16 +56,8 @@ def consumer(message: LockedMessage) -> None:
             return
 
 
-async def filled(namespace: AsyncNamespace, name: str, *bodies: bytes) -> AsyncEntity:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    messages = [Message(body=body, message_id=f"m{n}") for n, body in enumerate(bodies)]
-    assert (await queue.send(messages, max_in_flight=1)).ok
-    return queue
-
-
 async def test_a_message_is_settled_by_how_the_function_ended(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "consumed", b"good", b"bad", b"broken", b"nothing to do", b"good")
+    queue = await filled_queue(namespace, "consumed", [b"good", b"bad", b"broken", b"nothing to do", b"good"])
 
     report = await queue.process(consumer, policy=GO_ON, max_wait=1)
 
@@ -86,7 +78,7 @@ async def test_a_message_is_settled_by_how_the_function_ended(namespace: AsyncNa
 async def test_an_error_of_the_function_stops_the_run_and_is_raised_when_all_is_settled(
     namespace: AsyncNamespace,
 ) -> None:
-    queue = await filled(namespace, "raised", b"good", b"broken", b"good", b"good")
+    queue = await filled_queue(namespace, "raised", [b"good", b"broken", b"good", b"good"])
     with pytest.raises(ZeroDivisionError) as raised:
         await queue.process(consumer, max_wait=1)
     assert raised.value.__notes__ == ["The messages until then: complete/abandon: 2 settled."]
@@ -95,7 +87,7 @@ async def test_an_error_of_the_function_stops_the_run_and_is_raised_when_all_is_
 
 
 async def test_a_function_can_stop_the_run_without_an_error(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "stopped", b"good", b"not now", b"good")
+    queue = await filled_queue(namespace, "stopped", [b"good", b"not now", b"good"])
     report = await queue.process(consumer, max_wait=1)
     assert [(outcome.verb, outcome.description) for outcome in report] == [
         ("complete", None),
@@ -105,7 +97,7 @@ async def test_a_function_can_stop_the_run_without_an_error(namespace: AsyncName
 
 
 async def test_every_row_of_the_policy_can_be_changed(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "rows", b"good", b"bad", b"broken", b"nothing to do", b"not now")
+    queue = await filled_queue(namespace, "rows", [b"good", b"bad", b"broken", b"nothing to do", b"not now"])
     policy = Policy(
         completed=Release(),
         skipped=Defer(),
@@ -133,13 +125,13 @@ async def test_every_row_of_the_policy_can_be_changed(namespace: AsyncNamespace)
 
 
 async def test_the_number_of_messages_can_be_chosen(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "tried", *[b"good"] * 5)
+    queue = await filled_queue(namespace, "tried", [b"good"] * 5)
     assert len(await queue.process(consumer, max_messages=2, max_wait=1)) == 2
     assert [message.delivery_count for message in await queue.peek()] == [0] * 3
 
 
 async def test_functions_run_at_once_and_each_message_is_done_once(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "parallel", *[b"%d" % n for n in range(20)])
+    queue = await filled_queue(namespace, "parallel", [b"%d" % n for n in range(20)])
     together = threading.Barrier(4)
     done: list[str | None] = []
 
@@ -152,7 +144,7 @@ async def test_functions_run_at_once_and_each_message_is_done_once(namespace: As
 
 
 async def test_an_async_function_runs_on_the_loop(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "async", b"good", b"bad", b"good")
+    queue = await filled_queue(namespace, "async", [b"good", b"bad", b"good"])
     loop_thread = threading.current_thread()
 
     async def work(message: LockedMessage) -> None:
@@ -165,7 +157,7 @@ async def test_an_async_function_runs_on_the_loop(namespace: AsyncNamespace) -> 
 
 
 async def test_a_message_is_settled_while_another_is_worked_on(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "meanwhile", b"slow", b"quick", b"quick")
+    queue = await filled_queue(namespace, "meanwhile", [b"slow", b"quick", b"quick"])
     settled = threading.Event()
     counts: list[int] = []
 
@@ -182,7 +174,7 @@ async def test_a_message_is_settled_while_another_is_worked_on(namespace: AsyncN
 
 
 async def test_a_stop_waits_for_what_runs_settles_it_and_releases_the_rest(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "graceful", *[b"%d" % n for n in range(10)])
+    queue = await filled_queue(namespace, "graceful", [b"%d" % n for n in range(10)])
     begun, go_on = threading.Event(), threading.Event()
 
     def work(_message: LockedMessage) -> None:
@@ -209,7 +201,7 @@ async def test_a_stop_waits_for_what_runs_settles_it_and_releases_the_rest(names
 
 
 async def test_a_cancellation_is_a_stop(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "cancelled", *[b"%d" % n for n in range(3)])
+    queue = await filled_queue(namespace, "cancelled", [b"%d" % n for n in range(3)])
     begun, go_on = threading.Event(), threading.Event()
 
     def work(_message: LockedMessage) -> None:
@@ -228,7 +220,7 @@ async def test_a_cancellation_is_a_stop(namespace: AsyncNamespace) -> None:
 
 
 async def test_a_stop_before_the_entity_is_open_ends_at_once(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "unopened", b"good")
+    queue = await filled_queue(namespace, "unopened", [b"good"])
     processing = queue.processing(consumer, max_wait=None)
     processing.stop()
     assert len(await processing.run()) == 0
@@ -238,7 +230,7 @@ async def test_a_stop_before_the_entity_is_open_ends_at_once(namespace: AsyncNam
 
 
 async def test_a_status_says_who_consumes_what_and_how_far(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "watched", b"good", b"bad", b"good", b"last", b"waiting")
+    queue = await filled_queue(namespace, "watched", [b"good", b"bad", b"good", b"last", b"waiting"])
     begun, go_on = threading.Event(), threading.Event()
 
     def work(message: LockedMessage) -> None:
@@ -266,7 +258,7 @@ async def test_a_status_says_who_consumes_what_and_how_far(namespace: AsyncNames
 
 @pytest.mark.parametrize("error", [SystemExit("bye"), KeyboardInterrupt()])
 async def test_what_would_end_the_program_ends_the_run_only(namespace: AsyncNamespace, error: BaseException) -> None:
-    queue = await filled(namespace, f"exit-{type(error).__name__}", b"x", b"y")
+    queue = await filled_queue(namespace, f"exit-{type(error).__name__}", [b"x", b"y"])
 
     def work(_message: LockedMessage) -> None:
         raise error
@@ -277,7 +269,7 @@ async def test_what_would_end_the_program_ends_the_run_only(namespace: AsyncName
 
 
 async def test_two_consumers_share_the_messages(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "competing", *[b"%d" % n for n in range(60)])
+    queue = await filled_queue(namespace, "competing", [b"%d" % n for n in range(60)])
     done: list[str | None] = []
 
     def work(message: LockedMessage) -> None:

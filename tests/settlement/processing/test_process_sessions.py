@@ -8,30 +8,20 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, LockedMessage, Message, OutcomeStatus, Release
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
+from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
 from sbnotebook.settlement.processing.lease import ProcessState
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
 GO_ON = Policy(failed=PolicyRow(Abandon(), Then.GO_ON))
 
 
-async def filled(
-    namespace: AsyncNamespace,
-    emulator: RunningEmulator,
-    name: str,
-    sessions: str,
-    each: int,
-    max_delivery_count: int = 10,
-) -> AsyncEntity:
-    emulator.create_queue(name, QueueOptions(requires_session=True, max_delivery_count=max_delivery_count))
-    queue = namespace.entity(name)
-    messages = [Message(message_id=f"{session}{n}", session_id=session) for n in range(each) for session in sessions]
-    assert (await queue.send(messages, max_in_flight=1)).ok
-    return queue
+def in_turn(sessions: str, each: int) -> list[Message]:
+    """Return messages a0, b0, a1, b1 and so on of sessions a and b, say."""
+    return [Message(message_id=f"{session}{n}", session_id=session) for n in range(each) for session in sessions]
 
 
 class Worker:
@@ -48,10 +38,8 @@ class Worker:
         self._running.discard(message.session_id)
 
 
-async def test_sessions_are_done_at_once_and_each_in_order(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "ordered", "abc", 5)
+async def test_sessions_are_done_at_once_and_each_in_order(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ordered", in_turn("abc", 5), requires_session=True)
     worker, together = Worker(), threading.Barrier(3)
 
     def work(message: LockedMessage) -> None:
@@ -65,10 +53,8 @@ async def test_sessions_are_done_at_once_and_each_in_order(
     assert await queue.peek() == []
 
 
-async def test_more_sessions_than_workers_are_done_one_after_the_other(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "many-sessions", "abcd", 2)
+async def test_more_sessions_than_workers_are_done_one_after_the_other(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "many-sessions", in_turn("abcd", 2), requires_session=True)
     worker = Worker()
     processing = queue.processing(worker, by_session=True, max_wait=1)
     assert (await processing.run()).settled == 8
@@ -78,10 +64,8 @@ async def test_more_sessions_than_workers_are_done_one_after_the_other(
     assert all(lease.ended for lease in leases)
 
 
-async def test_a_message_that_fails_holds_its_session_up_until_it_is_dead_lettered(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "poisoned", "a", 3, max_delivery_count=2)
+async def test_a_message_that_fails_holds_its_session_up_until_it_is_dead_lettered(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "poisoned", in_turn("a", 3), max_delivery_count=2, requires_session=True)
     worker = Worker()
 
     def work(message: LockedMessage) -> None:
@@ -97,10 +81,8 @@ async def test_a_message_that_fails_holds_its_session_up_until_it_is_dead_letter
     assert await queue.peek() == []
 
 
-async def test_an_error_ends_the_run_and_releases_what_follows(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "ended", "a", 3)
+async def test_an_error_ends_the_run_and_releases_what_follows(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ended", in_turn("a", 3), requires_session=True)
 
     def work(message: LockedMessage) -> None:
         if message.message_id == "a1":
@@ -116,7 +98,7 @@ async def test_a_session_that_is_lost_goes_on_from_where_it_was(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, *, seen: bool
 ) -> None:
     name = f"lost-session-{seen}"
-    queue = await filled(namespace, shared_emulator, name, "ab", 4)
+    queue = await filled_queue(namespace, name, in_turn("ab", 4), requires_session=True)
     worker, lost = Worker(), threading.Event()
 
     def work(message: LockedMessage) -> None:
@@ -131,10 +113,8 @@ async def test_a_session_that_is_lost_goes_on_from_where_it_was(
     assert await queue.peek() == []
 
 
-async def test_a_stop_waits_for_what_runs_and_ends_also_what_waits_for_a_session(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "stopped-session", "a", 2)
+async def test_a_stop_waits_for_what_runs_and_ends_also_what_waits_for_a_session(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "stopped-session", in_turn("a", 2), requires_session=True)
     begun, go_on = threading.Event(), threading.Event()
 
     def work(_message: LockedMessage) -> None:
@@ -153,10 +133,8 @@ async def test_a_stop_waits_for_what_runs_and_ends_also_what_waits_for_a_session
     assert [(m.message_id, m.delivery_count) for m in await queue.peek()] == [("a1", 0)]
 
 
-async def test_the_number_of_messages_and_rejections_are_kept_within_a_session(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled(namespace, shared_emulator, "few", "a", 4)
+async def test_the_number_of_messages_and_rejections_are_kept_within_a_session(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "few", in_turn("a", 4), requires_session=True)
 
     def work(message: LockedMessage) -> None:
         if message.message_id == "a0":
@@ -175,7 +153,7 @@ async def test_what_would_come_again_for_ever_is_refused(namespace: AsyncNamespa
 async def test_a_message_whose_session_is_lost_while_it_is_worked_on_is_not_done_twice(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue = await filled(namespace, shared_emulator, "lost-at-work", "a", 3)
+    queue = await filled_queue(namespace, "lost-at-work", in_turn("a", 3), requires_session=True)
     worker, lost, twice = Worker(), threading.Event(), threading.Event()
 
     def work(message: LockedMessage) -> None:

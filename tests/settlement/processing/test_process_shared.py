@@ -9,17 +9,11 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Abandon, LockedMessage, Message, OutcomeStatus
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, Then
+from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, Then
 from sbnotebook.settlement.processing.process import Processing
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
-
-
-async def filled(namespace: AsyncNamespace, name: str, count: int) -> AsyncEntity:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    assert (await queue.send([Message(body=b"%d" % n, message_id=f"m{n}") for n in range(count)], max_in_flight=1)).ok
-    return queue
 
 
 async def until(processing: Processing, count: int) -> None:
@@ -33,7 +27,7 @@ async def test_a_run_without_an_end_outlives_its_connection(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
 ) -> None:
     name = f"outlives-{fault.replace('_', '-')}"
-    queue = await filled(namespace, name, 3)
+    queue = await filled_queue(namespace, name, 3)
     done: list[str | None] = []
     processing = queue.processing(lambda message: done.append(message.message_id), max_wait=None, archived=False)
     async with anyio.create_task_group() as tasks:
@@ -48,7 +42,7 @@ async def test_a_run_without_an_end_outlives_its_connection(
 
 
 async def test_what_cannot_be_remembered_is_completed_and_ends_the_run(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "forgetful", 2)
+    queue = await filled_queue(namespace, "forgetful", 2)
     done: list[str | None] = []
 
     def work(message: LockedMessage) -> None:
@@ -64,7 +58,7 @@ async def test_what_cannot_be_remembered_is_completed_and_ends_the_run(namespace
 
 
 async def test_what_a_function_says_is_told_without_its_secrets(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "secret", 1)
+    queue = await filled_queue(namespace, "secret", 1)
 
     def work(_message: LockedMessage) -> None:
         raise ValueError("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abcdef=" + "x" * 10_000)
@@ -77,7 +71,7 @@ async def test_what_a_function_says_is_told_without_its_secrets(namespace: Async
 
 
 async def test_slow_work_locks_little_ahead_so_that_others_have_their_share(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "shares", 40)
+    queue = await filled_queue(namespace, "shares", 40)
     begun, go_on = threading.Event(), threading.Event()
 
     def work(_message: LockedMessage) -> None:
@@ -95,7 +89,7 @@ async def test_slow_work_locks_little_ahead_so_that_others_have_their_share(name
 
 
 async def test_a_rate_is_kept_and_does_not_hold_up_a_stop(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "paced", 5)
+    queue = await filled_queue(namespace, "paced", 5)
     processing = queue.processing(lambda _: None, rate=0.02, max_in_flight=3, max_wait=None)
     with anyio.fail_after(40):  # the second message would be begun after 50 seconds
         async with anyio.create_task_group() as tasks:
@@ -107,7 +101,7 @@ async def test_a_rate_is_kept_and_does_not_hold_up_a_stop(namespace: AsyncNamesp
 
 
 async def test_what_waits_behind_a_slow_message_is_taken_over(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "behind", 200)
+    queue = await filled_queue(namespace, "behind", 200)
     others_are_done = threading.Event()
     left = set(range(200)) - {150}
 
@@ -123,7 +117,7 @@ async def test_what_waits_behind_a_slow_message_is_taken_over(namespace: AsyncNa
 
 
 async def test_what_is_done_is_settled_although_a_slow_message_follows(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "followed", 200)
+    queue = await filled_queue(namespace, "followed", 200)
     settled = threading.Event()
     counts: list[int] = []
 
@@ -142,7 +136,7 @@ async def test_what_is_done_is_settled_although_a_slow_message_follows(namespace
 async def test_a_message_that_comes_again_while_it_is_worked_on_is_not_done_twice(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    queue = await filled(namespace, "again-meanwhile", 1)
+    queue = await filled_queue(namespace, "again-meanwhile", 1)
     calls: list[int] = []
     processing: list[Processing] = []
 

@@ -22,21 +22,11 @@ from sbnotebook.model import (
     PeekedMessage,
     ReceivedMessage,
 )
-from sbnotebook.settlement import Archive, AsyncEntity, AsyncNamespace, Connection, Journal, Limits
+from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal, Limits
 from sbnotebook.settlement.memory.archive import ArchivedMessage, ArchiveState
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
-
-
-async def filled(namespace: AsyncNamespace, count: int, name: str = "orders") -> AsyncEntity:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    messages = (
-        Message(body=b"%d" % n, message_id=f"m{n}", subject=("even", "odd")[n % 2], content_type="text/plain")
-        for n in range(count)
-    )
-    assert (await queue.send(messages, max_in_flight=1)).ok
-    return queue
 
 
 def numbers(messages: Sequence[ReceivedMessage]) -> list[int]:
@@ -49,7 +39,7 @@ def states(namespace: AsyncNamespace) -> dict[str | None, ArchiveState]:
 
 
 async def test_all_that_stands_there_goes_and_what_came_later_stays(own: AsyncNamespace) -> None:
-    queue = await filled(own, 7)
+    queue = await filled_queue(own, "orders", 7)
     plan = await queue.purge()
     assert (await queue.send([Message(message_id="m7"), Message(message_id="m8")])).ok
     report = await plan.apply()
@@ -63,7 +53,7 @@ async def test_all_that_stands_there_goes_and_what_came_later_stays(own: AsyncNa
 
 
 async def test_the_preview_shows_what_goes(own: AsyncNamespace) -> None:
-    queue = await filled(own, 5)
+    queue = await filled_queue(own, "orders", 5)
     async with queue.batch() as batch:
         held = await batch.receive(2)
         await batch.settle(Defer(), held[:1])
@@ -91,7 +81,7 @@ async def test_names_from_messages_are_cut_and_quoted(own: AsyncNamespace) -> No
 
 
 async def test_an_empty_entity_is_no_error(own: AsyncNamespace) -> None:
-    plan = await (await filled(own, 0)).purge()
+    plan = await (await filled_queue(own, "orders", 0)).purge()
     assert plan.preview().sentence == "purge 0 messages of orders."
     assert len(await plan.apply()) == 0
 
@@ -101,7 +91,7 @@ def odd(messages: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
 
 
 async def test_chosen_ones_go_and_those_between_stay_as_they_are(own: AsyncNamespace) -> None:
-    queue = await filled(own, 20)
+    queue = await filled_queue(own, "orders", 20)
     plan = await queue.purge(only=odd)
     assert "9 others stand between them" in plan.preview().sentence
     report = await plan.apply()
@@ -115,7 +105,7 @@ async def test_chosen_ones_go_and_those_between_stay_as_they_are(own: AsyncNames
 
 @pytest.mark.parametrize("archived", [True, False])
 async def test_only_what_was_enqueued_before(own: AsyncNamespace, archived: bool) -> None:
-    queue = await filled(own, 2)
+    queue = await filled_queue(own, "orders", 2)
     assert len((await queue.purge(before=timedelta(hours=1))).messages) == 0
     (_, last) = await queue.peek()
     assert last.enqueued_time is not None
@@ -129,7 +119,7 @@ async def test_only_what_was_enqueued_before(own: AsyncNamespace, archived: bool
 
 
 async def test_only_up_to_a_number_and_only_in_a_state(own: AsyncNamespace) -> None:
-    queue = await filled(own, 6)
+    queue = await filled_queue(own, "orders", 6)
     async with queue.batch() as batch:
         await batch.settle(Defer(), (await batch.receive(6))[1:2])
     assert numbers((await queue.purge(to_sequence_number=4)).messages) == [0, 1, 2, 3]
@@ -138,7 +128,7 @@ async def test_only_up_to_a_number_and_only_in_a_state(own: AsyncNamespace) -> N
 
 
 async def test_deferred_and_scheduled_messages_go_as_well_and_come_back(own: AsyncNamespace) -> None:
-    queue = await filled(own, 3)
+    queue = await filled_queue(own, "orders", 3)
     async with queue.batch() as batch:
         await batch.settle(Defer(), (await batch.receive(3))[:1])
     soon = datetime.now(UTC) + timedelta(hours=1)
@@ -155,7 +145,7 @@ async def test_deferred_and_scheduled_messages_go_as_well_and_come_back(own: Asy
 
 
 async def test_of_what_is_removed_for_good_nothing_is_archived(own: AsyncNamespace) -> None:
-    queue = await filled(own, 3)
+    queue = await filled_queue(own, "orders", 3)
     async with queue.batch() as batch:
         await batch.settle(Defer(), (await batch.receive(3))[:1])
     soon = datetime.now(UTC) + timedelta(hours=1)
@@ -165,7 +155,7 @@ async def test_of_what_is_removed_for_good_nothing_is_archived(own: AsyncNamespa
 
 
 async def test_a_dead_letter_queue_is_purged(own: AsyncNamespace) -> None:
-    queue, letters = await filled(own, 3), own.entity("orders/$dlq")
+    queue, letters = await filled_queue(own, "orders", 3), own.entity("orders/$dlq")
     async with queue.batch() as batch:
         await batch.receive(3)
         await batch.settle(DeadLetter("Invalid", "no good"))
@@ -207,7 +197,7 @@ async def test_an_entity_with_sessions_is_purged_session_by_session(
 
 
 async def test_more_than_a_window_with_limits_and_progress(own: AsyncNamespace) -> None:
-    queue = await filled(own, 1_200)
+    queue = await filled_queue(own, "orders", 1_200)
     counted: list[int] = []
     plan = await queue.purge(progress=counted.append)
     assert sum(counted) == 1_200
@@ -218,7 +208,7 @@ async def test_more_than_a_window_with_limits_and_progress(own: AsyncNamespace) 
 
 
 async def test_a_large_plan_keeps_no_bodies(own: AsyncNamespace) -> None:
-    queue = await filled(own, 150)
+    queue = await filled_queue(own, "orders", 150)
     plan = await queue.purge()
     assert [bool(message.body) for message in plan.messages] == [True] * 100 + [False] * 50
 
@@ -227,7 +217,7 @@ async def test_a_large_plan_keeps_no_bodies(own: AsyncNamespace) -> None:
 
 
 async def test_a_purge_that_is_cut_off_goes_on_with_a_new_plan(own: AsyncNamespace) -> None:
-    queue = await filled(own, 700)
+    queue = await filled_queue(own, "orders", 700)
     plan = await queue.purge()
     with anyio.CancelScope() as scope:
         await plan.apply(progress=lambda _: scope.cancel())
@@ -242,7 +232,7 @@ async def test_a_purge_that_is_cut_off_goes_on_with_a_new_plan(own: AsyncNamespa
 async def test_a_connection_that_breaks_leaves_every_message_in_the_queue_or_in_the_archive(
     own: AsyncNamespace, emulator: RunningEmulator
 ) -> None:
-    queue = await filled(own, 450)
+    queue = await filled_queue(own, "orders", 450)
     plan = await queue.purge()
     emulator.faults.entity("orders").drop_after_nth = 230
     report = await plan.apply()
@@ -261,7 +251,7 @@ async def test_a_connection_that_breaks_leaves_every_message_in_the_queue_or_in_
 
 
 async def test_what_others_took_meanwhile_is_not_found(own: AsyncNamespace) -> None:
-    queue = await filled(own, 4)
+    queue = await filled_queue(own, "orders", 4)
     plan = await queue.purge()
     async with queue.batch() as batch:
         await batch.settle(Complete(), (await batch.receive(4))[:2])
@@ -270,10 +260,10 @@ async def test_what_others_took_meanwhile_is_not_found(own: AsyncNamespace) -> N
 
 
 async def test_a_queue_that_was_made_anew_keeps_its_messages(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    plan = await (await filled(own, 3)).purge()
+    plan = await (await filled_queue(own, "orders", 3)).purge()
     await own.delete_queue("orders")
     async with AsyncNamespace(Connection(emulator.connection_string), journal=own.journal) as later:
-        queue = await filled(later, 3)
+        queue = await filled_queue(later, "orders", 3)
         report = await plan.apply()
         assert report.counts == {OutcomeStatus.NOT_FOUND: 3}
         assert numbers(await queue.peek()) == [0, 1, 2]
@@ -283,7 +273,7 @@ async def test_a_queue_that_was_made_anew_keeps_its_messages(own: AsyncNamespace
 async def test_others_with_the_numbers_of_the_plan_stay_wherever_they_stand(
     own: AsyncNamespace, archived: bool
 ) -> None:
-    queue = await filled(own, 5)
+    queue = await filled_queue(own, "orders", 5)
     assert (await queue.schedule([Message(message_id="m5")], delay=timedelta(hours=1))).ok
     async with queue.batch() as batch:
         await batch.settle(Defer(), await batch.receive(1))
@@ -299,7 +289,7 @@ async def test_others_with_the_numbers_of_the_plan_stay_wherever_they_stand(
 
 
 async def test_others_that_could_not_be_given_back_are_told(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    queue = await filled(own, 9)
+    queue = await filled_queue(own, "orders", 9)
     plan = await queue.purge(only=lambda found: [message for message in found if message.sequence_number in {1, 9}])
     report = await plan.apply(progress=lambda _: emulator.drop_connections("orders"))
     assert report.counts == {OutcomeStatus.SETTLED: 2}
@@ -332,7 +322,7 @@ async def test_what_was_cancelled_is_told_when_the_archive_breaks_after_it(
 
 
 async def test_what_others_hold_is_not_found_and_stays(own: AsyncNamespace) -> None:
-    queue = await filled(own, 3)
+    queue = await filled_queue(own, "orders", 3)
     plan = await queue.purge()
     async with queue.batch() as batch:
         await batch.receive(1)
@@ -362,7 +352,7 @@ async def test_an_archive_without_room_refuses_before_anything_is_removed(
 
 async def test_more_others_than_can_be_locked_are_refused(own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbnotebook.settlement.picking.sweep.DEFAULT_MAX_HELD", 5)
-    queue = await filled(own, 20)
+    queue = await filled_queue(own, "orders", 20)
     with pytest.raises(DecisionError, match="9 other messages stand between"):
         await queue.purge(only=odd)
     assert len((await queue.purge(only=odd, to_sequence_number=10)).messages) == 5

@@ -16,27 +16,19 @@ from sbnotebook.model import (
     Complete,
     DeadLetter,
     Defer,
-    Message,
     OutcomeStatus,
     Release,
 )
 from sbnotebook.model.sections import DATA, split
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
 REMOVED, REMOVING, KEPT = ArchiveState.REMOVED, ArchiveState.REMOVING, ArchiveState.KEPT
-
-
-async def filled(namespace: AsyncNamespace, name: str, count: int, body: bytes = b"") -> AsyncEntity:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    messages = (Message(body=body or b"%d" % n, message_id=f"m{n}") for n in range(count))
-    assert (await queue.send(messages, max_in_flight=1)).ok
-    return queue
 
 
 def archived(namespace: AsyncNamespace) -> list[ArchivedMessage]:
@@ -56,7 +48,7 @@ def payload(namespace: AsyncNamespace, message: ArchivedMessage) -> bytes:
 async def test_completed_messages_are_in_the_archive_with_where_they_stood(
     namespace: AsyncNamespace, tmp_path: Path
 ) -> None:
-    queue = await filled(namespace, "archived-completed", 2, b"\x00exact\xff")
+    queue = await filled_queue(namespace, "archived-completed", [b"\x00exact\xff"] * 2)
     async with queue.batch() as batch:
         first, _ = await batch.receive(2)
         await batch.settle(Complete(), [first])
@@ -74,7 +66,7 @@ async def test_completed_messages_are_in_the_archive_with_where_they_stood(
 async def test_what_stays_in_the_service_is_not_archived(
     namespace: AsyncNamespace, decision: Abandon | DeadLetter | Defer | Release
 ) -> None:
-    queue = await filled(namespace, f"archived-stays-{decision.verb}", 2)
+    queue = await filled_queue(namespace, f"archived-stays-{decision.verb}", 2)
     async with queue.batch() as batch:
         await batch.receive(2)
         assert (await batch.settle(decision)).ok
@@ -83,7 +75,7 @@ async def test_what_stays_in_the_service_is_not_archived(
 
 async def test_a_message_of_many_frames_is_archived_whole(namespace: AsyncNamespace) -> None:
     large = bytes(range(256)) * 900
-    queue = await filled(namespace, "archived-large", 1, large)
+    queue = await filled_queue(namespace, "archived-large", [large])
     async with queue.batch() as batch:
         await batch.receive(1)
         assert (await batch.settle(Complete())).ok
@@ -92,7 +84,7 @@ async def test_a_message_of_many_frames_is_archived_whole(namespace: AsyncNamesp
 
 
 async def test_a_lost_lock_is_written_down_as_not_removed(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
-    queue = await filled(namespace_by_hand, "lost", 2)
+    queue = await filled_queue(namespace_by_hand, "lost", 2)
     async with queue.batch(renew_for=timedelta(seconds=10)) as batch:
         first, second = await batch.receive(2)
         assert (await batch.settle(Complete(), [second])).ok
@@ -104,7 +96,7 @@ async def test_a_lost_lock_is_written_down_as_not_removed(namespace_by_hand: Asy
 
 
 async def test_what_was_not_confirmed_is_archived_as_unknown(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    queue = await filled(own, "unknown", 3)
+    queue = await filled_queue(own, "unknown", 3)
     async with queue.batch() as batch:
         await batch.receive(3)
         emulator.faults.entity("unknown").drop_after_nth = 1
@@ -117,7 +109,7 @@ async def test_what_was_not_confirmed_is_archived_as_unknown(own: AsyncNamespace
 async def test_a_cancelled_settlement_leaves_no_row_without_an_answer_but_those_in_doubt(
     own: AsyncNamespace, emulator: RunningEmulator
 ) -> None:
-    queue = await filled(own, "cancelled", 20)
+    queue = await filled_queue(own, "cancelled", 20)
     async with queue.batch() as batch:
         held = await batch.receive(20)
         emulator.freeze("cancelled")
@@ -137,7 +129,7 @@ async def test_a_full_archive_removes_nothing_from_the_service(emulator: Running
     async with AsyncNamespace(
         Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
     ) as namespace:
-        queue = await filled(namespace, "full", 4, b"x" * 100_000)
+        queue = await filled_queue(namespace, "full", [b"x" * 100_000] * 4)
         async with queue.batch() as batch:
             held = await batch.receive(4)
             with pytest.raises(ArchiveError, match=r"Nothing was removed: the archive .* is full"):
@@ -154,7 +146,7 @@ async def test_where_some_are_removed_already_a_full_archive_is_told_in_the_outc
     async with AsyncNamespace(
         Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
     ) as namespace:
-        queue = await filled(namespace, "half", 40, b"x" * 3_000)
+        queue = await filled_queue(namespace, "half", [b"x" * 3_000] * 40)
         async with queue.batch() as batch:
             await batch.receive(40)
             report = await batch.settle(Complete(), max_in_flight=1)  # ten at a time
@@ -172,7 +164,7 @@ async def test_a_resubmit_sends_no_clone_whose_original_cannot_be_archived(
     async with AsyncNamespace(
         Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
     ) as namespace:
-        queue = await filled(namespace, "resubmit", 3, b"x" * 50_000)
+        queue = await filled_queue(namespace, "resubmit", [b"x" * 50_000] * 3)
         with pytest.raises(ArchiveError, match="Nothing was removed: the archive"):
             await queue.plan_resubmit(await queue.peek()).apply()
         assert [message.message_id for message in await queue.peek()] == ["m0", "m1", "m2"]
@@ -184,7 +176,7 @@ async def test_a_process_stops_when_nothing_more_can_be_archived(emulator: Runni
     async with AsyncNamespace(
         Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
     ) as namespace:
-        queue = await filled(namespace, "process", 3_000, b"x" * 500)
+        queue = await filled_queue(namespace, "process", [b"x" * 500] * 3_000)
         with pytest.raises(ArchiveError, match="is full"):
             await queue.process(lambda message: worked.append(message.message_id), max_in_flight=1)
         assert len(worked) < 3_000, "it does not go on for nothing"
@@ -199,7 +191,7 @@ async def test_an_archive_that_breaks_after_the_removal_hides_no_outcome(
 
     assert namespace.archive is not None
     monkeypatch.setattr(namespace.archive, "note_ends", fail)
-    queue = await filled(namespace, "archived-breaks", 2)
+    queue = await filled_queue(namespace, "archived-breaks", 2)
     async with queue.batch() as batch:
         await batch.receive(2)
         assert (await batch.settle(Complete())).ok
@@ -212,7 +204,7 @@ async def test_without_an_archive_nothing_is_written(
 ) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     async with AsyncNamespace(Connection(emulator.connection_string), journal=journal, archive=setting) as namespace:
-        queue = await filled(namespace, "off", 1)
+        queue = await filled_queue(namespace, "off", 1)
         async with queue.batch() as batch:
             await batch.receive(1)
             assert (await batch.settle(Complete())).ok
@@ -220,7 +212,7 @@ async def test_without_an_archive_nothing_is_written(
 
 
 async def test_no_secret_is_in_the_archive(own: AsyncNamespace, tmp_path: Path) -> None:
-    queue = await filled(own, "secrets", 1)
+    queue = await filled_queue(own, "secrets", 1)
     async with queue.batch() as batch:
         await batch.receive(1)
         await batch.settle(Complete())
@@ -231,7 +223,7 @@ async def test_no_secret_is_in_the_archive(own: AsyncNamespace, tmp_path: Path) 
 
 
 async def test_the_bytes_are_those_that_the_service_gave(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "archived-same", 1)
+    queue = await filled_queue(namespace, "archived-same", 1)
     (peeked,) = await queue.peek()
     async with queue.batch() as batch:
         await batch.receive(1)

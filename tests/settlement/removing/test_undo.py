@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +27,7 @@ from sbnotebook.model import (
 from sbnotebook.model.amqp import Timestamp, UByte, ULong
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.memory.archive import ArchiveState
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -40,15 +41,6 @@ PROPERTIES: dict[str, Any] = {
     "nothing": None,
     "text": "grüße 🚚",
 }
-
-
-async def filled(namespace: AsyncNamespace, name: str, messages: int | Sequence[Message]) -> AsyncEntity:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    if isinstance(messages, int):
-        messages = [Message(body=b"%d" % n, message_id=f"m{n}") for n in range(messages)]
-    assert (await queue.send(messages, max_in_flight=1)).ok
-    return queue
 
 
 async def complete(entity: AsyncEntity, count: int) -> Report:
@@ -82,7 +74,7 @@ async def test_what_a_report_removed_stands_there_again_with_bodies_and_types(na
         application_properties=PROPERTIES,
     )
     value = Message.of_value([1, "two", None], message_id="m1")
-    queue = await filled(namespace, "undo-types", [original, value])
+    queue = await filled_queue(namespace, "undo-types", [original, value])
     before = await queue.peek()
     report = await complete(queue, 2)
     assert await queue.peek() == []
@@ -104,7 +96,7 @@ async def test_what_a_report_removed_stands_there_again_with_bodies_and_types(na
 
 
 async def test_undoing_twice_sends_nothing_twice(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "undo-twice", 3)
+    queue = await filled_queue(namespace, "undo-twice", 3)
     report = await complete(queue, 3)
     first, second = await namespace.undo(report), await namespace.undo(report)
     assert (await first.apply()).ok
@@ -117,7 +109,7 @@ async def test_undoing_twice_sends_nothing_twice(namespace: AsyncNamespace) -> N
 
 
 async def test_what_was_sent_back_can_be_removed_and_sent_back_again(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "undo-again", 1)
+    queue = await filled_queue(namespace, "undo-again", 1)
     for _ in range(3):
         report = await complete(queue, 1)
         assert (await (await namespace.undo(report)).apply()).ok
@@ -125,7 +117,7 @@ async def test_what_was_sent_back_can_be_removed_and_sent_back_again(namespace: 
 
 
 async def test_what_was_removed_from_an_entity_since(namespace: AsyncNamespace) -> None:
-    orders, others = await filled(namespace, "since-orders", 2), await filled(namespace, "since-others", 1)
+    orders, others = await filled_queue(namespace, "since-orders", 2), await filled_queue(namespace, "since-others", 1)
     await complete(orders, 1)
     middle = datetime.now(UTC)
     await complete(orders, 1)
@@ -141,7 +133,7 @@ async def test_what_was_removed_from_an_entity_since(namespace: AsyncNamespace) 
 
 
 async def test_dead_letters_go_to_their_queue_and_the_preview_says_so(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "undo-letters", 1)
+    queue = await filled_queue(namespace, "undo-letters", 1)
     async with queue.batch() as batch:
         await batch.receive(1)
         await batch.settle(DeadLetter("Bad", "no good"))
@@ -160,7 +152,7 @@ async def test_a_subscriptions_messages_go_where_it_is_said(
     shared_emulator.create_topic("events")
     for name in ("audit", "mail"):
         shared_emulator.create_subscription("events", name)
-    await filled(namespace, "undo-elsewhere", 0)
+    await filled_queue(namespace, "undo-elsewhere", 0)
     assert (await namespace.entity("events").send([Message(message_id="m0")])).ok
     report = await complete(namespace.entity("events/subscriptions/audit"), 1)
     with pytest.raises(DecisionError, match="would go to all of its subscriptions"):
@@ -171,7 +163,7 @@ async def test_a_subscriptions_messages_go_where_it_is_said(
 
 
 async def test_of_a_resubmit_it_is_said_that_the_clones_exist(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "undo-resubmitted", 2)
+    queue = await filled_queue(namespace, "undo-resubmitted", 2)
     report = await queue.plan_resubmit(await queue.peek()).apply()
     assert report.ok
     plan = await namespace.undo(report)
@@ -203,7 +195,7 @@ async def test_where_nobody_can_say_whether_duplicates_are_dropped_it_asks(
         raise OSError("no right")
 
     monkeypatch.setattr("sbnotebook.settlement.administration.detects_duplicates", refuse)
-    report = await complete(await filled(namespace, "undo-unasked", 1), 1)
+    report = await complete(await filled_queue(namespace, "undo-unasked", 1), 1)
     with pytest.raises(DecisionError, match="new_ids=True, or else new_ids=False"):
         await namespace.undo(report)
     assert ids((await namespace.undo(report, new_ids=False)).messages) == ["m0"]
@@ -212,7 +204,7 @@ async def test_where_nobody_can_say_whether_duplicates_are_dropped_it_asks(
 
 
 async def test_scheduled_times_that_are_over_are_left_out(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "undo-scheduled", 0)
+    queue = await filled_queue(namespace, "undo-scheduled", 0)
     soon = datetime.now(UTC) + timedelta(seconds=1)
     assert (await queue.send([Message(message_id="m0", scheduled_enqueue_time=soon)])).ok
     async with queue.batch() as batch:
@@ -227,7 +219,7 @@ async def test_scheduled_times_that_are_over_are_left_out(namespace: AsyncNamesp
 
 
 async def unconfirmed(namespace: AsyncNamespace, emulator: RunningEmulator, name: str) -> Report:
-    queue = await filled(namespace, name, 1)
+    queue = await filled_queue(namespace, name, 1)
     async with queue.batch() as batch:
         await batch.receive(1)
         emulator.faults.entity(name).drop_after_nth = 1
@@ -251,7 +243,7 @@ async def test_a_removal_without_an_answer_is_left_out_unless_it_is_asked_for(
 async def test_an_undo_without_an_answer_is_not_repeated_unless_it_is_asked_for(
     own: AsyncNamespace, emulator: RunningEmulator
 ) -> None:
-    queue = await filled(own, "unanswered", 3)
+    queue = await filled_queue(own, "unanswered", 3)
     report = await complete(queue, 3)
     plan = await own.undo(report)
     emulator.faults.entity("unanswered").drop_after_nth = 1
@@ -265,7 +257,7 @@ async def test_an_undo_without_an_answer_is_not_repeated_unless_it_is_asked_for(
 
 
 async def test_an_undo_that_was_killed_between_mark_and_answer_is_unknown(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "undo-killed", 2)
+    queue = await filled_queue(namespace, "undo-killed", 2)
     report = await complete(queue, 2)
     archive = namespace.archive
     assert archive is not None
@@ -278,7 +270,7 @@ async def test_an_undo_that_was_killed_between_mark_and_answer_is_unknown(namesp
 
 
 async def test_what_the_service_refuses_can_be_tried_again(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    queue = await filled(own, "refused", 2)
+    queue = await filled_queue(own, "refused", 2)
     report = await complete(queue, 2)
     emulator.faults.entity("refused").reject_nth = 1
     emulator.faults.entity("refused").reject_condition = "amqp:resource-limit-exceeded"
@@ -290,7 +282,7 @@ async def test_what_the_service_refuses_can_be_tried_again(own: AsyncNamespace, 
 
 
 async def test_a_destination_that_is_not_there_is_told_and_nothing_is_marked(own: AsyncNamespace) -> None:
-    report = await complete(await filled(own, "gone", 1), 1)
+    report = await complete(await filled_queue(own, "gone", 1), 1)
     plan = await own.undo(report, to="never-made", new_ids=False)
     with pytest.raises(ServiceBusError):
         await plan.apply()
@@ -301,7 +293,7 @@ async def test_a_destination_that_is_not_there_is_told_and_nothing_is_marked(own
 
 
 async def test_a_cancelled_undo_ends_between_two_groups(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    queue = await filled(own, "cut", 250)
+    queue = await filled_queue(own, "cut", 250)
     report = await complete(queue, 250)
     plan = await own.undo(report)
     with anyio.CancelScope() as scope:
@@ -320,7 +312,7 @@ async def test_an_archive_that_breaks_after_sending_hides_no_outcome(
     def fail(*_: object) -> NoReturn:
         raise ArchiveError("the disk is full")
 
-    report = await complete(await filled(namespace, "undo-breaks", 1), 1)
+    report = await complete(await filled_queue(namespace, "undo-breaks", 1), 1)
     plan = await namespace.undo(report)
     monkeypatch.setattr(namespace.archive, "note_returns", fail)
     assert (await plan.apply()).ok
@@ -331,7 +323,7 @@ async def test_an_archive_that_breaks_after_sending_hides_no_outcome(
 
 
 async def test_only_what_was_removed_is_sent_back(namespace: AsyncNamespace) -> None:
-    queue = await filled(namespace, "undo-released", 1)
+    queue = await filled_queue(namespace, "undo-released", 1)
     async with queue.batch() as batch:
         await batch.receive(1)
         released = await batch.settle(Release())
@@ -344,7 +336,7 @@ async def test_what_is_not_in_the_archive_is_said(namespace: AsyncNamespace) -> 
     stranger = Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("orders"), 7, "m7")
     with pytest.raises(DecisionError, match="1 are not in the archive"):
         await namespace.undo([stranger])
-    report = await complete(await filled(namespace, "undo-known", 1), 1)
+    report = await complete(await filled_queue(namespace, "undo-known", 1), 1)
     plan = await namespace.undo([*report, stranger])
     assert "1 are not in the archive" in plan.preview().sentence
 
@@ -352,10 +344,10 @@ async def test_what_is_not_in_the_archive_is_said(namespace: AsyncNamespace) -> 
 async def test_of_a_queue_that_was_made_anew_the_last_message_is_meant(
     own: AsyncNamespace, emulator: RunningEmulator
 ) -> None:
-    await complete(await filled(own, "anew", [Message(body=b"old", message_id="m")]), 1)
+    await complete(await filled_queue(own, "anew", [Message(body=b"old", message_id="m")]), 1)
     await own.delete_queue("anew")
     async with AsyncNamespace(Connection(emulator.connection_string), journal=own.journal) as later:
-        queue = await filled(later, "anew", [Message(body=b"new", message_id="m")])
+        queue = await filled_queue(later, "anew", [Message(body=b"new", message_id="m")])
         report = await complete(queue, 1)
         assert [outcome.sequence_number for outcome in report] == [1]
         plan = await later.undo(report)

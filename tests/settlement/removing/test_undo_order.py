@@ -8,7 +8,8 @@ import pytest
 
 from sbnotebook.model import Complete, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
-from tests.settlement.removing.test_undo import complete, filled, ids
+from tests.filled_queues import filled_queue
+from tests.settlement.removing.test_undo import complete, ids
 
 pytestmark = pytest.mark.anyio
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_plan_whose_messages_were_pruned_leaves_those_that_were_removed_later(
     namespace: AsyncNamespace,
 ) -> None:
-    queue = await filled(namespace, "undo-pruned", 2)
+    queue = await filled_queue(namespace, "undo-pruned", 2)
     plan = await namespace.undo(await complete(queue, 1))
     archive = namespace.archive
     assert archive is not None

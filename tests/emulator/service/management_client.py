@@ -1,4 +1,4 @@
-"""HTTP by hand, for what the SDK never asks."""
+"""Plain HTTP requests to the management routes, for what the SDK never sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a namespace when it ends: in dictionaries, or in the real store."""
+"""Storage for tests of the registry: in dictionaries, or in the real store."""
 
 from __future__ import annotations
 

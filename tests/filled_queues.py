@@ -1,0 +1,73 @@
+"""The one way in which tests create a queue that holds messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sbnotebook.model import Message
+
+if TYPE_CHECKING:
+    from sbnotebook.client import Entity, Namespace
+    from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+
+__all__ = [
+    "filled_client_queue",
+    "filled_queue",
+    "partly_deferred_queue",
+    "sequence_numbers",
+    "session_messages",
+]
+
+
+async def filled_queue(
+    namespace: AsyncNamespace, name: str, messages: int | Sequence[bytes | Message], **options: Any
+) -> AsyncEntity:
+    """Create a queue and send it messages in their order; a number or bodies make messages m0, m1 and so on.
+
+    ``options`` are those of :meth:`AsyncNamespace.create_queue`.
+    """
+    await namespace.create_queue(name, **options)
+    queue = namespace.entity(name)
+    assert (await queue.send(_numbered(messages), max_in_flight=1)).ok
+    return queue
+
+
+def filled_client_queue(
+    namespace: Namespace, name: str, messages: int | Sequence[bytes | Message], **options: Any
+) -> Entity:
+    """Do what :func:`filled_queue` does, with the synchronous client."""
+    namespace.create_queue(name, **options)
+    queue = namespace.entity(name)
+    assert queue.send(_numbered(messages), max_in_flight=1, show_progress=False).ok
+    return queue
+
+
+def partly_deferred_queue(namespace: Namespace, name: str, count: int, *, deferred: int) -> Entity:
+    """Send an existing queue messages m1, m2 and so on, of subjects s0 to s3, and defer the first of them."""
+    queue = namespace.entity(name)
+    sent = [Message(body=b"%d" % n, message_id=f"m{n}", subject=f"s{n % 4}") for n in range(1, count + 1)]
+    assert queue.send(sent, max_in_flight=1, show_progress=False).ok
+    if deferred:
+        plan = queue.defer_all(max_messages=deferred, show_progress=False)
+        assert plan.apply(show_progress=False).settled == deferred
+    return queue
+
+
+def session_messages(sessions: Iterable[str]) -> list[Message]:
+    """Return messages m0, m1 and so on, one for each session id, in order."""
+    return [Message(body=b"%d" % n, message_id=f"m{n}", session_id=each) for n, each in enumerate(sessions)]
+
+
+async def sequence_numbers(queue: AsyncEntity) -> list[int]:
+    """Return the sequence numbers of all messages in a queue, in order."""
+    return [message.sequence_number for message in await queue.peek()]
+
+
+def _numbered(messages: int | Sequence[bytes | Message]) -> list[Message]:
+    """Return messages m0, m1 and so on; a count gives each its number as its body. Whole messages stay as they are."""
+    given = [b"%d" % n for n in range(messages)] if isinstance(messages, int) else messages
+    return [
+        Message(body=each, message_id=f"m{n}", subject=("even", "odd")[n % 2]) if isinstance(each, bytes) else each
+        for n, each in enumerate(given)
+    ]
