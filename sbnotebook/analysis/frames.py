@@ -1,4 +1,4 @@
-"""Messages as Arrow tables and pandas frames, and back."""
+"""Convert messages to Arrow tables and pandas frames, and back."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ _BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 """Rows that become messages together, or fewer where they are large."""
 _BODY_COLUMNS: Final = ("body", "body_text")
 _MISFITS: Final = (ConfigurationError, ValueError, OverflowError, pa.ArrowException)
-"""What values raise of which no message can be made."""
+"""The exceptions of values that cannot become a message."""
 
 
 @cache
 def arrow_schema() -> pa.Schema:
-    """The message columns as an Arrow schema; timestamps are in microseconds, UTC."""
+    """Return the message columns as an Arrow schema; timestamps are in microseconds, UTC."""
     types: dict[ColumnType, Any] = {
         ColumnType.STRING: pa.string(),
         ColumnType.INT: pa.int32(),
@@ -67,7 +67,7 @@ def arrow_schema() -> pa.Schema:
 
 
 def to_arrow(messages: Iterable[Message]) -> pa.Table:
-    """Messages as a table with all message columns.
+    """Convert messages to a table with all message columns.
 
     Example:
         >>> to_arrow([Message(body=b"{}", subject="UA")]).column("subject").to_pylist()
@@ -80,30 +80,35 @@ def to_arrow(messages: Iterable[Message]) -> pa.Table:
 
 
 async def table_of_pages(pages: AsyncIterator[Sequence[Message]], progress: Progress | None = None) -> pa.Table:
-    """Messages that come page after page as a table with all message columns.
+    """Collect messages that come page after page into a table with all message columns.
 
-    Each page becomes rows at once: of messages that are kept as objects Python looks through all, again and again, for
-    those that nobody needs any more, which takes a fifth of the time.
+    Each page becomes rows at once. Python's garbage collector would look through messages that are kept as objects
+    again and again, which takes a fifth of the time.
 
     Args:
         pages: of messages.
         progress: told of every page, in messages.
     """
-    parts = [to_arrow(())]
+    parts: list[pa.Table] = []
     async for page in pages:
         parts.append(to_arrow(page))
         if progress is not None:
             progress(len(page))
-    return pa.concat_tables(parts)
+    return pa.concat_tables(parts) if parts else _empty_table()
+
+
+@cache
+def _empty_table() -> pa.Table:
+    return to_arrow(())
 
 
 def to_pandas(messages: Iterable[Message]) -> pd.DataFrame:
-    """Messages as a frame with all message columns; whole numbers stay whole where some are missing."""
+    """Convert messages to a frame with all message columns; whole numbers stay whole where some are missing."""
     return table_to_pandas(to_arrow(messages))
 
 
 def table_to_pandas(table: pa.Table) -> pd.DataFrame:
-    """A table that :func:`to_arrow` made, as :func:`to_pandas` would have made it."""
+    """Convert a table that :func:`to_arrow` made to the frame that :func:`to_pandas` makes."""
     import pandas as pd
 
     whole: dict[Any, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
@@ -112,18 +117,18 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 def peeked_messages(table: pa.Table) -> list[PeekedMessage]:
-    """The messages of a table that :func:`to_arrow` made of peeked messages."""
+    """Return the messages of a table that :func:`to_arrow` made of peeked messages."""
     return [peeked_from_row(row) for row in table.to_pylist()]
 
 
 def messages_from(data: Any) -> Iterator[Message]:
-    """What users hand in to be sent, as messages, one by one.
+    """Convert data that users give to send to messages, one by one.
 
     Args:
         data: a message, a text, bytes, a pandas or Spark frame, an Arrow table or batch, or an iterable of messages,
             texts, bytes and rows (mappings). Columns with the names of message columns are taken as such. Where there
             is no column ``body`` or ``body_text``, the columns that are not a part of the message otherwise become a
-            JSON body, with times in ISO 8601 and binary values in base64. A Spark frame is brought here first; a large
+            JSON body, with times in ISO 8601 and binary values in base64. A Spark frame is collected first; a large
             one is better written by Spark itself, with ``frame.write.format("servicebus")``.
 
     Raises:
@@ -143,7 +148,7 @@ def messages_from(data: Any) -> Iterator[Message]:
 
 
 def to_send(data: Any) -> Iterator[Message | EncodedRows]:
-    """What a sender takes for what users hand in: as :func:`messages_from`, and most rows of a frame as bytes.
+    """Convert data for a sender: as :func:`messages_from`, and most rows of a frame to bytes.
 
     Raises:
         ConfigurationError: as :func:`messages_from` does.
@@ -161,7 +166,7 @@ _ACCEPTED: Final = "give messages, texts, bytes, rows, a pandas, Arrow or Spark 
 
 
 def collect_spark_frame(data: Any) -> Any:
-    """A Spark frame, classic or of Spark Connect, as an Arrow table; anything else as it is."""
+    """Collect a Spark frame, classic or of Spark Connect, into an Arrow table; return other data as it is."""
     if type(data).__module__.startswith("pyspark.sql.") and hasattr(data, "toArrow"):
         return data.toArrow()
     return data
@@ -178,7 +183,7 @@ def _message(item: Any) -> Message:
 
 
 def _chunks_of(data: Any) -> Iterator[pa.RecordBatch] | None:
-    """The rows of a frame, some at a time; None for what is no frame."""
+    """Yield the rows of a frame in batches; None for data that is not a frame."""
     if isinstance(data, pa.Table):
         return (rows for batch in data.to_batches() for rows in in_slices(batch))
     if isinstance(data, pa.RecordBatch):
@@ -190,7 +195,7 @@ def _chunks_of(data: Any) -> Iterator[pa.RecordBatch] | None:
 
 
 def in_slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch, so many at a time as become messages together."""
+    """Yield the rows of a batch in slices, each of which becomes messages together."""
     at_once = min(_ROWS_AT_ONCE, max(1, rows.num_rows * _BYTES_AT_ONCE // max(1, rows.nbytes)))
     return (rows.slice(start, at_once) for start in range(0, rows.num_rows, at_once))
 
@@ -203,7 +208,7 @@ def _raising(made: Iterable[Message | ConfigurationError]) -> Iterator[Message]:
 
 
 def rows_to_send(rows: pa.RecordBatch) -> EncodedRows | list[Message | ConfigurationError]:
-    """What a sender takes for the rows of a batch: all as bytes, or else a message, or why there is none, for each."""
+    """Convert the rows of a batch for a sender: all to bytes, or else each to a message or an error."""
     with suppress(*_MISFITS):
         encoded = encoded_rows(_sent_columns(rows), rows.num_rows)
         if encoded is not None:
@@ -212,11 +217,11 @@ def rows_to_send(rows: pa.RecordBatch) -> EncodedRows | list[Message | Configura
 
 
 def messages_or_errors(rows: pa.RecordBatch) -> Iterator[Message | ConfigurationError]:
-    """A message for each row of a batch, as :func:`messages_from` makes it, or why there is none."""
+    """Yield a message for each row of a batch, as :func:`messages_from` makes it, or the error of the row."""
     try:
         yield from _messages_of(rows)
     except _MISFITS as error:
-        if rows.num_rows == 1:  # it alone is wrong
+        if rows.num_rows == 1:  # the others are fine
             yield _refusal(error)
             return
         for row in range(rows.num_rows):
@@ -235,7 +240,7 @@ def _sent_columns(rows: pa.RecordBatch) -> dict[str, list[Any]]:
     names: list[str] = rows.schema.names
     columns: dict[str, list[Any]] = {name: rows.column(name).to_pylist() for name in names if name in SENT_COLUMNS}
     bodies = [columns[name] for name in _BODY_COLUMNS if name in columns]
-    # Beside a body all that the service sets is left out; without one it is as good a content as any.
+    # Beside a body, columns that the service sets are left out; without one they are content.
     taken = arrow_schema().names if bodies else SENT_COLUMNS
     others = [name for name in names if name not in taken]
     without = [not any(values[row] is not None for values in bodies) for row in range(rows.num_rows)]
@@ -246,7 +251,7 @@ def _sent_columns(rows: pa.RecordBatch) -> dict[str, list[Any]]:
 
 
 def _add_contents(columns: dict[str, list[Any]], without: list[bool], contents: list[dict[str, Any]]) -> None:
-    """Give rows without a body one of JSON."""
+    """Add a JSON body to rows without a body."""
     bodies = columns.get("body", [None] * len(without))
     columns["body"] = [
         _json(row) if lacks else body for lacks, row, body in zip(without, contents, bodies, strict=True)
@@ -261,7 +266,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _with_dicts(value: Any, kind: Any) -> Any:
-    """A value of an Arrow column with its maps as dicts: ``to_pylist`` gives lists of pairs."""
+    """Return a value of an Arrow column with its maps as dicts: ``to_pylist`` gives lists of pairs."""
     parts: Any = kind
     items: Any = value
     if value is None or not pa.types.is_nested(kind):
@@ -276,7 +281,7 @@ def _with_dicts(value: Any, kind: Any) -> Any:
 def _from_row(row: Mapping[str, Any]) -> Message:
     if any(row.get(name) is not None for name in _BODY_COLUMNS):
         return message_from_row(row)
-    # Without a body what the service sets is as good a content as any.
+    # Without a body, columns that the service sets are content.
     taken = arrow_schema().names if any(name in row for name in _BODY_COLUMNS) else SENT_COLUMNS
     content = {name: value for name, value in row.items() if name not in taken}
     if not content:

@@ -1,21 +1,25 @@
-"""Messages grouped by what went wrong with them."""
+"""Group messages by what went wrong with them, and chart the groups with plotly.
+
+Plotly reads a few HTML tags and formulas in texts. Labels come from messages, so they are escaped: plotly draws a
+reason ``<b>late</b>`` as it was written.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
 
 import pyarrow as pa
 
 from sbnotebook.analysis import tables
-from sbnotebook.analysis.masks import masked, masked_reason
-from sbnotebook.analysis.stack_traces import read_fault
+from sbnotebook.analysis.causes import Cause, cause_of, masked_reason
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import ReceivedMessage
 
@@ -23,13 +27,22 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-__all__ = ["TRAITS", "Cause", "Group", "Groups", "Trait", "cause_of", "group_by_cause"]
+__all__ = [
+    "TRAITS",
+    "Group",
+    "Groups",
+    "Trait",
+    "group_by_cause",
+    "groups_figure",
+    "label",
+    "messages_figure",
+    "width_of_bars",
+]
 
 Trait = Literal["reason", "description", "frame", "subject", "source"]
-"""What messages of a group have in common."""
+"""A trait that the messages of a group have in common."""
 TRAITS: Final[tuple[Trait, ...]] = ("reason", "description", "frame", "subject", "source")
 
-_MAX_CAUSE: Final = 200
 _MAX_SUBJECTS: Final = 5
 _MAX_EXAMPLES: Final = 3
 _FINGERPRINT: Final = 12
@@ -45,34 +58,22 @@ _COLUMNS: Final = (
 )
 
 
-class Cause(NamedTuple):
-    """What a description says of the cause.
-
-    Attributes:
-        text: it, with what differs from message to message masked, and without stack traces.
-        frame: where in the application it happened, from a stack trace; None without one.
-    """
-
-    text: str
-    frame: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Messages with the same cause. What they were not grouped by is None.
+    """Messages with the same cause. A trait that they were not grouped by is None.
 
     Args:
-        fingerprint: of what they have in common: the same in each run, on each machine.
+        fingerprint: of the traits: the same in each run, on each machine.
         reason: the dead-letter reason, long numbers and ids masked.
-        cause: their descriptions with what differs between them masked, without stack traces.
+        cause: their descriptions, masked where they differ, without stack traces.
         frame: where in the application it happened, from a stack trace in the description.
         subject: their subject.
-        source: the entity in which they were dead-lettered, or else that where they stand.
+        source: the entity in which they were dead-lettered, or else the one that they are in.
         count: how many they are.
         first_seen: when the first was enqueued.
         last_seen: when the last was enqueued.
         subjects: the most frequent subjects, with their counts.
-        sequence_numbers: which messages they are.
+        sequence_numbers: of all its messages.
         examples: a few of their descriptions, as they are.
     """
 
@@ -101,17 +102,15 @@ class Groups(Sequence[Group]):
         self._groups = tuple(groups)
 
     def plot(self, *, top: int = 20) -> Figure:
-        """A plotly figure: how many messages each cause has.
+        """Draw how many messages each cause has, as a plotly figure.
 
         Args:
             top: how many groups are drawn, the largest.
         """
-        from sbnotebook.analysis.charts import groups_figure  # which knows groups
-
         return groups_figure(self._groups, top)
 
     def to_pandas(self) -> pd.DataFrame:
-        """A row for each group, with the fields of :class:`Group` as columns."""
+        """Return a frame with a row for each group, and the fields of :class:`Group` as columns."""
         import pandas as pd
 
         names = [field.name for field in fields(Group)]
@@ -138,19 +137,6 @@ class Groups(Sequence[Group]):
 
     def _repr_html_(self) -> str:
         return tables.groups_html(self._groups)
-
-
-def cause_of(description: str | None) -> Cause:
-    """A description without its stack trace and with ids, numbers, times, quoted values, paths and addresses masked.
-
-    The same fault reads the same, in each run.
-
-    Example:
-        >>> cause_of("Flight 1545 of 2013-01-01 has no tail number")
-        Cause(text='Flight <n> of <time> has no tail number', frame=None)
-    """
-    fault = read_fault(description or "")
-    return Cause(masked(fault.text)[:_MAX_CAUSE], fault.frame)
 
 
 def group_by_cause(messages: Iterable[ReceivedMessage] | pa.Table, by: Sequence[Trait] = TRAITS) -> Groups:
@@ -194,7 +180,7 @@ def _rows(messages: Iterable[ReceivedMessage] | pa.Table) -> Iterable[_Row]:
 
 
 def _traits(row: _Row, cause: Cause, by: Sequence[Trait]) -> tuple[str | None, ...]:
-    """The traits in their order, None for those that are not grouped by."""
+    """Return the traits in their order, None for those that are not grouped by."""
     return (
         masked_reason(row.reason) if "reason" in by and row.reason is not None else None,
         cause.text if "description" in by else None,
@@ -221,3 +207,147 @@ def _group(traits: tuple[str | None, ...], rows: list[_Row]) -> Group:
 
 def _fingerprint(traits: tuple[str | None, ...]) -> str:
     return hashlib.sha256(json.dumps(traits).encode()).hexdigest()[:_FINGERPRINT]
+
+
+# ---------------------------------------------------------------- charts
+
+_NONE: Final = "(none)"
+_OTHERS: Final = "others"
+_MAX_LABEL: Final = 70
+_MOST_BARS: Final = 60
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_WIDTHS: Final = (
+    *(1, 5, 15, 30, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE),
+    *(_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 7 * _DAY, 30 * _DAY, 365 * _DAY),
+)
+_READ_BY_PLOTLY: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ROW_HEIGHT: Final = 34
+_TEMPLATE: Final = "plotly_white"
+_PLACE_AND_TIME: Final = ("entity", "sequence_number", "enqueued_time")
+
+
+def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figure:
+    """Draw messages over the time at which they were enqueued, stacked by what went wrong with them.
+
+    Args:
+        table: with all message columns.
+        by: the trait of each colour: ``reason``, ``description``, ``frame``, ``subject`` or ``source``.
+        top: how many have a colour of their own; the rest are others.
+    """
+    rows = _labelled_times(table, by)
+    counts = Counter(name for _, name in rows)
+    own = {name for name, _ in counts.most_common(top)}
+    width = width_of_bars(min(rows)[0], max(rows)[0]) if rows else 1
+    figure = _figure(f"{_counted(len(rows))} over time, by {by}", "enqueued (UTC)", "messages")
+    for name in [*(name for name, _ in counts.most_common(top)), *([_OTHERS] if len(counts) > top else [])]:
+        bars = Counter(
+            int((time - _EPOCH).total_seconds()) // width
+            for time, each in rows
+            if each == name or (name == _OTHERS and each not in own)
+        )
+        figure.add_bar(
+            name=name,
+            x=[_EPOCH + timedelta(seconds=(place + 0.5) * width) for place in sorted(bars)],
+            y=[bars[place] for place in sorted(bars)],
+            width=width * 1_000,
+        )
+    return figure.update_layout(barmode="stack", showlegend=True)
+
+
+def groups_figure(groups: Sequence[Group], top: int = 20) -> Figure:
+    """Draw how many messages each cause has, the largest on top.
+
+    Args:
+        groups: the largest first.
+        top: how many are drawn.
+    """
+    shown = groups[:top]
+    rest = f", the {top} largest" if len(groups) > top else ""
+    figure = _figure(f"{_counted(sum(group.count for group in groups))} by cause{rest}", "messages", "")
+    names = [_words(group) for group in shown]
+    places = list(range(len(shown)))
+    figure.add_bar(
+        x=[group.count for group in shown],
+        # By place and not by name: two causes may read the same when they are cut.
+        y=places,
+        orientation="h",
+        text=[f"{group.count:,}" for group in shown],
+        hovertext=[_hover(group) for group in shown],
+        hoverinfo="text",
+        width=0.7,
+    )
+    figure.update_yaxes(tickvals=places, ticktext=names, autorange="reversed", automargin=True)
+    return figure.update_layout(height=120 + _ROW_HEIGHT * max(1, len(shown)), showlegend=False)
+
+
+def label(text: str | None) -> str:
+    """Escape and cut a text of a message, and remove its control characters, so that plotly draws it as it is.
+
+    Example:
+        >>> label("<b>late</b> & $x$")
+        '&lt;b&gt;late&lt;/b&gt; &amp; &#36;x&#36;'
+    """
+    if not text:
+        return _NONE
+    shown = tables.printable(text[: _MAX_LABEL + 1])
+    cut = shown if len(shown) <= _MAX_LABEL else f"{shown[: _MAX_LABEL - 1]}…"
+    return cut.translate(_READ_BY_PLOTLY)
+
+
+def width_of_bars(first: datetime, last: datetime) -> int:
+    """Choose a width of bars, in seconds, so that a span has 60 of them at most.
+
+    Example:
+        >>> width_of_bars(datetime(2013, 1, 1), datetime(2013, 1, 2))
+        1800
+    """
+    least = (last - first).total_seconds() / _MOST_BARS
+    return _WIDTHS[min(bisect_left(_WIDTHS, least), len(_WIDTHS) - 1)]
+
+
+def _labelled_times(table: pa.Table, by: Trait) -> list[tuple[datetime, str]]:
+    """Return the time of each message that has one, with the label of its trait."""
+    untyped: Any = table
+    entities, numbers, times = (untyped.column(name).to_pylist() for name in _PLACE_AND_TIME)
+    found: list[tuple[datetime, str]] = []
+    for entity in dict.fromkeys(entities):  # a sequence number means one message in one entity
+        rows = [row for row, each in enumerate(entities) if each == entity]
+        groups = group_by_cause(untyped.take(rows), (by,))
+        names = {number: label(_value(group, by)) for group in groups for number in group.sequence_numbers}
+        found += [(times[row], names[numbers[row]]) for row in rows if times[row] is not None]
+    return found
+
+
+def _value(group: Group, by: Trait) -> str | None:
+    return group.cause if by == "description" else getattr(group, by)
+
+
+def _words(group: Group) -> str:
+    parts = [part for part in (group.reason, group.cause or group.frame, group.subject) if part]
+    return label(" · ".join(parts))
+
+
+def _hover(group: Group) -> str:
+    said = {"reason": group.reason, "cause": group.cause, "frame": group.frame, "subject": group.subject}
+    seen = [f"{time:%Y-%m-%d %H:%M:%S}" for time in (group.first_seen, group.last_seen) if time is not None]
+    lines = [f"{_counted(group.count)}", *(f"{name}: {label(text)}" for name, text in said.items() if text)]
+    return "<br>".join([*lines, f"seen {' to '.join(seen)} UTC" if seen else ""])
+
+
+def _counted(count: int) -> str:
+    return f"{count:,} message{'s' if count != 1 else ''}"
+
+
+def _figure(title: str, across: str, up: str) -> Any:
+    from plotly.graph_objects import Figure
+
+    return Figure(
+        layout={
+            "title": {"text": title},
+            "template": _TEMPLATE,
+            "xaxis": {"title": {"text": across}},
+            "yaxis": {"title": {"text": up}, "rangemode": "tozero"},
+            "margin": {"t": 60, "r": 20},
+        }
+    )

@@ -1,14 +1,12 @@
 """The synchronous interface over the settlement library, with pandas, Arrow and SQL expressions."""
 
-from sbnotebook.client.batch import LockedBatch
+from sbnotebook.client.batch import LockedBatch, LockedSession
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.frame_plan import FramePlan
 from sbnotebook.client.messages import Messages, read_messages
 from sbnotebook.client.namespace import Namespace, connect
-from sbnotebook.client.plan import Plan, Running
+from sbnotebook.client.plan import Plan, Running, SendPlan
 from sbnotebook.client.processing import Processing
-from sbnotebook.client.sending import SendPlan
-from sbnotebook.client.sessions import LockedSession
 
 __all__ = [
     "Entity",

@@ -1,20 +1,23 @@
-"""A held batch of messages, for synchronous code."""
+"""Batches and sessions of locked messages, for synchronous code."""
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import contextlib
 import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 from weakref import WeakSet
 
 from sbnotebook.analysis import query, tables
-from sbnotebook.client.durations import duration
-from sbnotebook.client.keeper import Keeper
+from sbnotebook.client.coercions import address, duration
+from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import portal, run
 from sbnotebook.model import (
@@ -23,7 +26,6 @@ from sbnotebook.model import (
     DeadLetter,
     Decision,
     Defer,
-    EntityAddress,
     LockedMessage,
     OutcomeStatus,
     Release,
@@ -33,20 +35,90 @@ from sbnotebook.settlement.deferring.wake_up import WakeUp, wake
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.locking.lock import LockedBatch as AsyncLockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockWatcher
+from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
 from sbnotebook.settlement.namespace import AsyncNamespace
 
-__all__ = ["LockedBatch", "close_batches"]
+__all__ = ["Keeper", "LockedBatch", "LockedSession", "close_batches"]
 
-_GIVEN_BACK: Final = (OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED, OutcomeStatus.NOT_FOUND)
+_NOT_HELD: Final = (OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED, OutcomeStatus.NOT_FOUND)
 _OPEN: Final[WeakSet[LockedBatch]] = WeakSet()
-"""Batches that are open, to be closed when the interpreter ends."""
+"""Open batches, which are closed when the interpreter ends."""
+
+
+class Keeper:
+    """A task of the background loop that holds an asynchronous batch open.
+
+    Args:
+        batch: not open yet.
+
+    Raises:
+        Exception: what opening the batch raises.
+    """
+
+    def __init__(self, batch: AsyncLockedBatch) -> None:
+        self._batch = batch
+        self._opened: Future[None] = Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._close = asyncio.Event()
+        self._is_told = False
+        self._process = os.getpid()
+        self._ended = portal().start_task_soon(self._hold)
+        try:
+            self._opened.result()
+        except BaseException:  # also an interrupt: the batch must not stay open unseen
+            self._tell_to_close()
+            raise
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close the batch and wait until its messages are released.
+
+        Args:
+            timeout: seconds, None for no limit.
+
+        Raises:
+            TimeoutError: it has not ended within so many seconds, and continues.
+        """
+        self._tell_to_close()
+        self._ended.result(timeout)
+
+    def abandon(self) -> None:
+        """Close a batch that has no references any more, and warn. Any thread may call this; it does not wait."""
+        if os.getpid() != self._process:  # the child of a fork: the batch is the parent's
+            return
+        self._tell_to_close()
+        warnings.warn(
+            f"A batch of {self._batch.address} was forgotten while it was open: its {len(self._batch.messages):,} "
+            "messages are released. Close it, or lock messages in a with statement.",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+    async def _hold(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            async with self._batch:
+                self._opened.set_result(None)
+                if not self._is_told:
+                    await self._close.wait()
+        except BaseException as error:
+            if not self._opened.done():
+                self._opened.set_exception(error)
+                return
+            raise
+
+    def _tell_to_close(self) -> None:
+        # Not through the portal: it waits for the loop, and the loop itself may collect a forgotten batch.
+        self._is_told = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the batch with it
+                self._loop.call_soon_threadsafe(self._close.set)
 
 
 class LockedBatch:
     """Messages that are held under locks, renewed in the background until they are settled or the batch is closed.
 
     Closing releases what was not settled, which does not raise a delivery count. Made by ``entity.lock(…)``. A batch
-    that nobody holds any more is closed by itself, with a ResourceWarning.
+    without references closes itself, with a ResourceWarning.
 
     Args:
         entity: where the messages are.
@@ -59,7 +131,7 @@ class LockedBatch:
         self._batch = batch
         self._keeper = Keeper(batch)
         self._forgotten = weakref.finalize(self, self._keeper.abandon)
-        self._forgotten.atexit = False  # what is open as the interpreter ends is closed by close_batches
+        self._forgotten.atexit = False  # close_batches closes what is open as the interpreter ends
         self._open = True
         _OPEN.add(self)
 
@@ -72,51 +144,47 @@ class LockedBatch:
         self.close()
 
     @property
+    @mirrors(AsyncLockedBatch.messages)
     def messages(self) -> tuple[LockedMessage, ...]:
-        """The messages that are held now."""
         return self._batch.messages
 
     @property
+    @mirrors(AsyncLockedBatch.lost)
     def lost(self) -> tuple[int, ...]:
-        """Sequence numbers of messages whose lock ended before they were settled."""
         return self._batch.lost
 
     @property
+    @mirrors(AsyncLockedBatch.renewal_error)
     def renewal_error(self) -> str | None:
-        """What is wrong with renewing, in a sentence; None when all is well."""
         return self._batch.renewal_error
 
     @property
+    @mirrors(AsyncLockedBatch.status)
     def status(self) -> LockEvent:
-        """How renewing goes: see :attr:`sbnotebook.settlement.locking.lock.LockedBatch.status`."""
         return self._batch.status
 
     @property
+    @mirrors(AsyncLockedBatch.events)
     def events(self) -> tuple[LockEvent, ...]:
-        """What has happened to the locks until now, lost ones among it."""
         return self._batch.events
 
+    @mirrors(AsyncLockedBatch.watch)
     def watch(self, watcher: LockWatcher) -> Callable[[], None]:
-        """Have each event told at once, in the library's own thread; gives a function that ends it.
-
-        Args:
-            watcher: called with each event; it must be quick, and must not use the batch.
-        """
         return self._batch.watch(watcher)
 
     @property
+    @mirrors(AsyncLockedBatch.is_open)
     def is_open(self) -> bool:
-        """Whether messages can be held: False when it is closed."""
         return self._batch.is_open
 
     @property
+    @mirrors(AsyncLockedBatch.lock_ends)
     def lock_ends(self) -> dict[int, datetime]:
-        """When the locks that are held end by this machine's clock, as renewed last, by sequence number."""
         return self._batch.lock_ends
 
     @property
+    @mirrors(AsyncLockedBatch.renew_until)
     def renew_until(self) -> datetime:
-        """When renewing stops; the locks end soon after."""
         return self._batch.renew_until
 
     def extend(self, renew_for: str | timedelta) -> datetime:
@@ -130,18 +198,14 @@ class LockedBatch:
         """
         return portal().call(self._batch.extend, duration(renew_for))
 
+    @mirrors(AsyncLockedBatch.receive)
     def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
-        """Lock more messages: see :meth:`sbnotebook.settlement.locking.lock.LockedBatch.receive`."""
-
-        async def receive() -> tuple[LockedMessage, ...]:
-            return await self._batch.receive(count, max_wait=max_wait)
-
-        return run(receive)
+        return run(self._batch.receive, count, max_wait=max_wait)
 
     def plan(
         self, decision: Decision, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None
     ) -> Plan:
-        """A plan to settle messages of this batch.
+        """Plan to settle messages of this batch.
 
         Args:
             decision: what is to be done.
@@ -152,7 +216,7 @@ class LockedBatch:
         return Plan(self._entity.plan(self._batch, decision, chosen), keeps=self)
 
     def complete(self, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None) -> Report:
-        """Complete messages: they are done with and removed. Arguments as for :meth:`plan`."""
+        """Complete messages, which removes them. Arguments as for :meth:`plan`."""
         return self.plan(Complete(), messages, where=where).apply()
 
     def abandon(
@@ -170,8 +234,7 @@ class LockedBatch:
             delay: hold them for so long first, with their locks renewed, such as ``"2m"``. An interrupt meanwhile
                 leaves them held.
         """
-        decision = Abandon(duration(delay) if delay is not None else None)
-        return self.plan(decision, messages, where=where).apply()
+        return self.plan(Abandon(duration(delay)), messages, where=where).apply()
 
     def dead_letter(
         self,
@@ -181,7 +244,7 @@ class LockedBatch:
         reason: str | None = None,
         description: str | None = None,
     ) -> Report:
-        """Dead-letter messages with a reason and a description."""
+        """Dead-letter messages with a reason and a description. Other arguments as for :meth:`plan`."""
         return self.plan(DeadLetter(reason, description), messages, where=where).apply()
 
     def defer(
@@ -192,7 +255,7 @@ class LockedBatch:
         wake_after: str | timedelta | None = None,
         wake_to: str | None = None,
     ) -> Report:
-        """Defer messages: from then on they are received by their sequence numbers only.
+        """Defer messages: from then on they can only be received by sequence number.
 
         Args:
             messages: which ones, all that are held by default.
@@ -200,9 +263,7 @@ class LockedBatch:
             wake_after: when a wake-up message for each of them becomes active, such as ``"1h"``; None for none.
             wake_to: the queue or topic for the wake-up messages, the queue itself by default.
         """
-        after = duration(wake_after) if wake_after is not None else None
-        to = EntityAddress.parse(wake_to) if wake_to is not None else None
-        return self.plan(Defer(after, to), messages, where=where).apply()
+        return self.plan(Defer(duration(wake_after), address(wake_to)), messages, where=where).apply()
 
     def wake(self, message: LockedMessage) -> LockedMessage | None:
         """Lock the deferred message that a wake-up message is for: settle it, and then complete the wake-up.
@@ -213,17 +274,17 @@ class LockedBatch:
         wake_up = WakeUp.of(message)
         return run(wake, self._batch, wake_up) if wake_up else None
 
+    @mirrors(AsyncLockedBatch.let_lapse)
     def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
-        """Let go of messages without a word: see :meth:`sbnotebook.settlement.locking.lock.LockedBatch.let_lapse`."""
         return portal().call(self._batch.let_lapse, messages)
 
     def release(self, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None) -> Report:
-        """Release messages: they are given back as if they had not been delivered."""
+        """Release messages, which does not raise their delivery counts. Arguments as for :meth:`plan`."""
         return self.plan(Release(), messages, where=where).apply()
 
     @property
     def release_report(self) -> Report | None:
-        """How the messages were released that were still held as the batch was closed; None while it is open."""
+        """Return the outcomes of the messages that were still held as the batch was closed; None while it is open."""
         return self._batch.release_report
 
     def close(self) -> None:
@@ -239,13 +300,13 @@ class LockedBatch:
             self._warn_of_unreleased()
 
     def is_of(self, namespace: AsyncNamespace) -> bool:
-        """Whether its messages are of this namespace."""
+        """Return True when its messages are of this namespace."""
         return self._entity.namespace is namespace
 
     def _warn_of_unreleased(self) -> None:
         report = self._batch.release_report or Report()
-        # A lock that was lost is no lock that lasts.
-        held = [outcome for outcome in report.failures if outcome.status not in _GIVEN_BACK]
+        # A lost lock does not hold its message any longer.
+        held = [outcome for outcome in report.failures if outcome.status not in _NOT_HELD]
         ends = [end for outcome in held if (end := self._batch.locked_until(outcome.sequence_number or 0))]
         if ends:
             warnings.warn(
@@ -265,7 +326,7 @@ class LockedBatch:
 
     @property
     def _renewed(self) -> list[LockedMessage]:
-        """The messages with the ends of their locks as they were renewed last."""
+        """Return the messages with the ends of their locks as they were renewed last."""
         ends = self.lock_ends
         return [m.with_changes(locked_until=ends.get(m.sequence_number, m.locked_until)) for m in self.messages]
 
@@ -274,6 +335,53 @@ class LockedBatch:
         lost = f", {len(self.lost):,} locks lost" if self.lost else ""
         failing = f", {self.renewal_error}" if self.renewal_error else ""
         return f"Locked in {self.address}{lost}{failing}"
+
+
+class LockedSession(LockedBatch):
+    """A session that is held alone, under a lock that is renewed in the background until it is closed.
+
+    A batch whose messages are those of the session: lock them with ``receive``. Made by ``entity.session(…)`` and
+    ``entity.next_session(…)``.
+
+    Args:
+        entity: where the session is.
+        session: the asynchronous session, not open yet.
+    """
+
+    def __init__(self, entity: AsyncEntity, session: SessionBatch) -> None:
+        self._session = session
+        super().__init__(entity, session)
+
+    @property
+    @mirrors(SessionBatch.session_id)
+    def session_id(self) -> str:
+        return self._session.session_id
+
+    @property
+    @mirrors(SessionBatch.is_lost)
+    def is_lost(self) -> bool:
+        return self._session.is_lost
+
+    @mirrors(SessionBatch.get_state)
+    def get_state(self) -> bytes | None:
+        return run(self._session.get_state)
+
+    @mirrors(SessionBatch.get_state_text)
+    def get_state_text(self) -> str | None:
+        return run(self._session.get_state_text)
+
+    @mirrors(SessionBatch.get_state_json)
+    def get_state_json(self) -> Any:
+        return run(self._session.get_state_json)
+
+    @mirrors(SessionBatch.set_state)
+    def set_state(self, state: SessionState) -> None:
+        run(self._session.set_state, state)
+
+    @property
+    def _caption(self) -> str:
+        lost = ", its lock is lost" if self.is_lost else ""
+        return f"{super()._caption}, session {self.session_id!r}{lost}"
 
 
 def close_batches(namespace: AsyncNamespace | None = None) -> None:

@@ -1,44 +1,53 @@
-"""One entity for synchronous code: what can be done there."""
+"""One entity for synchronous code: look at, lock, settle, send and consume its messages."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
-from sbnotebook.analysis import query
-from sbnotebook.analysis.frames import table_of_pages
-from sbnotebook.client import progress
-from sbnotebook.client.batch import LockedBatch
-from sbnotebook.client.deferred import DeferredMessages
-from sbnotebook.client.durations import duration
-from sbnotebook.client.entity_sends import EntitySends
-from sbnotebook.client.messages import Messages
-from sbnotebook.client.plan import Plan
-from sbnotebook.client.portal import run
-from sbnotebook.client.processing import Processing, processing_of
-from sbnotebook.client.receiving import receive_and_delete
-from sbnotebook.client.sessions import LockedSession
-from sbnotebook.model import Decision, EntityAddress, MessageState, ReceivedMessage, Report, Resubmit
+from sbnotebook.analysis.frames import messages_from, table_of_pages, to_send
+from sbnotebook.client.batch import LockedBatch, LockedSession
+from sbnotebook.client.coercions import address, duration, message_filter, message_state, start_time
+from sbnotebook.client.messages import DeferredMessages, Messages
+from sbnotebook.client.plan import Plan, SendPlan
+from sbnotebook.client.portal import progress_bar, run
+from sbnotebook.client.processing import Processing
+from sbnotebook.model import Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report, Resubmit
+from sbnotebook.settlement.entity import AsyncEntity
+from sbnotebook.settlement.locking import receive_and_delete as deleting
 from sbnotebook.settlement.locking.by_token import Lock
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.picking.pick import PickOptions
-from sbnotebook.settlement.picking.sweep import Filter
-from sbnotebook.settlement.plan import Edit
+from sbnotebook.settlement.plan import Edit, Limits, refuse_coroutine_function
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.processing.calls import Function
+from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
 from sbnotebook.settlement.processing.process_run import ProcessOptions
 
 __all__ = ["Entity"]
 
 
-class Entity(EntitySends):
-    """One queue, topic, subscription or sub-queue: what can be done there.
+class Entity:
+    """One queue, topic, subscription or sub-queue.
 
     Args:
-        entity: the asynchronous entity that does it.
+        entity: the asynchronous entity that does the work.
     """
+
+    def __init__(self, entity: AsyncEntity) -> None:
+        self._entity = entity
+
+    @property
+    def address(self) -> EntityAddress:
+        """Return its address."""
+        return self._entity.address
+
+    # ---------------------------------------------------------------- looking
 
     def peek(
         self,
@@ -65,17 +74,31 @@ class Entity(EntitySends):
         Raises:
             ConfigurationError: the expression or the state is wrong.
         """
-        kind = MessageState(state) if state is not None else None
-        with progress.bar(f"peek {self.address}", max_messages, shown=show_progress) as advance:
+        with progress_bar(f"peek {self.address}", max_messages, shown=show_progress) as advance:
             pages = self._entity.pages(
                 from_sequence_number=from_sequence_number,
                 to_sequence_number=to_sequence_number,
                 max_messages=max_messages,
-                state=kind,
+                state=message_state(state),
                 session_id=session_id,
             )
             found = run(table_of_pages, pages, advance)
         return Messages(found, where_from=str(self.address)).where(where)
+
+    def scheduled(self, max_messages: int | None = None, *, where: str | None = None) -> Messages:
+        """Look at the messages of a queue that become active later; arguments as for :meth:`peek`."""
+        return self.peek(max_messages, where=where, state=MessageState.SCHEDULED)
+
+    def deferred(self, *, show_progress: bool = True) -> DeferredMessages:
+        """Find the deferred messages, in the journal and in the entity, which is peeked to its end.
+
+        Args:
+            show_progress: False for no bar.
+        """
+        with progress_bar(f"look into {self.address}", None, shown=show_progress) as advance:
+            return DeferredMessages(self._entity, run(self._entity.deferred, advance))
+
+    # ---------------------------------------------------------------- locking
 
     def lock(
         self, count: int = 0, *, max_wait: float = 5.0, renew_for: str | timedelta = DEFAULT_RENEW_FOR
@@ -83,7 +106,7 @@ class Entity(EntitySends):
         """Lock messages and hold them, with their locks renewed, until they are settled or the batch is closed.
 
         Args:
-            count: how many messages at most; more can be had with ``batch.receive``.
+            count: how many messages at most; ``batch.receive`` locks more.
             max_wait: seconds to wait for the first.
             renew_for: for how long locks are renewed, such as ``"30m"``.
         """
@@ -96,28 +119,75 @@ class Entity(EntitySends):
             raise
         return batch
 
-    def settle_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
-        """A plan to settle what another batch or process locked: locked messages, or pairs of number and lock token.
+    def sessions(self) -> list[str]:
+        """List the sessions that have active messages or a state; ``peek(session_id=…)`` looks into one."""
+        return run(self._entity.sessions)
 
-        See :func:`sbnotebook.settlement.locking.by_token.plan_by_token`.
+    def session(self, session_id: str, *, renew_for: str | timedelta = DEFAULT_RENEW_FOR) -> LockedSession:
+        """Lock a session and hold it until it is closed.
+
+        Args:
+            session_id: which one; it need not have messages.
+            renew_for: for how long its lock is renewed, such as ``"30m"``.
+
+        Raises:
+            SessionCannotBeLockedError: the SDK's own: another receiver holds it.
+        """
+        return LockedSession(self._entity, self._entity.session(session_id, renew_for=duration(renew_for)))
+
+    def next_session(self, *, max_wait: float = 60.0, renew_for: str | timedelta = DEFAULT_RENEW_FOR) -> LockedSession:
+        """Lock the next session that has messages and no receiver.
+
+        Args:
+            max_wait: seconds to wait for one.
+            renew_for: for how long its lock is renewed, such as ``"30m"``.
+
+        Raises:
+            OperationTimeoutError: the SDK's own: there was none within ``max_wait`` seconds.
+        """
+        following = self._entity.next_session(max_wait=max_wait, renew_for=duration(renew_for))
+        return LockedSession(self._entity, following)
+
+    def settle_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
+        """Plan to settle messages that another batch or process locked, by their lock tokens.
+
+        Args:
+            decision: complete, abandon, dead-letter or defer.
+            locks: locked messages, or pairs of sequence number and lock token.
+
+        Raises:
+            DecisionError: the decision is not possible, or a lock is not of this entity.
         """
         return Plan(self._entity.plan_by_token(decision, locks))
 
     def receive_and_delete(
         self, count: int, *, max_wait: float = 5.0, archived: bool = True, show_progress: bool = True
     ) -> Messages:
-        """Receive up to ``count`` messages that are removed as they are sent: what is lost on the way is lost for good.
+        """Receive messages that the service removes as it sends them: those lost on the way are lost for good.
 
-        What arrived is written to the archive at once, unless ``archived`` is False. ``max_wait`` is seconds for the
-        first message. An interrupt has what arrived before as its attribute ``messages``.
+        Args:
+            count: how many at most.
+            max_wait: seconds to wait for the first.
+            archived: False to write nothing to the archive; otherwise messages are written to it as they arrive.
+            show_progress: False for no bar.
+
+        Raises:
+            KeyboardInterrupt: it was interrupted; the attribute ``messages`` has those that had arrived.
         """
-        return receive_and_delete(
-            self._entity, count, max_wait=max_wait, archived=archived, show_progress=show_progress, stacklevel=2
-        )
+        warnings.warn(deleting.WARNING, stacklevel=2)
+        taken: list[PeekedMessage] = []
+        with progress_bar(f"receive from {self.address}", count, shown=show_progress) as advance:
+            receive = partial(deleting.receive_and_delete, self._entity, count, max_wait=max_wait, archived=archived)
+            try:
+                run(receive, into=taken, progress=advance)
+            except KeyboardInterrupt as interrupt:
+                found: Any = interrupt
+                found.messages = Messages(taken, where_from=str(self.address))
+                interrupt.add_note(f"{len(taken):,} messages were received before, and are in sys.last_value.messages.")
+                raise
+        return Messages(taken, where_from=str(self.address))
 
-    def scheduled(self, max_messages: int | None = None, *, where: str | None = None) -> Messages:
-        """The messages of a queue that become active later, as :meth:`peek` gives them."""
-        return self.peek(max_messages, where=where, state=MessageState.SCHEDULED)
+    # ---------------------------------------------------------------- plans for messages in their place
 
     def resubmit(
         self,
@@ -129,7 +199,7 @@ class Entity(EntitySends):
         max_resubmits: int | None = None,
         resend_unknown: bool = False,
     ) -> Plan:
-        """A plan to send clones of messages that stand here, and to complete the originals.
+        """Plan to send clones of messages of this entity, and to complete the originals.
 
         Args:
             messages: which ones, as they were peeked.
@@ -142,12 +212,7 @@ class Entity(EntitySends):
         Raises:
             DecisionError: the messages cannot go there.
         """
-        decision = Resubmit(
-            to=EntityAddress.parse(to) if to is not None else None,
-            delay=duration(delay) if delay is not None else None,
-            max_resubmits=max_resubmits,
-            resend_unknown=resend_unknown,
-        )
+        decision = Resubmit(address(to), duration(delay), max_resubmits, resend_unknown)
         return Plan(self._entity.plan_resubmit(messages, decision, edit=edit))
 
     def pick(
@@ -158,7 +223,7 @@ class Entity(EntitySends):
         show_progress: bool = True,
         **options: Unpack[PickOptions],
     ) -> Plan:
-        """A plan to settle, defer or resubmit chosen messages in the middle of an entity, and no others.
+        """Plan to settle, defer or resubmit chosen messages in the middle of an entity, and no others.
 
         Args:
             messages: the messages as they were peeked, or their sequence numbers.
@@ -168,18 +233,9 @@ class Entity(EntitySends):
                 see :func:`sbnotebook.settlement.picking.pick.plan_pick`.
 
         Raises:
-            DecisionError: the decision or a message is none that can be picked here.
+            DecisionError: the decision or a message cannot be picked here.
         """
         return self._planned(partial(self._entity.pick, messages, decision, **options), shown=show_progress)
-
-    def deferred(self, *, show_progress: bool = True) -> DeferredMessages:
-        """What is deferred here, by the journal and by the entity itself, which is peeked at to its end.
-
-        Args:
-            show_progress: False for no bar.
-        """
-        with progress.bar(f"look into {self.address}", None, shown=show_progress) as advance:
-            return DeferredMessages(self._entity, run(self._entity.deferred, advance))
 
     def purge(
         self,
@@ -191,7 +247,7 @@ class Entity(EntitySends):
         archived: bool = True,
         show_progress: bool = True,
     ) -> Plan:
-        """A plan to remove messages that stand here now; those that come later stay.
+        """Plan to remove the messages that are here now; later ones stay.
 
         Args:
             where: only those for which this SQL expression over the message columns is true.
@@ -206,10 +262,10 @@ class Entity(EntitySends):
         """
         look = partial(
             self._entity.purge,
-            only=_filter(where),
-            before=_begin(before),
+            only=message_filter(where),
+            before=start_time(before),
             to_sequence_number=to_sequence_number,
-            state=MessageState(state) if state is not None else None,
+            state=message_state(state),
             archived=archived,
         )
         return self._planned(look, shown=show_progress)
@@ -223,7 +279,7 @@ class Entity(EntitySends):
         max_messages: int | None = None,
         show_progress: bool = True,
     ) -> Plan:
-        """A plan to defer the active messages that stand here now, so that each can be settled by its number.
+        """Plan to defer the active messages that are here now, so that each can be settled by its number.
 
         Args:
             where: only those for which this SQL expression over the message columns is true.
@@ -243,17 +299,108 @@ class Entity(EntitySends):
         """
         look = partial(
             self._entity.defer_all,
-            only=_filter(where),
-            before=_begin(before),
+            only=message_filter(where),
+            before=start_time(before),
             to_sequence_number=to_sequence_number,
             max_messages=max_messages,
         )
         return self._planned(look, shown=show_progress)
 
     def _planned(self, look: Callable[..., Awaitable[AsyncPlan]], *, shown: bool) -> Plan:
-        """A plan that is made by looking at messages, of which nobody knows how many they are."""
-        with progress.bar(f"look into {self.address}", None, shown=shown) as advance:
-            return Plan(run(partial(look, progress=advance)))
+        """Make a plan by looking at messages, whose number is not known."""
+        with progress_bar(f"look into {self.address}", None, shown=shown) as advance:
+            return Plan(run(look, progress=advance))
+
+    # ---------------------------------------------------------------- sending
+
+    def send(
+        self,
+        messages: Any,
+        *,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        batch_size: int | None = None,
+        rate: float | None = None,
+        show_progress: bool = True,
+    ) -> Report:
+        """Send messages and wait for every confirmation.
+
+        Args:
+            messages: what :func:`sbnotebook.analysis.frames.messages_from` takes: messages, texts, rows, a pandas
+                frame, an Arrow table, or an iterable of them, which is pulled as there is room.
+            max_in_flight: transfers that wait for their confirmation at once.
+            batch_size: messages in one transfer at most, None for as many as fit.
+            rate: messages a second at most, None for no limit.
+            show_progress: False for no bar.
+
+        Returns:
+            An outcome for each message, in the same order.
+        """
+        with progress_bar(f"send to {self.address}", _count_of(messages), shown=show_progress) as advance:
+            return run(
+                self._entity.send,
+                to_send(messages),
+                max_in_flight=max_in_flight,
+                batch_size=batch_size,
+                rate=rate,
+                progress=advance,
+            )
+
+    def plan_send(self, data: Any, *, at: datetime | None = None, delay: str | timedelta | None = None) -> SendPlan:
+        """Plan to send messages, at once or later: see :class:`sbnotebook.client.SendPlan`."""
+        return SendPlan(self._entity, data, at=at, delay=delay)
+
+    def schedule(
+        self,
+        messages: Any,
+        *,
+        at: datetime | None = None,
+        delay: str | timedelta | None = None,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        rate: float | None = None,
+        show_progress: bool = True,
+    ) -> Report:
+        """Send messages that become active later; their outcomes have the numbers that cancel them.
+
+        Args:
+            messages: as for :meth:`send`.
+            at: when, with a time zone; None for each message's own ``scheduled_enqueue_time``.
+            delay: how much later than now instead, such as ``"5m"``.
+            max_in_flight: requests that wait for their confirmation at once.
+            rate: messages a second at most, None for no limit.
+            show_progress: False for no bar.
+        """
+        pace = Pace(Limits(max_in_flight, rate).rate)
+        with progress_bar(f"schedule to {self.address}", _count_of(messages), shown=show_progress) as advance:
+            return run(
+                self._entity.schedule,
+                messages_from(messages),
+                at=at,
+                delay=duration(delay),
+                max_in_flight=max_in_flight,
+                pace=pace,
+                progress=advance,
+            )
+
+    def cancel_scheduled(self, messages: Iterable[ReceivedMessage | int]) -> Plan:
+        """Plan to remove scheduled messages.
+
+        Args:
+            messages: which ones, as they were peeked, or their sequence numbers.
+
+        Raises:
+            DecisionError: a message is not of this entity, or is not scheduled.
+        """
+        return Plan(self._entity.plan_cancel_scheduled(messages))
+
+    def warm(self, senders: int) -> None:
+        """Open connections for sending ahead of time, each takes about half a second.
+
+        Args:
+            senders: how many, as many as there will be transfers in flight.
+        """
+        run(self._entity.namespace.pool(self.address).warm, senders)
+
+    # ---------------------------------------------------------------- consuming
 
     def process(
         self,
@@ -281,50 +428,33 @@ class Entity(EntitySends):
             Exception: the function's own, where the policy says so, as it does by default. A note on it says how the
                 messages ended.
         """
-        with progress.bar(f"process {self.address}", options.get("max_messages"), shown=show_progress) as advance:
-            return run(processing_of(self._entity, function, seen, options, advance).run)
+        with progress_bar(f"process {self.address}", options.get("max_messages"), shown=show_progress) as advance:
+            return run(self._processing(function, seen, options, advance).run)
 
     def start_processing(
         self, function: Function, *, seen: bool | str | timedelta = False, **options: Unpack[ProcessOptions]
     ) -> Processing:
-        """Consume messages in the background, to be watched and stopped; arguments as for :meth:`process`.
+        """Consume messages in the background; arguments as for :meth:`process`.
 
-        It goes on until it is stopped, unless ``max_wait`` says when the entity counts as empty.
+        It runs until it is stopped, unless ``max_wait`` says when the entity counts as empty.
         """
         options.setdefault("max_wait", None)
-        return Processing(processing_of(self._entity, function, seen, options))
+        return Processing(self._processing(function, seen, options))
 
-    def sessions(self) -> list[str]:
-        """The sessions that have active messages or a state; ``peek(session_id=…)`` looks into one."""
-        return run(self._entity.sessions)
-
-    def session(self, session_id: str, *, renew_for: str | timedelta = DEFAULT_RENEW_FOR) -> LockedSession:
-        """Lock a session and hold it until it is closed; the SDK's SessionCannotBeLockedError when somebody else does.
-
-        Args:
-            session_id: which one; it need not have messages.
-            renew_for: for how long its lock is renewed, such as ``"30m"``.
-        """
-        return LockedSession(self._entity, self._entity.session(session_id, renew_for=duration(renew_for)))
-
-    def next_session(self, *, max_wait: float = 60.0, renew_for: str | timedelta = DEFAULT_RENEW_FOR) -> LockedSession:
-        """Lock the next session that has messages and that nobody holds; the SDK's OperationTimeoutError if none comes.
-
-        Args:
-            max_wait: seconds to wait for one.
-            renew_for: for how long its lock is renewed, such as ``"30m"``.
-        """
-        following = self._entity.next_session(max_wait=max_wait, renew_for=duration(renew_for))
-        return LockedSession(self._entity, following)
+    def _processing(
+        self,
+        function: Function,
+        seen: bool | str | timedelta,
+        options: ProcessOptions,
+        progress: Progress | None = None,
+    ) -> AsyncProcessing:
+        refuse_coroutine_function(function, "The function")
+        remembered = seen if isinstance(seen, bool) else duration(seen)
+        return self._entity.processing(function, seen=remembered, progress=progress, **options)
 
     def __repr__(self) -> str:
         return f"<Entity {self.address} on {self._entity.namespace.host}>"
 
 
-def _begin(before: str | datetime | timedelta | None) -> datetime | timedelta | None:
-    return duration(before) if isinstance(before, str) else before
-
-
-def _filter(where: str | None) -> Filter | None:
-    query.where([], where)  # a wrong expression is told before anything is looked at
-    return partial(query.where, expression=where) if where is not None else None
+def _count_of(messages: Any) -> int | None:
+    return len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None

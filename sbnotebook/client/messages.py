@@ -1,4 +1,4 @@
-"""Peeked messages as a sequence that can be looked at, filtered and turned into frames."""
+"""Peeked and deferred messages as sequences to filter, group, export and turn into frames."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import pyarrow as pa
 
-from sbnotebook.analysis import charts, exports, frames, query, tables
-from sbnotebook.analysis.groups import TRAITS, Groups, Trait, group_by_cause
-from sbnotebook.model import PeekedMessage
+from sbnotebook.analysis import exports, frames, query, tables
+from sbnotebook.analysis.groups import TRAITS, Groups, Trait, group_by_cause, messages_figure
+from sbnotebook.client.plan import Plan
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, PeekedMessage, ReceivedMessage
+from sbnotebook.settlement.deferring.deferred import Deferrals
+from sbnotebook.settlement.entity import AsyncEntity
+from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-__all__ = ["Messages", "read_messages"]
+__all__ = ["DeferredMessages", "Messages", "read_messages"]
 
 _OBJECTS_AT_ONCE: Final = 500
 
@@ -24,8 +28,8 @@ _OBJECTS_AT_ONCE: Final = 500
 class Messages(Sequence[PeekedMessage]):
     """Peeked messages, in the order of their sequence numbers.
 
-    They are kept as an Arrow table, which takes a fraction of the room and is without loss; a message is made of its
-    row each time that it is asked for. Shown as a table in a notebook and as text elsewhere.
+    An Arrow table keeps them without loss in a fraction of the memory; a message is made of its row each time that you
+    ask for it. Shown as a table in a notebook and as text elsewhere.
 
     Args:
         messages: the messages, or a table of them with all message columns.
@@ -37,7 +41,7 @@ class Messages(Sequence[PeekedMessage]):
         self._where_from = where_from
 
     def where(self, expression: str | None) -> Messages:
-        """The messages for which a SQL expression over the message columns is true.
+        """Return the messages for which a SQL expression over the message columns is true.
 
         Raises:
             ConfigurationError: the expression is wrong.
@@ -47,7 +51,7 @@ class Messages(Sequence[PeekedMessage]):
         return Messages(query.filtered(self._table, expression), where_from=self._where_from)
 
     def groups(self, by: Sequence[Trait] = TRAITS) -> Groups:
-        """The messages grouped by what went wrong with them, the largest group first.
+        """Group the messages by what went wrong with them, the largest group first.
 
         Args:
             by: what the messages of a group have in common, all of it by default: ``reason``, ``description`` (without
@@ -57,24 +61,24 @@ class Messages(Sequence[PeekedMessage]):
         return group_by_cause(self._table, by)
 
     def plot(self, by: Trait = "reason", *, top: int = 8) -> Figure:
-        """A plotly figure: the messages over the time at which they were enqueued, stacked by what they differ in.
+        """Draw the messages over the time at which they were enqueued, stacked by a trait, as a plotly figure.
 
         Args:
             by: ``reason``, ``description``, ``frame``, ``subject`` or ``source``, as for :meth:`groups`.
             top: how many have a colour of their own; the rest are others.
         """
-        return charts.messages_figure(self._table, by, top)
+        return messages_figure(self._table, by, top)
 
     def to_arrow(self) -> pa.Table:
-        """An Arrow table with all message columns."""
+        """Return an Arrow table with all message columns."""
         return self._table
 
     def to_pandas(self) -> pd.DataFrame:
-        """A pandas frame with all message columns."""
+        """Return a pandas frame with all message columns."""
         return frames.table_to_pandas(self._table)
 
     def to_spark(self, spark: Any) -> Any:
-        """A Spark frame with all message columns, made of the messages that are here.
+        """Return a Spark frame with all message columns.
 
         Args:
             spark: a session.
@@ -82,7 +86,7 @@ class Messages(Sequence[PeekedMessage]):
         return spark.createDataFrame(self._table)
 
     def export(self, path: Path | str, *, overwrite: bool = False) -> Path:
-        """Write the messages to a new file, which only its owner can read and which is there whole or not at all.
+        """Write the messages to a new file, complete or not at all, which only its owner can read.
 
         Parquet (``.parquet``) and JSON lines (``.jsonl``) keep everything, AMQP types included: :func:`read_messages`
         reads them. CSV (``.csv``) is for a spreadsheet: bodies as text, long ones cut, and nothing that acts as a
@@ -101,18 +105,18 @@ class Messages(Sequence[PeekedMessage]):
         return exports.write_table(self._table, path, overwrite=overwrite)
 
     def as_text(self, max_rows: int = 20) -> str:
-        """A text table, as it is shown in terminals.
+        """Return a text table, as shown in terminals.
 
         Args:
-            max_rows: how many of the messages are in it.
+            max_rows: the number of messages in it.
         """
         return tables.messages_text(self, self._where_from, max_rows)
 
     def as_html(self, max_rows: int = tables.MAX_ROWS) -> str:
-        """An HTML table, as it is shown in notebooks.
+        """Return an HTML table, as shown in notebooks.
 
         Args:
-            max_rows: how many of the messages are in it.
+            max_rows: the number of messages in it.
         """
         return tables.messages_html(self, self._where_from, max_rows)
 
@@ -146,8 +150,69 @@ class Messages(Sequence[PeekedMessage]):
         return self.as_html()
 
 
+class DeferredMessages(Messages):
+    """The deferred messages of an entity, compared with the journal. Made by ``entity.deferred()``.
+
+    Plans settle them; resubmit them with ``entity.resubmit(…)``.
+
+    Args:
+        entity: their entity.
+        found: those that are in the entity, and those that are in the journal.
+    """
+
+    def __init__(self, entity: AsyncEntity, found: Deferrals) -> None:
+        super().__init__(found.messages.values(), where_from=str(found))
+        self._entity = entity
+        self._found = found
+
+    @property
+    def orphans(self) -> Messages:
+        """Return those that are not in this journal: another machine deferred them, or the journal was lost."""
+        return Messages(self._found.orphans, where_from=f"Orphans in {self._entity.address}")
+
+    @property
+    def gone(self) -> tuple[DeferralEntry, ...]:
+        """Return those that are only in the journal: settled elsewhere, expired, or never deferred."""
+        return self._found.gone
+
+    def plan(
+        self, decision: Decision, messages: Iterable[ReceivedMessage] | None = None, *, where: str | None = None
+    ) -> Plan:
+        """Plan to settle deferred messages.
+
+        Args:
+            decision: complete, dead-letter or abandon.
+            messages: which ones, all of these by default.
+            where: of these, only those for which this SQL expression is true.
+
+        Raises:
+            DecisionError: the decision is not possible, or a message is not deferred there.
+        """
+        chosen = query.where(tuple(self if messages is None else messages), where)
+        return Plan(self._entity.plan_deferred(chosen, decision))
+
+    def complete(self, messages: Iterable[ReceivedMessage] | None = None, *, where: str | None = None) -> Plan:
+        """Plan to complete messages, which removes them. Arguments as for :meth:`plan`."""
+        return self.plan(Complete(), messages, where=where)
+
+    def abandon(self, messages: Iterable[ReceivedMessage] | None = None, *, where: str | None = None) -> Plan:
+        """Plan to abandon messages: they stay deferred, with a delivery count one higher."""
+        return self.plan(Abandon(), messages, where=where)
+
+    def dead_letter(
+        self,
+        messages: Iterable[ReceivedMessage] | None = None,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        description: str | None = None,
+    ) -> Plan:
+        """Plan to dead-letter messages with a reason and a description. Other arguments as for :meth:`plan`."""
+        return self.plan(DeadLetter(reason, description), messages, where=where)
+
+
 def read_messages(path: Path | str) -> Messages:
-    """The messages of a Parquet or JSON lines file that :meth:`Messages.export` wrote; to send them gives the same.
+    """Read the messages of a Parquet or JSON lines file that :meth:`Messages.export` wrote.
 
     Args:
         path: the file, ``.parquet`` or ``.jsonl``.

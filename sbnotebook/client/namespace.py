@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sbnotebook.client.about import About, about
 from sbnotebook.client.batch import close_batches
-from sbnotebook.client.durations import duration
+from sbnotebook.client.coercions import address, start_time
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.frame_plan import FramePlan, outcomes_in
 from sbnotebook.client.plan import Plan
@@ -23,7 +22,6 @@ from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry
 from sbnotebook.settlement.namespace import AsyncNamespace
-from sbnotebook.settlement.plan import Plan as AsyncPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,8 +45,8 @@ def connect(
             DefaultAzureCredential.
         archive: where messages are kept before they are removed, so that ``undo`` can send them back: True for the
             user's own, unless SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
-        read_only: True to only look: plans can be made and looked at, but nothing is sent, locked, settled, made or
-            removed with this connection; what would do so raises ReadOnlyError.
+        read_only: True to only look: you can make and preview plans, but this connection sends, locks, settles,
+            creates and removes nothing, and raises ReadOnlyError instead.
 
     Raises:
         ConfigurationError: the target cannot be used.
@@ -67,8 +65,8 @@ class Namespace:
     """A Service Bus namespace.
 
     Args:
-        target: where it is, and how that was found.
-        journal: where resubmits are written down, None for the user's own.
+        target: its connection, and how that was found.
+        journal: records resubmits, None for the user's own.
         archive: as for :func:`connect`; True for the one beside the journal.
     """
 
@@ -88,35 +86,35 @@ class Namespace:
 
     @property
     def host(self) -> str:
-        """The namespace's host name."""
+        """Return the namespace's host name."""
         return self._namespace.host
 
     @property
     def is_emulator(self) -> bool:
-        """Whether it is an emulator on a development machine."""
+        """Return True for an emulator on a development machine."""
         return self._namespace.connection.is_emulator
 
     @property
     def read_only(self) -> bool:
-        """Whether it only looks; plans can be made, and are refused when they are applied."""
+        """Return True when it only looks: plans can be made, and are refused when they are applied."""
         return self._namespace.connection.read_only
 
     @property
     def connection_string(self) -> str | None:
-        """The connection string, a secret; None where a credential is used."""
+        """Return the connection string, a secret; None where a credential is used."""
         return self._namespace.connection.connection_string
 
     @property
     def archive(self) -> Archive | None:
-        """Where messages are kept before they are removed; None for nowhere."""
+        """Return the archive of removed messages; None when there is none."""
         return self._namespace.archive
 
     def about(self) -> About:
-        """What one is connected to, as whom, and whether writing is on; signs in to find out. Shown as a few lines."""
+        """Sign in and return the host, the identity, and whether writing is on. Shown as a few lines."""
         return run(about, self._namespace.connection, self.found_by)
 
     def entity(self, address: str | EntityAddress) -> Entity:
-        """A queue, topic, subscription or sub-queue, such as ``orders/$dlq``.
+        """Return a queue, topic, subscription or sub-queue, such as ``orders/$dlq``.
 
         Raises:
             InvalidEntityAddressError: the text is not an address.
@@ -124,7 +122,7 @@ class Namespace:
         return Entity(self._namespace.entity(address))
 
     def entities(self, *, topics: Collection[str] | None = None) -> list[EntityCounts]:
-        """All entities with their counts, which are management operations: do not ask often.
+        """List all entities with their counts, which are management operations: do not call this often.
 
         Args:
             topics: the names of those whose subscriptions are listed, too; None for all, each an operation.
@@ -132,7 +130,7 @@ class Namespace:
         return run(self._namespace.entities, topics)
 
     def counts(self, addresses: str | EntityAddress | Iterable[str | EntityAddress]) -> list[EntityCounts]:
-        """The counts of one or some queues and subscriptions, in the given order; a management operation for each.
+        """Count the messages of queues and subscriptions, in the given order; a management operation for each.
 
         Raises:
             azure.core.exceptions.ResourceNotFoundError: there is no such entity.
@@ -147,25 +145,33 @@ class Namespace:
         max_delivery_count: int | None = None,
         requires_session: bool = False,
     ) -> None:
-        """Make a queue: see :func:`sbnotebook.settlement.administration.create_queue`."""
+        """Create a queue.
+
+        Args:
+            name: its name.
+            lock_duration: how long a lock lasts, None for the service's default of a minute.
+            max_delivery_count: deliveries until a message is dead-lettered, None for the service's default of 10.
+            requires_session: True when each message belongs to a session.
+
+        Raises:
+            azure.core.exceptions.ResourceExistsError: an entity has this name already.
+        """
         run(
-            partial(
-                self._namespace.create_queue,
-                name,
-                lock_duration=lock_duration,
-                max_delivery_count=max_delivery_count,
-                requires_session=requires_session,
-            )
+            self._namespace.create_queue,
+            name,
+            lock_duration=lock_duration,
+            max_delivery_count=max_delivery_count,
+            requires_session=requires_session,
         )
 
     def delete_queue(self, name: str) -> None:
-        """Remove a queue with all of its messages; they cannot be had back."""
+        """Delete a queue with all of its messages; ``undo`` cannot restore them."""
         run(self._namespace.delete_queue, name)
 
     def resume(
         self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 0.0
     ) -> list[Plan]:
-        """Plans to finish the resubmits that were cut off, by a crash or a connection that was lost.
+        """Plan to finish the resubmits that were cut off, by a crash or a lost connection.
 
         Args:
             entity: only originals of this one, None for all.
@@ -173,32 +179,29 @@ class Namespace:
             max_wait: seconds to wait for originals that are still locked.
 
         Returns:
-            A plan for each entity that originals stand in; none where nothing was cut off.
+            A plan for each entity with originals; none where nothing was cut off.
 
         Example:
             >>> for plan in connect("emulator").resume():  # doctest: +SKIP
             ...     print(plan)
             ...     plan.apply()
         """
-
-        async def resume() -> list[AsyncPlan]:
-            return await self._namespace.resume(entity, resend_unknown=resend_unknown, max_wait=max_wait)
-
-        return [Plan(plan) for plan in run(resume)]
+        found = run(self._namespace.resume, entity, resend_unknown=resend_unknown, max_wait=max_wait)
+        return [Plan(plan) for plan in found]
 
     def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
-        """The resubmits in the journal that were begun and not ended, oldest first: cut off, or still going on.
+        """List the resubmits in the journal that have not ended, oldest first: cut off, or still running.
 
         Args:
             entity: only originals of this one, None for all.
         """
-        source = EntityAddress.parse(entity).path if entity is not None else None
-        return self._namespace.journal.unfinished(self.host, source)
+        source = address(entity)
+        return self._namespace.journal.unfinished(self.host, source.path if source else None)
 
     def remembered(self) -> Remembered:
-        """What this machine remembers: resubmits that were cut off, deferrals, what was removed, and notes on causes.
+        """Return the records of this machine: unfinished resubmits, deferrals, removed messages and notes on causes.
 
-        Shown as a table, with the magic that goes on with each of it.
+        Shown as a table, with the magic that continues each of them.
         """
         archive = self.archive
         return Remembered(
@@ -219,38 +222,39 @@ class Namespace:
         include_unknown: bool = False,
         new_ids: bool | None = None,
     ) -> Plan:
-        """A plan to send removed messages back from the archive: the same messages, with new sequence numbers.
+        """Plan to send removed messages back from the archive: the same messages, with new sequence numbers.
 
         Args:
-            report: what these outcomes removed, which may be a frame that :meth:`settle_frame` gave; or else say
+            report: messages that these outcomes removed; may be a frame from :meth:`settle_frame`. Without it, give
                 ``entity`` or ``since`` or both.
-            entity: what was removed from this entity.
-            since: what was removed then or later; a duration such as ``"2h"`` counts back from now.
-            to: the queue or topic that they are sent to; by default the one that each stood in.
-            include_unknown: also messages of which nobody knows whether they were removed, or sent back before.
+            entity: messages that were removed from this entity.
+            since: messages that were removed then or later; a duration such as ``"2h"`` counts back from now.
+            to: the queue or topic that they are sent to; by default the one that each was in.
+            include_unknown: also messages that may not have been removed, or may have been sent back before.
             new_ids: whether they get new message ids; by default where the destination drops duplicates.
 
         Raises:
             ConfigurationError: there is no archive.
-            DecisionError: there is nothing to send back, or it has to be said where to.
+            DecisionError: there is nothing to send back, or ``to`` is missing.
 
         Example:
             >>> connect("emulator").undo(entity="orders/$dlq", since="2h").apply()  # doctest: +SKIP
         """
-        begin = duration(since) if isinstance(since, str) else since
-        outcomes = outcomes_in(report)
-
-        async def undo() -> AsyncPlan:
-            return await self._namespace.undo(
-                outcomes, entity=entity, since=begin, to=to, include_unknown=include_unknown, new_ids=new_ids
-            )
-
-        return Plan(run(undo))
+        plan = run(
+            self._namespace.undo,
+            outcomes_in(report),
+            entity=entity,
+            since=start_time(since),
+            to=to,
+            include_unknown=include_unknown,
+            new_ids=new_ids,
+        )
+        return Plan(plan)
 
     def plan_settle_frame(
         self, frame: DataFrame, *, entity: str | EntityAddress | None = None, archived: bool = True
     ) -> FramePlan:
-        """A plan to settle messages by the rows of a Spark frame, to be looked at: see :meth:`settle_frame`."""
+        """Plan to settle messages by the rows of a Spark frame: see :meth:`settle_frame`."""
         return FramePlan(self._namespace, frame, entity=entity, archived=archived)
 
     def settle_frame(
@@ -268,7 +272,7 @@ class Namespace:
             frame: a row for each message, with the columns ``sequence_number`` and ``decision`` (``complete``,
                 ``dead_letter``, ``abandon``, ``defer`` or ``resubmit``), ``reason`` and ``description`` for dead
                 letters, and ``entity``. It is computed once.
-            entity: where all of the messages stand, where no column says it.
+            entity: the entity of all messages, where no column says it.
             max_in_flight: settlements of each task that wait for their answer at once; deferred messages are settled
                 by the tasks, others from here, in a pass for each decision.
             archived: False to complete messages for good; otherwise ``undo`` can send them back.
@@ -297,11 +301,11 @@ class Namespace:
         return plan.apply(max_in_flight=max_in_flight, show_progress=show_progress)
 
     def note(self, fingerprint: str, text: str) -> None:
-        """Keep a note on a cause of dead letters in the journal of this machine; an empty one is removed.
+        """Keep a note on a cause of dead letters in the journal of this machine; an empty text removes it.
 
         Args:
             fingerprint: the cause's: see :meth:`sbnotebook.client.Messages.groups`.
-            text: the note, of 2,000 characters at most; it takes the place of an earlier one.
+            text: the note, of 2,000 characters at most; it replaces an earlier one.
 
         Raises:
             ConfigurationError: the note is too long.
@@ -313,7 +317,7 @@ class Namespace:
         self._namespace.notes.write(fingerprint, text)
 
     def notes(self) -> dict[str, str]:
-        """The notes on causes in this namespace, by fingerprint."""
+        """Return the notes on causes in this namespace, by fingerprint."""
         return self._namespace.notes.all()
 
     def close(self) -> None:

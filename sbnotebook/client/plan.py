@@ -1,30 +1,36 @@
-"""Plans for synchronous code."""
+"""Plans for synchronous code: applied at once, or in the background."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
 
 from sbnotebook.analysis import tables
-from sbnotebook.client import progress
-from sbnotebook.client.portal import Work, portal, run
-from sbnotebook.model import Decision, EntityAddress, Outcome, ReceivedMessage, Report
+from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_send
+from sbnotebook.client.coercions import duration
+from sbnotebook.client.mirroring import mirrors
+from sbnotebook.client.portal import Work, portal, progress_bar, run
+from sbnotebook.model import Decision, EntityAddress, Message, Outcome, ReceivedMessage, Report, Send
+from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.settlement.plan import Plan as AsyncPlan
+from sbnotebook.settlement.sending.send_plan import plan_send
 
-__all__ = ["Plan", "Running"]
+__all__ = ["Plan", "Running", "SendPlan"]
 
 
 class Plan:
-    """Messages and what is to be done with them. Making one does nothing; :meth:`apply` does.
+    """Messages and a decision. Making a plan does nothing; :meth:`apply` carries it out.
 
-    Shown as what it would do: in words, with its first messages, and with what an edit changes in them.
+    Shown as a preview: a sentence, the first messages, and what an edit changes in them.
 
     Args:
         plan: the asynchronous plan that is carried out.
-        keeps: what must not be forgotten before the plan is, such as the batch that holds its messages.
+        keeps: an object that must live as long as the plan, such as the batch that holds its messages.
     """
 
     def __init__(self, plan: AsyncPlan, *, keeps: object = None) -> None:
@@ -33,31 +39,31 @@ class Plan:
 
     @property
     def entity(self) -> EntityAddress:
-        """Where the messages stand."""
+        """Return the address of the messages."""
         return self._plan.entity
 
     @property
     def decision(self) -> Decision:
-        """What is to be done."""
+        """Return the decision."""
         return self._plan.decision
 
     @property
     def verb(self) -> str:
-        """What is to be done, in a word, such as ``complete``."""
+        """Return the decision in a word, such as ``complete``."""
         return self._plan.decision.verb
 
     @property
     def messages(self) -> tuple[ReceivedMessage, ...]:
-        """With which messages."""
+        """Return the messages."""
         return self._plan.messages
 
     @property
     def total(self) -> int:
-        """How many messages its progress counts: those that it is for, or all that have to be locked for it."""
+        """Return how many messages its progress counts: its own, or all that it has to lock."""
         return len(self.messages) if self._plan.total is None else self._plan.total
 
+    @mirrors(AsyncPlan.preview)
     def preview(self, rows: int = 5) -> Preview:
-        """What applying would do, without doing it: see :meth:`sbnotebook.settlement.plan.Plan.preview`."""
         return self._plan.preview(rows)
 
     def apply(
@@ -74,11 +80,11 @@ class Plan:
             An outcome for each of the messages.
         """
         limits = Limits(max_in_flight, rate)
-        with progress.bar(self.decision.verb, self.total, shown=show_progress) as advance:
+        with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
             return run(self._plan.apply, limits, advance)
 
     def start(self, *, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT, rate: float | None = None) -> Running:
-        """Carry the plan out in the background, to be watched, paused and cut off. Arguments as for :meth:`apply`.
+        """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
 
         Example:
             >>> running = connect("emulator").entity("orders/$dlq").purge().start(rate=50)  # doctest: +SKIP
@@ -99,13 +105,41 @@ class Plan:
         return tables.preview_html(self.preview())
 
 
+class SendPlan(Plan):
+    """Messages to send. ``entity.plan_send`` makes it and sends nothing; :meth:`Plan.apply` does.
+
+    Args:
+        entity: their destination.
+        data: what :func:`sbnotebook.analysis.frames.messages_from` takes, of a length that is known.
+        at: when they become active, with a time zone; None for at once.
+        delay: how much later than when they are sent instead, such as ``"5m"``.
+
+    Raises:
+        ConfigurationError: the first messages cannot be made of the data, or the delay is none.
+        DecisionError: the time is not clear.
+
+    Example:
+        >>> connect("emulator").entity("orders").plan_send(["a", "b"], delay="5m")  # doctest: +SKIP
+        Plan: send 2 messages to orders, active 0:05:00 later.
+    """
+
+    def __init__(
+        self, entity: AsyncEntity, data: Any, *, at: datetime | None = None, delay: str | timedelta | None = None
+    ) -> None:
+        held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else collect_spark_frame(data)
+        super().__init__(plan_send(entity, held, Send(at, duration(delay)), messages_from, to_send))
+
+    def __len__(self) -> int:
+        return self.total
+
+
 class Running:
     """A plan that is carried out in the background. Made by :meth:`Plan.start`; any thread may use it.
 
     Args:
-        plan: which one.
+        plan: the plan.
         apply: carries it out.
-        limits: how fast; with a pause.
+        limits: its speed, with a pause.
     """
 
     def __init__(self, plan: Plan, apply: Callable[[Limits, Progress], Awaitable[Report]], limits: Limits) -> None:
@@ -116,7 +150,7 @@ class Running:
         self._new: list[Outcome] = []
         self._pause = limits.pause or Pause()
         self._work = Work(apply, limits, self._advance, told=self._note)
-        self._work.start()
+        self._result = self._work.start()
 
     def _advance(self, count: int) -> None:
         self.done += count
@@ -126,69 +160,66 @@ class Running:
             self._new += outcomes
 
     def new_outcomes(self) -> list[Outcome]:
-        """The outcomes that came since this was asked last, in the order in which they came.
+        """Return the outcomes that are new since the last call, in the order in which they came.
 
-        They are told as they come. In the end :meth:`result` has all, with those that were not attempted.
+        In the end :meth:`result` has all, with those that were not attempted.
         """
         with self._lock:
             new, self._new = self._new, []
         return new
 
     def pause(self) -> None:
-        """Begin nothing more; what is under way comes to its end, and locks are renewed.
+        """Begin nothing more; work that is under way ends, and locks are renewed.
 
         A group of up to 200 messages that has begun is not left half done.
         """
         portal().call(self._pause.begin)
 
     def resume(self) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         portal().call(self._pause.end)
 
     @property
     def is_paused(self) -> bool:
-        """Whether it was told to pause."""
+        """Return True from :meth:`pause` until :meth:`resume`."""
         return self._pause.is_on
 
     @property
     def is_held(self) -> bool:
-        """Whether it waits for the pause's end, so that nothing is under way any more."""
+        """Return True when nothing is under way any more because of a pause."""
         return self._pause.holds
 
     def cancel(self) -> None:
-        """Cut it off: begin nothing more, wait for what is under way for some seconds, and give the rest back.
+        """Begin nothing more, wait some seconds for work that is under way, and release the other messages.
 
-        It does not wait for that; :meth:`result` does, and says what was done until then.
+        This returns at once; :meth:`result` waits for the end, and says what was done until then.
         """
         self._work.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended, one way or another.
+        """Wait until it has ended, and return whether it has.
 
         Args:
-            timeout: seconds at most, None for as long as it takes.
-
-        Returns:
-            Whether it has ended.
+            timeout: seconds at most, None for no limit.
         """
         return self._work.wait(timeout)
 
     @property
     def report(self) -> Report:
-        """What is known now: UNCONFIRMED is what is under way, SKIPPED what has not begun."""
+        """Return the outcomes known now: UNCONFIRMED is what is under way, SKIPPED what has not begun."""
         return self._work.report
 
     def result(self) -> Report:
         """Wait for the end.
 
         Returns:
-            An outcome for each of the messages, also when it was cut off.
+            An outcome for each of the messages, also when it was cancelled.
 
         Raises:
             Exception: what ended it; its attribute ``report`` has the outcomes until then, where there are any.
         """
         try:
-            return self._work.result()
+            return self._result.result()
         except InterruptedError:
             return self._work.report
         except Exception as error:

@@ -1,29 +1,36 @@
-"""The one background event loop behind the synchronous interface.
+"""Run the library's work on one background event loop, and show its progress.
 
-A notebook's own loop is busy with the notebook, so the library's work runs in one daemon thread with a loop of its
-own. It is made on first use, and made anew after a fork (Spark's Python workers fork).
+A notebook's own loop is busy with the notebook, so the library's work runs in one daemon thread with its own loop.
+The thread starts on first use, and again after a fork (Spark's Python workers fork).
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
-from typing import Final, Generic, Self, TypeVar
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Final, Generic, ParamSpec, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
 from sbnotebook.model import Report
+from sbnotebook.settlement.locking.settle import Progress
 from sbnotebook.settlement.watch import Tell, Watch, untold
 
-__all__ = ["Work", "portal", "run"]
+__all__ = ["Work", "portal", "progress_bar", "run"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _CLEAN_UP: Final = 60.0
-"""Seconds that interrupted work may take to give back what it holds."""
+"""Seconds that interrupted work may take to release its messages."""
+_SHOW_AFTER: Final = 1.0
+"""Seconds before a progress bar appears."""
 _HOW_TO_READ: Final = (
     "What is unconfirmed may have happened, what is skipped did not; "
     "the exception's attribute report has an outcome for each."
@@ -48,7 +55,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def portal() -> BlockingPortal:
-    """The way into the background loop."""
+    """Return the portal into the background loop, which starts on first use."""
     with _LOOP.lock:
         if _LOOP.portal is None:
             _LOOP.portal = _start()
@@ -56,8 +63,8 @@ def portal() -> BlockingPortal:
 
 
 def _start() -> BlockingPortal:
-    # Not anyio's start_blocking_portal: what it gives wants to be closed, and closing it in the child of a fork
-    # waits for a thread that is not there.
+    # Not anyio's start_blocking_portal: its result must be closed, and closing it in the child of a fork waits for a
+    # thread that the child does not have.
     started: Future[BlockingPortal] = Future()
 
     async def serve() -> None:
@@ -70,7 +77,7 @@ def _start() -> BlockingPortal:
 
 
 class Work(Generic[T]):
-    """A coroutine function that runs on the background loop, watched, and cancelled when that is asked for.
+    """A coroutine function that runs on the background loop, is watched, and can be cancelled.
 
     Args:
         function: an asynchronous function.
@@ -85,12 +92,14 @@ class Work(Generic[T]):
         self._scope: anyio.CancelScope | None = None
         self._ended = threading.Event()
         self._portal = portal()
-        self._future: Future[T] | None = None
 
-    def start(self) -> Self:
-        """Begin; apart from making it, so that an interrupt that comes meanwhile finds what it has to cancel."""
-        self._future = self._portal.start_task_soon(self._until_the_end)
-        return self
+    def start(self) -> Future[T]:
+        """Start it; separate from making it, so that an interrupt that comes meanwhile has something to cancel.
+
+        Returns:
+            Its result, or InterruptedError when it was cancelled.
+        """
+        return self._portal.start_task_soon(self._until_the_end)
 
     async def _until_the_end(self) -> T:
         try:
@@ -100,62 +109,52 @@ class Work(Generic[T]):
         finally:
             self._ended.set()
 
-    def result(self, timeout: float | None = None) -> T:
-        """Wait for the result, or raise what the function raised.
-
-        Raises:
-            TimeoutError: it has not ended within so many seconds.
-            InterruptedError: it was cancelled.
-        """
-        if self._future is None:
-            raise RuntimeError("It has not been started.")
-        return self._future.result(timeout)
-
     def cancel(self) -> None:
-        """Cut it off; :meth:`wait` until it has given back what it holds."""
+        """Cancel it; :meth:`wait` until it has released its messages."""
         self._portal.call(self._stop)
 
     def _stop(self) -> None:
-        # The loop takes its work in turn: what did not begin before this never will.
+        # The loop runs its tasks in order: one that has not begun before this never will.
         if self._scope is None:
             self._ended.set()
         else:
             self._scope.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended, one way or another; whether it has.
+        """Wait until it has ended, and return whether it has.
 
         Args:
-            timeout: seconds, None for as long as it takes.
+            timeout: seconds, None for no limit.
         """
         return self._ended.wait(timeout)
 
     @property
     def report(self) -> Report:
-        """The outcomes that are known now."""
+        """Return the outcomes that are known now."""
         return self._portal.call(lambda: self._watch.report)
 
 
-def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
+def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a coroutine function on the background loop and wait for it.
 
     Interrupting (Ctrl-C, or the notebook's stop button) cancels it, waits until it has cleaned up, and raises
     KeyboardInterrupt. Its attribute ``report`` has the outcomes of what was sent or settled until then, and a note
-    says the same in words: see :mod:`sbnotebook.settlement.watch`. Other exceptions that end work have one, too, where
-    anything was sent or settled.
+    says the same in words: see :mod:`sbnotebook.settlement.watch`. Other exceptions that end work also have a report
+    when anything was sent or settled.
 
     Args:
         function: an asynchronous function.
         args: its arguments.
+        kwargs: its keyword arguments.
     """
-    work = Work(function, *args)
+    work = Work(partial(function, *args, **kwargs))
     try:
         return work.start().result()
     except KeyboardInterrupt as interrupt:
         try:
             work.cancel()
             work.wait(_CLEAN_UP)
-        finally:  # also when it is interrupted once more
+        finally:  # also after a second interrupt
             report = work.report
             interrupt.__dict__["report"] = report
             if report:
@@ -165,3 +164,35 @@ def run(function: Callable[..., Awaitable[T]], *args: object) -> T:
         if report := work.report:
             error.__dict__.setdefault("report", report)
         raise
+
+
+@contextmanager
+def progress_bar(what: str, total: int | None, *, shown: bool = True) -> Generator[Progress | None]:
+    """Show a progress bar when the work of a block takes longer than a second.
+
+    Args:
+        what: the words in front of it.
+        total: the number of messages, None when it is not known.
+        shown: False for no bar at all.
+
+    Yields:
+        The function that advances it; None when no bar can be shown.
+    """
+    # In a file a bar would only be many lines; a notebook's kernel draws one although it has no terminal.
+    if not shown or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        yield None
+        return
+    from tqdm.auto import tqdm
+
+    class Bar(tqdm):
+        def __del__(self) -> None:
+            # One that an interrupt left half made has nothing to close, and would complain in a later cell.
+            with suppress(AttributeError):
+                super().__del__()
+
+    with Bar(total=total, desc=what, unit=" messages", delay=_SHOW_AFTER, leave=False) as line:
+
+        def advance(count: int) -> None:
+            line.update(count)
+
+        yield advance

@@ -1,26 +1,20 @@
-"""Consuming in the background, for synchronous code."""
+"""Consume an entity in the background, for synchronous code."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from sbnotebook.analysis import tables
-from sbnotebook.client.durations import duration
+from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import portal
 from sbnotebook.model import Report
-from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.locking.settle import Progress
-from sbnotebook.settlement.plan import refuse_coroutine_function
-from sbnotebook.settlement.processing.calls import Function
 from sbnotebook.settlement.processing.lease import ProcessStatus
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
-from sbnotebook.settlement.processing.process_run import ProcessOptions
 
-__all__ = ["Processing", "processing_of"]
+__all__ = ["Processing"]
 
 _COLUMNS = (
     "worker",
@@ -37,10 +31,10 @@ _COLUMNS = (
 class Processing:
     """A function that consumes an entity in the background. Made by ``entity.start_processing(…)``.
 
-    Shown as who consumes what, since when, and how far. As a context manager it is stopped when the block ends.
+    Shown as its workers, their messages and their progress. As a context manager it stops when the block ends.
 
     Args:
-        processing: the asynchronous run, not begun yet.
+        processing: the asynchronous run, not started yet.
     """
 
     def __init__(self, processing: AsyncProcessing) -> None:
@@ -58,14 +52,14 @@ class Processing:
             self.stop()
 
     @property
+    @mirrors(AsyncProcessing.status)
     def status(self) -> ProcessStatus:
-        """Who consumes what, since when, and how far, at this moment; can be asked for from any thread."""
         return self._processing.status
 
     @property
+    @mirrors(AsyncProcessing.report)
     def report(self) -> Report:
-        """The outcomes that are known now."""
-        # On the loop, which writes it.
+        # Read on the loop, which writes it.
         return portal().call(lambda: self._processing.report)
 
     def stop(self) -> Report:
@@ -84,10 +78,10 @@ class Processing:
         """Wait until it has ended.
 
         Args:
-            seconds: how long at most, None for as long as it takes.
+            seconds: how long at most, None for no limit.
 
         Returns:
-            An outcome for each message; None when it goes on.
+            An outcome for each message; None when it has not ended.
 
         Raises:
             Exception: what ended the run.
@@ -104,19 +98,6 @@ class Processing:
 
     def _repr_html_(self) -> str:
         return tables.html_table(*_table(self.status))
-
-
-def processing_of(
-    entity: AsyncEntity,
-    function: Function,
-    seen: bool | str | timedelta,
-    options: ProcessOptions,
-    progress: Progress | None = None,
-) -> AsyncProcessing:
-    """A run on one entity: see :meth:`sbnotebook.client.entity.Entity.process`."""
-    refuse_coroutine_function(function, "The function")
-    remembered = seen if isinstance(seen, bool) else duration(seen)
-    return entity.processing(function, seen=remembered, progress=progress, **options)
 
 
 def _table(status: ProcessStatus) -> tuple[list[str], list[list[object]], str]:

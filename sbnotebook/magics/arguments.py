@@ -15,7 +15,7 @@ from IPython.core.magic import Magics, needs_local_scope, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.utils.text import DollarFormatter
 
-from sbnotebook.client.durations import duration
+from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.failing import LAST_REPORT, in_one_line
 from sbnotebook.model import MessageState, Report

@@ -9,7 +9,7 @@ from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import Entity, Messages
-from sbnotebook.client.durations import duration
+from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.acting import Acting, Applicable, edit_of, variable
 from sbnotebook.magics.arguments import (

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from sbnotebook.client.keeper import Keeper
+from sbnotebook.client.batch import Keeper
 from sbnotebook.client.portal import Work, portal, run
 from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import ConfigurationError

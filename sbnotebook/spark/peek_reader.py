@@ -128,10 +128,12 @@ def prefetched(pages: AsyncIterator[T]) -> Generator[T]:
     Args:
         pages: none of them is None.
     """
-    work = Work(anext, pages, None).start()
+    work = Work(anext, pages, None)
+    following = work.start()
     try:
-        while (page := work.result()) is not None:
-            work = Work(anext, pages, None).start()
+        while (page := following.result()) is not None:
+            work = Work(anext, pages, None)
+            following = work.start()
             yield page
     finally:
         work.cancel()

@@ -12,8 +12,7 @@ from typing import Final
 import ipywidgets as widgets
 
 from sbnotebook.client import Entity
-from sbnotebook.client.deferred import DeferredMessages
-from sbnotebook.client.messages import Messages
+from sbnotebook.client.messages import DeferredMessages, Messages
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background

@@ -16,7 +16,7 @@ import ipywidgets as widgets
 
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
-from sbnotebook.client.samples import Sample, Sampler
+from sbnotebook.client.monitor_sampling import Sample, Sampler
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background

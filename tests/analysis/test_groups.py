@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbnotebook.analysis.causes import cause_of
 from sbnotebook.analysis.frames import to_arrow
-from sbnotebook.analysis.groups import cause_of, group_by_cause
+from sbnotebook.analysis.groups import group_by_cause
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.testing.strategies import peeked_messages

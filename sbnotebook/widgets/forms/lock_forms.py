@@ -8,7 +8,7 @@ from typing import Final
 import ipywidgets as widgets
 
 from sbnotebook.client import Plan
-from sbnotebook.client.durations import duration
+from sbnotebook.client.coercions import duration
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Release, SubQueue

@@ -9,7 +9,7 @@ from datetime import timedelta
 import ipywidgets as widgets
 
 from sbnotebook.client import Entity
-from sbnotebook.client.durations import duration
+from sbnotebook.client.coercions import duration
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import EntityAddress, ReceivedMessage, Resubmit
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT

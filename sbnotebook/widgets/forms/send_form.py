@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import ipywidgets as widgets
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.durations import duration
+from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.model.amqp import AmqpValue, type_name

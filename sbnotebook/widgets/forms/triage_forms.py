@@ -9,7 +9,7 @@ from typing import Final
 import ipywidgets as widgets
 
 from sbnotebook.client import Entity, Plan
-from sbnotebook.client.durations import duration
+from sbnotebook.client.coercions import duration
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, DeadLetter, Decision, Defer, EntityAddress, SubQueue

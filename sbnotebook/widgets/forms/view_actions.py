@@ -8,8 +8,7 @@ from functools import partial
 import ipywidgets as widgets
 
 from sbnotebook.client import Entity, Plan
-from sbnotebook.client.deferred import DeferredMessages
-from sbnotebook.client.messages import Messages
+from sbnotebook.client.messages import DeferredMessages, Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.widgets.forms.triage_forms import Action, PlanForm, Proposal
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.analysis.stack_traces import Fault, read_fault
+from sbnotebook.analysis.causes import Cause, read_stack_trace
 
 # Realistic traces stand in causes/ and are read by test_groups.py.
 
@@ -36,22 +36,22 @@ from sbnotebook.analysis.stack_traces import Fault, read_fault
     ],
 )
 def test_a_frame_is_named_without_what_differs_from_build_to_build(line: str, frame: str | None) -> None:
-    assert read_fault(f"Boom\n{line}").frame == frame
+    assert read_stack_trace(f"Boom\n{line}").frame == frame
 
 
 def test_a_description_without_a_trace_is_its_text() -> None:
-    assert read_fault("Order 5\nhas no price") == Fault("Order 5 has no price", None)
-    assert read_fault("") == Fault("", None)
+    assert read_stack_trace("Order 5\nhas no price") == Cause("Order 5 has no price", None)
+    assert read_stack_trace("") == Cause("", None)
 
 
 def test_a_library_is_named_where_there_is_nothing_else() -> None:
-    assert read_fault("x\n   at System.A.B()\n   at System.C.D()").frame == "System.A.B"
-    assert read_fault("x\n   at System.A.B()\n   at Acme.C.D()\n   at Acme.E.F()").frame == "Acme.C.D"
+    assert read_stack_trace("x\n   at System.A.B()\n   at System.C.D()").frame == "System.A.B"
+    assert read_stack_trace("x\n   at System.A.B()\n   at Acme.C.D()\n   at Acme.E.F()").frame == "Acme.C.D"
 
 
 @given(
     st.text() | st.lists(st.sampled_from(["   at ", "A.b", "(", ")", "\n", 'File "', ":1:2", "<", ">"])).map("".join)
 )
 def test_any_text_is_read(text: str) -> None:
-    fault = read_fault(text)
+    fault = read_stack_trace(text)
     assert fault.frame is None or len(fault.frame) <= 200

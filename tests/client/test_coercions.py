@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbnotebook.client.durations import duration
+from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError
 
 

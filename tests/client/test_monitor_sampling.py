@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.client import Namespace, connect
-from sbnotebook.client.samples import Sample, Sampler, newest_number
+from sbnotebook.client.monitor_sampling import Sample, Sampler, newest_number
 from sbnotebook.emulator import running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sbnotebook.analysis.charts import label, width_of_bars
+from sbnotebook.analysis.groups import label, width_of_bars
 from sbnotebook.client import Messages
 from sbnotebook.model import EntityAddress, PeekedMessage
 

@@ -1,0 +1,251 @@
+"""Read the cause of a dead letter out of its description: mask what differs, and find the frame in a stack trace.
+
+One expression is run over a text once. Each of its parts is bounded, or cannot be entered twice at the same place, so
+the time grows with the length of the text only, even when the text is hostile.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+__all__ = ["Cause", "cause_of", "masked", "masked_reason", "read_stack_trace"]
+
+_MAX_CAUSE: Final = 200
+_MOST_TEXT: Final = 8_000
+"""Characters that are masked: the beginning of a cause identifies it."""
+_MOST_TRACE: Final = 64 * 1024
+"""Characters that are read; Service Bus keeps 4,096 of a description, forwarded properties may be longer."""
+_MOST_LINE: Final = 500
+_MOST_FRAME: Final = 200
+
+
+class Cause(NamedTuple):
+    """The cause that a description names.
+
+    Attributes:
+        text: the description without the frames of stack traces.
+        frame: the application's frame next to the fault; one of a library where there is no other, None without a
+            stack trace.
+    """
+
+    text: str
+    frame: str | None
+
+
+def cause_of(description: str | None) -> Cause:
+    """Read a description without its stack trace, and mask ids, numbers, times, quoted values, paths and addresses.
+
+    The same fault gives the same cause, in each run.
+
+    Example:
+        >>> cause_of("Flight 1545 of 2013-01-01 has no tail number")
+        Cause(text='Flight <n> of <time> has no tail number', frame=None)
+    """
+    cause = read_stack_trace(description or "")
+    return Cause(masked(cause.text)[:_MAX_CAUSE], cause.frame)
+
+
+# ---------------------------------------------------------------- masks
+
+# Words with digits in them that are no ids.
+_WORDS: Final = frozenset({
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "base64", "utf8",
+    "utf16", "utf32", "md5", "sha1", "sha256", "sha384", "sha512", "oauth2", "x509", "ipv4", "ipv6", "http2", "http3",
+    "s3", "ec2", "k8s", "win32", "x64", "x86", "amd64", "arm64", "es6", "net6", "net7", "net8", "net9", "log4j",
+    "slf4j", "h2", "db2", "oauth1", "iso8601", "rs256", "hs256",
+})  # fmt: skip
+
+_TIME: Final = r"\d\d?:\d\d:\d\d(?:[.,]\d{1,9})?(?:\s?[AP]M\b)?"
+_ZONE: Final = r"(?:\s?(?:Z|UTC|GMT)\b|\s?[+-]\d\d:?\d\d\b)?"
+_MONTH: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}\.?"
+_GUID: Final = r"\{?\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9a-fA-F-])\}?"
+_MOMENT: Final = (
+    rf"\b\d{{4}}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{{1,9}})?)?{_ZONE})?"
+    rf"|\b\d\d?[/.]\d\d?[/.]\d{{4}}(?:,?\s{_TIME})?{_ZONE}"
+    rf"|\b(?:\d\d?\s)?{_MONTH}\s(?:\d{{1,2}},?\s)?\d{{4}}(?:\s{_TIME})?{_ZONE}"
+    rf"|\b(?:\d{{1,4}}\.)?{_TIME}{_ZONE}"
+)
+_UNITS: Final = r"(?:[num]?s|sec|min|[hdkx]|[kmgt]i?b|bytes?|st|nd|rd|th)\b"
+
+_CODES: Final = (
+    r"\b(?:HTTP(?:/\d(?:\.\d)?)?|status(?:\s?code)?|(?:error|exit|result|return)\s?code|error|errno|SQLSTATE"
+    r"|HRESULT|StatusCode|success)[\s:=#(\[]{1,3}(?:0x[0-9a-fA-F]{1,8}|[A-Z0-9]{0,3}\d{1,5})\b(?![.:,/-]\d)"
+    r"|\b(?:ORA|TNS|PLS|SQL|ERR|CS|TS)-?\d{2,5}\b|\b[45]\d\d (?:Client|Server) Error\b"
+    r"|\b0x8[0-9a-fA-F]{7}\b"
+)
+# An apostrophe inside of a word is no quotation mark.
+_QUOTED: Final = (
+    r"(?<!\w)'[^\n]{0,300}?'(?!\w)|\"(?:[^\"\\\n]|\\.){0,300}\"|`[^`\n]{1,200}`"
+    r"|\u201c[^\u201d\n]{0,300}\u201d|\u2018[^\u2019\n]{0,300}\u2019|\u00ab[^\u00bb\n]{0,300}\u00bb"
+)
+# Named by what stands for them; the first that fits wins.
+_PARTS: Final = (
+    ("kept", _CODES),  # the numbers of faults tell causes apart
+    ("url", r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s'\"<>)\]]{1,2000}"),
+    ("id", _GUID),
+    ("time", _MOMENT),
+    ("value", _QUOTED),
+    ("email", r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}"),
+    ("path", r"(?<!\w)[A-Za-z]:\\[^\s'\"<>|:*?]{1,400}|\\\\[\w.$-]{1,63}\\[^\s'\"<>|:*?]{1,400}"),
+    ("path", r"(?<![\w/.<>])~?(?:/[\w.@%+~$-]{1,128}){2,40}/?"),
+    ("ip", r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b"),
+    ("id", r"\b0x[0-9a-fA-F]+\b|\b(?=[a-fA-F]{0,63}\d)(?=\d{0,63}[a-fA-F])[0-9a-fA-F]{12,}\b"),
+    ("n", rf"(?<![\w)\]])[-+]?\d+(?:[.,:]\d+)*(?:%|(?={_UNITS}))"),
+    ("word", r"\b(?=[^\W\d]{0,99}\d)(?=\d{0,99}[^\W\d])\w+\b"),
+    ("n", r"(?:(?<![\w)\]>])[-+])?\d+(?:[.,:]\d+)*"),
+)
+_ALL: Final = re.compile("|".join(f"(?P<{name}_{place}>{part})" for place, (name, part) in enumerate(_PARTS)))
+# A reason is short and often a code: only what cannot be one is masked.
+_IN_REASONS: Final = re.compile(rf"{_GUID}|\b\d{{4}}-\d\d-\d\dT[\d:.]+Z?|\b[0-9a-f]{{16,}}\b|\b\d{{5,}}\b")
+
+
+def masked(text: str) -> str:
+    """Mask ids, numbers, times, quoted values, paths and addresses in a text, on one line.
+
+    Example:
+        >>> masked("Flight 1545 of 2013-01-01 has no tail number: 'N14228' (HTTP 404)")
+        'Flight <n> of <time> has no tail number: <value> (HTTP 404)'
+    """
+    return _ALL.sub(_mask, " ".join(text[:_MOST_TEXT].split()))
+
+
+def masked_reason(reason: str) -> str:
+    """Mask long numbers and ids in a dead-letter reason; codes stay.
+
+    Example:
+        >>> masked_reason("E42"), masked_reason("Order 1234567 failed")
+        ('E42', 'Order <id> failed')
+    """
+    return _IN_REASONS.sub("<id>", " ".join(reason[:_MOST_TEXT].split()))
+
+
+def _mask(match: re.Match[str]) -> str:
+    name = (match.lastgroup or "").partition("_")[0]
+    if name == "kept":
+        return match[0]
+    if name == "word":
+        return match[0] if match[0].casefold() in _WORDS else "<id>"
+    return f"<{name}>"
+
+
+# ---------------------------------------------------------------- stack traces
+
+_LINES: Final = re.compile(r"\r\n|\n|\r|\\r\\n|\\n|(?<=\S) {3}(?=at \S)")
+"""Ends of lines, also where they were escaped, or where a trace of .NET was put on one line."""
+# "at" in the languages that .NET speaks; Java and Node know English only.
+_AT: Final = re.compile(r"\s*(?:at|bei|à|en|em|in|в|w|在|場所)\s+(?:async\s+)?(?:new\s+)?(\S.*)")
+_PYTHON: Final = re.compile(r"\s*File \"([^\"]+)\", line \d+(?:, in (.+))?")
+_PLACE: Final = re.compile(r"\(?((?:[A-Za-z]:)?[^\s():]+):\d+(?::\d+)?\)?$")
+"""Node's ``file.js:10:5``."""
+_NOISE: Final = re.compile(
+    r"\s*(?:Traceback \(most recent call last\):?|\.\.\. \d+ (?:more|common frames omitted)|-{3,}.*-{3,}|[\s^~]*)\s*"
+    r"|\s*(?:During handling of the above|The above exception was the direct).*|\s*\[CIRCULAR REFERENCE.*"
+)
+_CAUSED_BY: Final = re.compile(r"\s*Caused by: ")
+
+_FRAMEWORKS: Final = (
+    "System.", "Microsoft.", "Azure.", "Newtonsoft.", "MassTransit.", "NServiceBus.", "Polly.", "MediatR.", "Dapper.",
+    "Npgsql.", "StackExchange.", "Castle.", "Grpc.", "AutoMapper.", "FluentValidation.", "Autofac.", "Serilog.",
+    "lambda_method", "java.", "javax.", "jakarta.", "jdk.", "sun.", "com.sun.", "com.azure.", "com.microsoft.",
+    "com.fasterxml.", "com.google.", "org.springframework.", "org.apache.", "org.hibernate.", "org.slf4j.",
+    "org.postgresql.", "com.zaxxer.", "reactor.", "io.netty.", "io.micrometer.", "kotlin.", "kotlinx.", "scala.",
+    "akka.", "node:", "internal/",
+)  # fmt: skip
+_BUILT_IN: Final = ("(<anonymous>)", "(native)")
+"""Node's places of what the language itself brings."""
+_LIBRARY_PATHS: Final = (
+    "/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python", "<frozen", "<string>", "/node_modules/",
+    "node:", "internal/", "/azure-functions-host/", "/opt/python/",
+)  # fmt: skip
+
+
+class _Frame(NamedTuple):
+    name: str
+    is_library: bool
+
+
+def read_stack_trace(description: str) -> Cause:
+    r"""Read a description that may hold a stack trace of .NET, Java, Python or Node.
+
+    Example:
+        >>> read_stack_trace("Boom: no tail\n   at System.Linq.First()\n   at Acme.Flights.<CheckAsync>d__4.MoveNext()")
+        Cause(text='Boom: no tail', frame='Acme.Flights.CheckAsync')
+    """
+    said: list[str] = []
+    frames: list[_Frame] = []
+    in_python = False
+    for long_line in _LINES.split(description[:_MOST_TRACE]):
+        line = long_line[:_MOST_LINE]
+        python = _PYTHON.match(line)
+        frame = _python_frame(python) if python else _frame(line)
+        if frame is not None:
+            frames.append(frame)
+            in_python = python is not None
+        elif in_python and line.startswith("    "):
+            continue  # the line of code of the frame
+        elif not _NOISE.fullmatch(line):
+            in_python = False
+            if _CAUSED_BY.match(line):
+                frames.clear()  # the cause of the cause comes later, and is the nearer one
+            said.append(line.strip())
+    # Python names the frame next to the fault last.
+    ordered = frames[::-1] if _PYTHON.search(description[:_MOST_TRACE]) else frames
+    return Cause(" ".join(said), _nearest(ordered))
+
+
+def _nearest(frames: list[_Frame]) -> str | None:
+    own = next((frame for frame in frames if not frame.is_library), None)
+    return own.name if own else frames[0].name if frames else None
+
+
+def _python_frame(match: re.Match[str]) -> _Frame:
+    path, function = match[1].replace("\\", "/"), match[2] or "<module>"
+    is_library = any(part in path for part in _LIBRARY_PATHS)
+    return _Frame(f"{path.rpartition('/')[2]}:{function}"[:_MOST_FRAME], is_library)
+
+
+def _frame(line: str) -> _Frame | None:
+    match = _AT.fullmatch(line)
+    if match is None:
+        return None
+    rest = match[1].replace("file://", "")
+    place = _PLACE.search(rest)
+    if place is not None and " in " not in rest and not rest.endswith((".java)", ".kt)")) and _is_node(rest, place):
+        return _node_frame(rest, place)
+    method, parenthesis, _ = rest.partition("(")
+    name = _plain(method.strip()) if parenthesis else ""
+    # A sentence may begin with "at", too: it has blanks.
+    if "." not in name or " " in name:
+        return None
+    return _Frame(name, name.startswith(_FRAMEWORKS) or rest.endswith(_BUILT_IN))
+
+
+def _is_node(rest: str, place: re.Match[str]) -> bool:
+    # Java has no blank before its parenthesis, and a file without a folder in it.
+    return " (" in rest or "/" in place[1] or "\\" in place[1] or place[1].startswith("node:")
+
+
+def _node_frame(rest: str, place: re.Match[str]) -> _Frame:
+    path = place[1].replace("\\", "/")
+    function = re.sub(r" \[as [^\]]*\]", "", rest[: place.start()].strip())
+    function = re.sub(r"^(?:Object|Module|Function|Array|Promise)\.", "", function)
+    if not function or function == "<anonymous>":
+        function = path.rpartition("/")[2]
+    return _Frame(function[:_MOST_FRAME], any(part in f"/{path}" for part in _LIBRARY_PATHS))
+
+
+@lru_cache(maxsize=1_000)
+def _plain(method: str) -> str:
+    """Strip a method's name of what compilers add, which differs from build to build."""
+    name = re.sub(r"^[\w.-]{1,60}@?[\w.-]{0,40}/{1,2}(?=\w)", "", method)  # Java's module or class loader
+    name = re.sub(r"\[[^\]]*\]|`\d+", "", name)  # .NET's type arguments
+    name = re.sub(r"<(\w+)>g__(\w+)\|[\d_]+", r"\1.\2", name)  # local functions
+    name = re.sub(r"(?:<>c(?:__DisplayClass[\d_]+)?[.+])+", "", name)  # closures
+    name = re.sub(
+        r"<{1,2}(\w*)>[db]__[\d_]+(?:>d(?:__\d+)?)?(?:\.MoveNext)?", r"\1", name
+    )  # asynchronous methods and lambdas
+    name = re.sub(r"lambda\$(\w+)\$\d+", r"\1", name)
+    name = re.sub(r"\$\$(?:Lambda|EnhancerBy|FastClassBy|SpringCGLIB)[\w$/]*", "", name)
+    return re.sub(r"\$\d+(?=[.$]|$)", "", name)[:_MOST_FRAME].strip(".+")
