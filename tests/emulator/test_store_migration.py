@@ -13,7 +13,7 @@ from sbnotebook.emulator.entities.changes import MessageRemoved
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.snapshot import StoredEntity
 from sbnotebook.emulator.store import FILE_NAME, Store
-from sbnotebook.emulator.store.schema import MIGRATIONS
+from sbnotebook.emulator.store.opening import MIGRATIONS
 from sbnotebook.errors import EmulatorError
 
 VERSION_1 = """

@@ -7,21 +7,51 @@ end of the process, however sudden (SQLite documentation, "Write-Ahead Logging")
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, Change
-from sbnotebook.emulator.entities.message import BrokeredMessage
-from sbnotebook.emulator.entities.snapshot import Snapshot
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
+from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox, StoredEntity, StoredMessageId, StoredSession
 from sbnotebook.emulator.store.opening import FILE_NAME, explain, open_database
-from sbnotebook.emulator.store.reading import read_orphans, read_payload, read_shelf, read_snapshot
 from sbnotebook.emulator.store.writing import Writer
 from sbnotebook.errors import EmulatorError
 
 __all__ = ["Store"]
+
+_MAX_SHELF_PAYLOAD: Final = 16_384
+"""Bytes of the largest payload that comes with its shelf: a shelf of larger ones could take a gigabyte."""
+
+_SUMMARIES: Final = f"""
+SELECT box, sequence_number / {SHELF}, count(*), sum(size), sum(state = {MessageState.ACTIVE:d}),
+    min(CASE WHEN state = {MessageState.ACTIVE:d} THEN expires_at END), sum(state = {MessageState.DEFERRED:d})
+FROM message GROUP BY 1, 2 ORDER BY 1, 2
+"""  # noqa: S608 - nothing but numbers
+_SCHEDULED: Final = f"""
+SELECT box, scheduled_time, sequence_number FROM message WHERE state = {MessageState.SCHEDULED:d}
+ORDER BY box, scheduled_time, sequence_number
+"""  # noqa: S608 - nothing but numbers
+_SHELF_OF_MESSAGES: Final = f"""
+SELECT sequence_number, enqueued_sequence_number, enqueued_time,
+    CASE WHEN size <= {_MAX_SHELF_PAYLOAD} THEN (SELECT bytes FROM payload WHERE id = payload_id) END,
+    size, state, scheduled_time, delivery_count, expires_at, session_id, dead_letter_source, hops
+FROM message WHERE box = ? AND sequence_number >= ? AND sequence_number < ? ORDER BY sequence_number
+"""  # noqa: S608 - nothing but numbers
+_PAYLOAD: Final = """
+SELECT size, bytes FROM message LEFT JOIN payload ON id = payload_id WHERE box = ? AND sequence_number = ?
+"""
+_ORPHANS: Final = f"""
+SELECT DISTINCT entity_id FROM seen WHERE entity_id NOT IN (SELECT id FROM entity)
+UNION SELECT DISTINCT box / {BOXES_PER_ENTITY} FROM session
+    WHERE box / {BOXES_PER_ENTITY} NOT IN (SELECT id FROM entity)
+"""  # noqa: S608 - nothing but numbers
+_LOST: Final = "a message has lost its payload"
 
 
 class Store:
@@ -62,8 +92,8 @@ class Store:
             EmulatorError: the file is damaged.
         """
         try:
-            snapshot = read_snapshot(self._database, now)
-            orphans = read_orphans(self._database)
+            snapshot = _read_snapshot(self._database, now)
+            orphans = _read_orphans(self._database)
             known = {entity.entity_id for entity in snapshot.entities}
             gone = {box // BOXES_PER_ENTITY for box in snapshot.boxes} - known | orphans
             self._writer.swept |= gone
@@ -79,7 +109,7 @@ class Store:
             EmulatorError: the file is damaged; nothing more is kept from now on.
         """
         try:
-            return read_shelf(self._database, box, shelf)
+            return _read_shelf(self._database, box, shelf)
         except (sqlite3.Error, ValueError) as error:
             raise self._failed(error) from error
 
@@ -90,7 +120,7 @@ class Store:
             EmulatorError: the file is damaged; nothing more is kept from now on.
         """
         try:
-            return read_payload(self._database, box, sequence_number)
+            return _read_payload(self._database, box, sequence_number)
         except (sqlite3.Error, ValueError) as error:
             raise self._failed(error) from error
 
@@ -133,3 +163,80 @@ def _without(snapshot: Snapshot, gone: set[int]) -> Snapshot:
         [session for session in snapshot.sessions if session.box // BOXES_PER_ENTITY not in gone],
         [seen for seen in snapshot.seen if seen.entity_id not in gone],
     )
+
+
+def _read_snapshot(database: sqlite3.Connection, now: int) -> Snapshot:
+    """Read what the entities start from; no message is read.
+
+    Args:
+        database: the open file.
+        now: ms; message ids whose time has passed by then are left out.
+
+    Raises:
+        sqlite3.DatabaseError: the file is damaged.
+        ValueError: it has something that the emulator never wrote.
+    """
+    entities = [
+        StoredEntity(entity_id, kind, path, json.loads(description), *rest)
+        for entity_id, kind, path, description, *rest in database.execute(
+            "SELECT id, kind, path, description, created_time, updated_time, last_sequence_number FROM entity"
+            " ORDER BY kind = 'subscription', id"
+        )
+    ]
+    sessions = map(StoredSession._make, database.execute("SELECT box, session_id, state, updated_time FROM session"))
+    seen = database.execute(
+        "SELECT entity_id, message_id, until FROM seen WHERE until > ? ORDER BY entity_id, until", (now,)
+    )
+    return Snapshot(entities, _read_boxes(database), list(sessions), list(map(StoredMessageId._make, seen)))
+
+
+def _read_orphans(database: sqlite3.Connection) -> set[int]:
+    """Numbers of entities that are gone, of which ids and sessions are left."""
+    return {entity_id for (entity_id,) in database.execute(_ORPHANS)}
+
+
+def _read_shelf(database: sqlite3.Connection, box: int, shelf: int) -> list[BrokeredMessage]:
+    """Read the messages of a shelf in order, without those payloads that are large.
+
+    Raises:
+        sqlite3.DatabaseError: the file is damaged.
+        ValueError: it has something that the emulator never wrote.
+    """
+    return [
+        BrokeredMessage(number, first_number, enqueued, _checked(payload, size), size, MessageState(state), *rest)
+        for number, first_number, enqueued, payload, size, state, *rest in database.execute(
+            _SHELF_OF_MESSAGES, (box, shelf * SHELF, (shelf + 1) * SHELF)
+        )
+    ]
+
+
+def _read_payload(database: sqlite3.Connection, box: int, sequence_number: int) -> bytes:
+    """Read the payload of a message that is there.
+
+    Raises:
+        sqlite3.DatabaseError: the file is damaged.
+        ValueError: the message is not there, or has lost its payload.
+    """
+    row = database.execute(_PAYLOAD, (box, sequence_number)).fetchone()
+    size, payload = row or (0, None)
+    if payload is None or len(payload) != size:
+        raise ValueError(_LOST)
+    return payload
+
+
+def _checked(payload: bytes | None, size: int) -> bytes | None:
+    if (payload is None) != (size > _MAX_SHELF_PAYLOAD) or (payload is not None and len(payload) != size):
+        raise ValueError(_LOST)
+    return payload
+
+
+def _read_boxes(database: sqlite3.Connection) -> dict[int, StoredBox]:
+    scheduled: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for box, time, number in database.execute(_SCHEDULED):
+        scheduled[box].append((time, number))
+    shelves: defaultdict[int, list[ShelfSummary]] = defaultdict(list)
+    deferred: defaultdict[int, int] = defaultdict(int)
+    for box, number, count, size, active, next_expiry, deferred_count in database.execute(_SUMMARIES):
+        shelves[box].append(ShelfSummary(number, count, size, active, next_expiry))
+        deferred[box] += deferred_count
+    return {box: StoredBox(found, deferred[box], scheduled[box]) for box, found in shelves.items()}

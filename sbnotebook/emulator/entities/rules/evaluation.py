@@ -14,27 +14,42 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 
 from sbnotebook.emulator.entities.rules.like import LikePattern
 from sbnotebook.emulator.entities.rules.operands import (
     FilterError,
     Operand,
-    combined,
-    compared,
-    negated,
-    operand,
+    combine,
+    compare,
+    negate,
+    to_operand,
 )
+from sbnotebook.emulator.entities.rules.sql import parse_tokens, tokenize
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Long
 
-__all__ = ["Calculation", "Predicate", "calculation", "place", "predicate"]
+__all__ = [
+    "MOST_STATEMENTS",
+    "Calculation",
+    "Predicate",
+    "Statement",
+    "compile_calculation",
+    "compile_predicate",
+    "compile_statements",
+    "property_name",
+]
 
 Calculation = Callable[[RuleSubject], Operand]
 Predicate = Callable[[RuleSubject], bool | None]
+Statement = Callable[[RuleSubject], None]
 Parameters = Mapping[str, AmqpValue]
 
+MOST_STATEMENTS: Final = 32
+"""Of one action. Source: Service Bus documentation, "Service Bus quotas", expressions per rule action."""
+_SET, _REMOVE = "SET", "REMOVE"
+_SEPARATORS: Final = frozenset((TokenType.SEMICOLON, TokenType.COMMA))
 _TESTS: Final[dict[type[exp.Expr], Callable[[Any, Any], bool]]] = {
     exp.EQ: operator.eq,
     exp.NEQ: operator.ne,
@@ -47,7 +62,7 @@ _SYMBOLS: Final[dict[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mu
 _LARGEST: Final = 2**63 - 1
 
 
-def predicate(node: exp.Expr, parameters: Parameters) -> Predicate:
+def compile_predicate(node: exp.Expr, parameters: Parameters) -> Predicate:
     """The function that tells whether a message fulfils a condition.
 
     Args:
@@ -66,7 +81,7 @@ def predicate(node: exp.Expr, parameters: Parameters) -> Predicate:
     return compiler(node, parameters)
 
 
-def calculation(node: exp.Expr, parameters: Parameters) -> Calculation:
+def compile_calculation(node: exp.Expr, parameters: Parameters) -> Calculation:
     """The function that calculates a value from a message.
 
     Args:
@@ -85,7 +100,7 @@ def calculation(node: exp.Expr, parameters: Parameters) -> Calculation:
     return compiler(node, parameters)
 
 
-def place(node: exp.Expr) -> tuple[bool, str]:
+def property_name(node: exp.Expr) -> tuple[bool, str]:
     """Which property a name means: whether it is one of the system, and its name.
 
     Raises:
@@ -93,7 +108,7 @@ def place(node: exp.Expr) -> tuple[bool, str]:
 
     Example:
         >>> from sbnotebook.emulator.entities.rules.sql import parse
-        >>> place(parse("sys.Label")), place(parse("user.[unit price]")), place(parse("color"))
+        >>> property_name(parse("sys.Label")), property_name(parse("user.[unit price]")), property_name(parse("color"))
         ((True, 'Label'), (False, 'unit price'), (False, 'color'))
     """
     if not isinstance(node, exp.Column) or not node.name:
@@ -120,7 +135,7 @@ def _operands(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _all(node: exp.Expr, parameters: Parameters) -> Predicate:
-    parts = [predicate(each, parameters) for each in _operands(node)]
+    parts = [compile_predicate(each, parameters) for each in _operands(node)]
 
     def test(subject: RuleSubject) -> bool | None:
         answer: bool | None = True
@@ -136,7 +151,7 @@ def _all(node: exp.Expr, parameters: Parameters) -> Predicate:
 
 
 def _any(node: exp.Expr, parameters: Parameters) -> Predicate:
-    parts = [predicate(each, parameters) for each in _operands(node)]
+    parts = [compile_predicate(each, parameters) for each in _operands(node)]
 
     def test(subject: RuleSubject) -> bool | None:
         answer: bool | None = False
@@ -152,7 +167,7 @@ def _any(node: exp.Expr, parameters: Parameters) -> Predicate:
 
 
 def _not(node: exp.Expr, parameters: Parameters) -> Predicate:
-    return _inverted(predicate(node.this, parameters))
+    return _inverted(compile_predicate(node.this, parameters))
 
 
 def _inverted(part: Predicate) -> Predicate:
@@ -164,20 +179,20 @@ def _inverted(part: Predicate) -> Predicate:
 
 
 def _comparison(node: exp.Expr, parameters: Parameters) -> Predicate:
-    left, right = calculation(node.this, parameters), calculation(node.args["expression"], parameters)
+    left, right = compile_calculation(node.this, parameters), compile_calculation(node.args["expression"], parameters)
     test = _TESTS[type(node)]
-    return lambda subject: compared(test, left(subject), right(subject))
+    return lambda subject: compare(test, left(subject), right(subject))
 
 
 def _in(node: exp.Expr, parameters: Parameters) -> Predicate:
-    left = calculation(node.this, parameters)
-    choices = [calculation(each, parameters) for each in node.expressions]
+    left = compile_calculation(node.this, parameters)
+    choices = [compile_calculation(each, parameters) for each in node.expressions]
     if not choices:
         raise ConfigurationError("IN needs at least one value in its parentheses.")
 
     def test(subject: RuleSubject) -> bool | None:
         value = left(subject)
-        answers = [compared(operator.eq, value, choice(subject)) for choice in choices]
+        answers = [compare(operator.eq, value, choice(subject)) for choice in choices]
         return True if True in answers else None if None in answers else False
 
     return test
@@ -186,11 +201,11 @@ def _in(node: exp.Expr, parameters: Parameters) -> Predicate:
 def _like(node: exp.Expr, parameters: Parameters) -> Predicate:
     escape: Calculation | None = None
     if isinstance(node, exp.Escape):
-        escape = calculation(node.args["expression"], parameters)
+        escape = compile_calculation(node.args["expression"], parameters)
         node = node.this
         if not isinstance(node, exp.Like):
             raise ConfigurationError("ESCAPE belongs after the pattern of LIKE.")
-    left, right = calculation(node.this, parameters), calculation(node.args["expression"], parameters)
+    left, right = compile_calculation(node.this, parameters), compile_calculation(node.args["expression"], parameters)
     constant = _constant_pattern(node, right, escape)
 
     def test(subject: RuleSubject) -> bool | None:
@@ -230,12 +245,12 @@ def _is_null(node: exp.Expr, _parameters: Parameters) -> Predicate:
 def _exists(node: exp.Expr, _parameters: Parameters) -> Predicate:
     if node.name.lower() != "exists" or len(node.expressions) != 1:
         raise ConfigurationError(f"There is no condition {node.name[:40]!r}: EXISTS(property) is the only one.")
-    system, name = place(node.expressions[0])
+    system, name = property_name(node.expressions[0])
     return lambda subject: subject.exists(name, system=system)
 
 
 def _property(node: exp.Expr, _parameters: Parameters) -> Calculation:
-    system, name = place(node)
+    system, name = property_name(node)
     if system:
         return lambda subject: subject.system(name)
     return lambda subject: subject.user(name)
@@ -262,15 +277,15 @@ def _number(digits: str) -> Operand:
 def _negative(node: exp.Expr, parameters: Parameters) -> Calculation:
     if isinstance(node.this, exp.Literal) and node.this.name == str(_LARGEST + 1):
         return _constant(Long(-_LARGEST - 1))
-    value = calculation(node.this, parameters)
-    return lambda subject: negated(value(subject))
+    value = compile_calculation(node.this, parameters)
+    return lambda subject: negate(value(subject))
 
 
 def _parameter(node: exp.Expr, parameters: Parameters) -> Calculation:
     wanted = node.name.lower()
     for name, value in parameters.items():
         if name.removeprefix("@").lower() == wanted:
-            return _constant(operand(value))
+            return _constant(to_operand(value))
     raise ConfigurationError(f"The SQL expression needs a value for the parameter @{node.name}.")
 
 
@@ -279,7 +294,7 @@ def _function(node: exp.Expr, parameters: Parameters) -> Calculation:
     if name == "newid" and count == 0:
         return lambda _subject: uuid4()
     if name in ("p", "property") and count == 1:
-        return partial(_named, calculation(node.expressions[0], parameters))
+        return partial(_named, compile_calculation(node.expressions[0], parameters))
     raise ConfigurationError(
         f"There is no function {node.name[:40]!r} that gives a value: use newid(), property(name) or p(name)."
     )
@@ -324,15 +339,64 @@ def _chain(node: exp.Expr, parameters: Parameters) -> Calculation:
     """A row of operators from left to right: a loop, because the tree is as deep as the row is long."""
     steps: list[tuple[str, Calculation]] = []
     while type(node) in _SYMBOLS:
-        steps.append((_SYMBOLS[type(node)], calculation(node.args["expression"], parameters)))
+        steps.append((_SYMBOLS[type(node)], compile_calculation(node.args["expression"], parameters)))
         node = node.this
-    first = calculation(node, parameters)
+    first = compile_calculation(node, parameters)
     steps.reverse()
 
     def calculate(subject: RuleSubject) -> Operand:
         value = first(subject)
         for symbol, right in steps:
-            value = combined(symbol, value, right(subject))
+            value = combine(symbol, value, right(subject))
         return value
 
     return calculate
+
+
+def compile_statements(expression: str, parameters: Mapping[str, AmqpValue]) -> tuple[Statement, ...]:
+    """The functions that carry out an action, in order.
+
+    Args:
+        expression: the text of the action.
+        parameters: the values of ``@name`` in it, by name with or without the sign.
+
+    Raises:
+        ConfigurationError: the expression cannot be read, or uses what Service Bus does not have.
+
+    Example:
+        >>> len(compile_statements("SET color = 'red'; REMOVE size", {}))
+        2
+    """
+    parts = _parts(tokenize(expression))
+    if len(parts) > MOST_STATEMENTS:
+        raise ConfigurationError(f"An action has at most {MOST_STATEMENTS} statements, this one has {len(parts)}.")
+    return tuple(_statement(part, expression, parameters) for part in parts)
+
+
+def _statement(words: list[Token], expression: str, parameters: Mapping[str, AmqpValue]) -> Statement:
+    found = parse_tokens(words[1:], expression)
+    if words[0].text.upper() == _REMOVE:
+        system, name = property_name(found)
+        return lambda subject: subject.remove(name, system=system)
+    if not isinstance(found, exp.EQ):
+        raise ConfigurationError("SET needs a property and a value: SET color = 'red'.")
+    system, name = property_name(found.this)
+    value = compile_calculation(found.args["expression"], parameters)
+    return lambda subject: subject.set(name, value(subject), system=system)
+
+
+def _parts(words: list[Token]) -> list[list[Token]]:
+    """The words of each statement, SET or REMOVE first, without what separates it from the next."""
+    parts: list[list[Token]] = []
+    after_dot = False
+    for word in words:
+        if word.token_type == TokenType.VAR and word.text.upper() in (_SET, _REMOVE) and not after_dot:
+            parts.append([word])
+        elif parts:
+            parts[-1].append(word)
+        else:
+            break
+        after_dot = word.token_type == TokenType.DOT
+    if not parts:
+        raise ConfigurationError("An action starts with SET or REMOVE.")
+    return [part[:-1] if part[-1].token_type in _SEPARATORS else part for part in parts]

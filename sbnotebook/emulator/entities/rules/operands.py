@@ -40,12 +40,12 @@ __all__ = [
     "FilterError",
     "Operand",
     "amqp_value",
-    "combined",
-    "compared",
-    "converted",
-    "negated",
-    "operand",
-    "text",
+    "combine",
+    "compare",
+    "convert",
+    "negate",
+    "to_operand",
+    "to_text",
 ]
 
 Operand = AmqpValue | timedelta
@@ -83,7 +83,7 @@ class FilterError(Exception):
     """A filter or an action that cannot be carried out on this message."""
 
 
-def operand(value: AmqpValue) -> Operand:
+def to_operand(value: AmqpValue) -> Operand:
     """The value of a property as expressions see it: .NET's own types on AMQP are unwrapped.
 
     Source: AMQP 1.0 in Service Bus, protocol guide, "Messages": .NET types as described types.
@@ -115,7 +115,7 @@ def amqp_value(value: Operand) -> AmqpValue:
     return value
 
 
-def compared(test: Callable[[Any, Any], bool], left: Operand, right: Operand) -> bool | None:
+def compare(test: Callable[[Any, Any], bool], left: Operand, right: Operand) -> bool | None:
     """Compare two values.
 
     Args:
@@ -135,7 +135,7 @@ def compared(test: Callable[[Any, Any], bool], left: Operand, right: Operand) ->
     return test(left, right)
 
 
-def combined(symbol: str, left: Operand, right: Operand) -> Operand:
+def combine(symbol: str, left: Operand, right: Operand) -> Operand:
     """Calculate with two values.
 
     Args:
@@ -151,7 +151,7 @@ def combined(symbol: str, left: Operand, right: Operand) -> Operand:
             is too large.
 
     Example:
-        >>> combined("/", Int(-7), Long(2)), combined("+", "n", Long(1)), combined("-", Timestamp(9), Timestamp(4))
+        >>> combine("/", Int(-7), Long(2)), combine("+", "n", Long(1)), combine("-", Timestamp(9), Timestamp(4))
         (-3, 'n1', datetime.timedelta(microseconds=5000))
     """
     if left is None or right is None:
@@ -160,7 +160,7 @@ def combined(symbol: str, left: Operand, right: Operand) -> Operand:
     if kinds == (_NUMBER, _NUMBER):
         return _calculated(symbol, left, right)
     if symbol == "+" and _TEXT in kinds:
-        return _joined(text(left), text(right))
+        return _joined(to_text(left), to_text(right))
     try:
         moment = _shifted(symbol, left, right)
     except OverflowError:
@@ -170,7 +170,7 @@ def combined(symbol: str, left: Operand, right: Operand) -> Operand:
     raise FilterError(f"The operator {symbol} cannot be applied to {_type_of(left)} and {_type_of(right)}.")
 
 
-def negated(value: Operand) -> Operand:
+def negate(value: Operand) -> Operand:
     """The value with a minus before it; None if it is missing.
 
     Raises:
@@ -180,17 +180,17 @@ def negated(value: Operand) -> Operand:
         return -value
     if isinstance(value, float):
         return type(value)(-value)
-    return combined("-", Int(0), value)
+    return combine("-", Int(0), value)
 
 
-def text(value: Operand) -> str:
+def to_text(value: Operand) -> str:
     """The value as text, as C# writes it.
 
     Raises:
         FilterError: no text stands for a value of this type.
 
     Example:
-        >>> text(True), text(2.0), text(Long(7)), text(Timestamp(0))
+        >>> to_text(True), to_text(2.0), to_text(Long(7)), to_text(Timestamp(0))
         ('True', '2', '7', '1970-01-01T00:00:00+00:00')
     """
     if isinstance(value, str):
@@ -207,13 +207,13 @@ def text(value: Operand) -> str:
     raise FilterError(f"A value of the type {_type_of(value)} cannot be made a text.")
 
 
-def converted(value: Operand, existing: Operand) -> Operand:
+def convert(value: Operand, existing: Operand) -> Operand:
     """The value in the type that its property has so far, where both are numbers and nothing is lost.
 
     Source: Service Bus documentation, "Subscription rule SQL action syntax", "Considerations".
 
     Example:
-        >>> type(converted(Long(5), Short(9))).__name__, type(converted(Long(70_000), Short(9))).__name__
+        >>> type(convert(Long(5), Short(9))).__name__, type(convert(Long(70_000), Short(9))).__name__
         ('Short', 'Long')
     """
     if _KINDS.get(type(value)) != _NUMBER or _KINDS.get(type(existing)) != _NUMBER:

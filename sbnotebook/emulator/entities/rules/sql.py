@@ -19,7 +19,7 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["MOST_CHARACTERS", "MOST_NESTED", "parse", "tokenize", "tree"]
+__all__ = ["MOST_CHARACTERS", "MOST_NESTED", "parse", "parse_tokens", "tokenize"]
 
 MOST_CHARACTERS: Final = 1_024
 """Of the expression of a filter or an action. Source: Service Bus documentation, "Service Bus quotas"."""
@@ -82,7 +82,7 @@ def parse(expression: str) -> exp.Expr:
         >>> parse("quantity > 5").key
         'gt'
     """
-    return tree(tokenize(expression), expression)
+    return parse_tokens(tokenize(expression), expression)
 
 
 def tokenize(expression: str) -> list[Token]:
@@ -111,7 +111,7 @@ def tokenize(expression: str) -> list[Token]:
     return words
 
 
-def tree(words: list[Token], expression: str) -> exp.Expr:
+def parse_tokens(words: list[Token], expression: str) -> exp.Expr:
     """The tree of one expression, checked.
 
     Args:

@@ -16,27 +16,32 @@ from sbnotebook.emulator.entities.rules.operands import (
     FilterError,
     Operand,
     amqp_value,
-    combined,
-    converted,
-    operand,
-    text,
+    combine,
+    convert,
+    to_operand,
+    to_text,
 )
-from sbnotebook.emulator.entities.rules.splicing import spliced_list, spliced_map
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, encode
+from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, decode, encode, skip
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    Section,
     section_value,
     split,
 )
 
-__all__ = ["RuleSubject"]
+__all__ = ["RuleSubject", "with_list_item", "with_map_item"]
 
 _LONGEST_SPAN: Final = 2**32 - 1
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_EMPTY_LIST: Final = 0x45
+_SMALL: Final = frozenset((0xC0, 0xC1))
+_WIDE: Final = frozenset((0xD0, 0xD1))
+_WIDE_LIST, _WIDE_MAP = b"\xd0", b"\xd1"
+_NULL: Final = b"\x40"
 
 
 class _Home(NamedTuple):
@@ -111,7 +116,7 @@ class RuleSubject:
         if value is None:
             key = self._key(name)
             value = None if key is None else properties[key]
-        return operand(value)
+        return to_operand(value)
 
     def system(self, name: str) -> Operand:
         """The value of a system property, upper and lower case being the same; None if it is not set.
@@ -150,7 +155,7 @@ class RuleSubject:
             return
         key = self._key(name)
         if key is not None:
-            value = converted(value, self.user(key))
+            value = convert(value, self.user(key))
         try:
             encoded = encode(amqp_value(value))
         except (OverflowError, TypeError, UnicodeError):
@@ -220,9 +225,9 @@ class RuleSubject:
     def _write(self, section: int, key: int | str, value: bytes | None) -> None:
         """Write a value, or take it away; the section was read before, so it is known to be well-formed."""
         if isinstance(key, int):
-            self._payload = spliced_list(self._payload, section, key, value)
+            self._payload = with_list_item(self._payload, section, key, value)
         else:
-            self._payload = spliced_map(self._payload, section, key, value)
+            self._payload = with_map_item(self._payload, section, key, value)
         self._decoded.pop(section, None)
         self._folded = None
 
@@ -232,7 +237,7 @@ def _fitting(name: str, home: _Home, value: Operand) -> bytes | None:
     if value is None:
         return None
     if home.kind is str:
-        return encode(text(value))
+        return encode(to_text(value))
     if home.kind is Timestamp and isinstance(value, Timestamp):
         return encode(value)
     if isinstance(value, timedelta) and home.kind is timedelta and value >= timedelta():
@@ -251,7 +256,7 @@ def _number(subject: RuleSubject) -> Operand:
 
 
 def _expiry(subject: RuleSubject) -> Operand:
-    return combined("+", _enqueued(subject), subject.system("TimeToLive"))
+    return combine("+", _enqueued(subject), subject.system("TimeToLive"))
 
 
 def _unset(_subject: RuleSubject) -> Operand:
@@ -272,3 +277,85 @@ _READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
     "lockeduntilutc": _unset,
     "locktoken": _unset,
 }
+
+
+def with_list_item(payload: bytes, code: int, index: int, value: bytes | None) -> bytes:
+    """The message with another field in a section that is a list.
+
+    Args:
+        payload: one encoded message.
+        code: the section, which is added if the message has none.
+        index: the place of the field.
+        value: the encoded value; None for null.
+
+    Raises:
+        AmqpDecodeError: the section is not a list.
+
+    Example:
+        >>> with_list_item(b"", 0x70, 1, encode(True)).hex()
+        '005370d000000006000000024041'
+    """
+    section = _section(payload, code)
+    fields = _elements(payload, section)
+    fields += [_NULL] * (index + 1 - len(fields))
+    fields[index] = value or _NULL
+    return _with_section(payload, section, _compound(_WIDE_LIST, fields))
+
+
+def with_map_item(payload: bytes, code: int, key: str, value: bytes | None) -> bytes:
+    """The message with another value under a key in a section that is a map.
+
+    Args:
+        payload: one encoded message.
+        code: the section, which is added if the message has none.
+        key: a string or symbol; a new one stands last.
+        value: the encoded value; None takes the key away.
+
+    Raises:
+        AmqpDecodeError: the section is not a map.
+    """
+    section = _section(payload, code)
+    elements = _elements(payload, section)
+    items = list(zip(elements[0::2], elements[1::2], strict=True))
+    places = [place for place, (name, _) in enumerate(items) if decode(name)[0] == key]
+    if value is not None:
+        at = places[-1] if places else len(items)
+        items[at : at + 1] = [(items[at][0] if places else encode(key), value)]
+        places = places[:-1]
+    kept = [part for place, item in enumerate(items) if place not in places for part in item]
+    return _with_section(payload, section, _compound(_WIDE_MAP, kept))
+
+
+def _section(payload: bytes, code: int) -> Section:
+    """Where the section stands, or would stand: then it has no bytes."""
+    sections = split(payload)
+    for section in sections:
+        if section.code == code:
+            return section
+    later = (section.start for section in sections if section.code > code)
+    start = next(later, len(payload))
+    return Section(code, start, start, start)
+
+
+def _with_section(payload: bytes, section: Section, value: bytes) -> bytes:
+    return payload[: section.start] + b"\x00\x53" + bytes((section.code,)) + value + payload[section.end :]
+
+
+def _elements(payload: bytes, section: Section) -> list[bytes]:
+    offset, end = section.value_start, section.end
+    if offset == end or payload[offset] == _EMPTY_LIST:
+        return []
+    if payload[offset] not in _SMALL | _WIDE:
+        raise AmqpDecodeError(f"The message section 0x{section.code:02x} is neither a list nor a map.")
+    offset += 3 if payload[offset] in _SMALL else 9
+    elements: list[bytes] = []
+    while offset < end:
+        after = skip(payload, offset)
+        elements.append(payload[offset:after])
+        offset = after
+    return elements
+
+
+def _compound(constructor: bytes, elements: list[bytes]) -> bytes:
+    content = b"".join(elements)
+    return constructor + (len(content) + 4).to_bytes(4) + len(elements).to_bytes(4) + content

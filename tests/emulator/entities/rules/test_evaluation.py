@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sbnotebook.emulator.entities.rules import FilterError, RuleSubject
-from sbnotebook.emulator.entities.rules.evaluation import calculation, place, predicate
+from sbnotebook.emulator.entities.rules.evaluation import compile_calculation, compile_predicate, property_name
 from sbnotebook.emulator.entities.rules.sql import parse
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Symbol, Timestamp
@@ -26,7 +26,7 @@ LEAVES: dict[str, bool | None] = {"1 = 1": T, "1 = 2": F, "nothing = 1": U}
 
 
 def evaluated(expression: str, subject: RuleSubject, parameters: dict[str, AmqpValue] | None = None) -> bool | None:
-    return predicate(parse(expression), parameters or {})(subject)
+    return compile_predicate(parse(expression), parameters or {})(subject)
 
 
 def join(table: Table, word: str) -> Callable[[Condition, Condition], Condition]:
@@ -147,21 +147,21 @@ def test_what_cannot_be_evaluated_is_an_error_of_the_message(expression: str, su
 )  # fmt: skip
 def test_what_is_no_condition_is_refused(expression: str) -> None:
     with pytest.raises(ConfigurationError):
-        predicate(parse(expression), {})
+        compile_predicate(parse(expression), {})
 
 
 def test_a_new_id_is_a_uuid() -> None:
-    assert isinstance(calculation(parse("newid()"), {})(RuleSubject(b"")), UUID)
+    assert isinstance(compile_calculation(parse("newid()"), {})(RuleSubject(b"")), UUID)
 
 
 def test_integers_are_longs_and_others_doubles() -> None:
-    values = [calculation(parse(text), {})(RuleSubject(b"")) for text in ("7", "7.0", "-7", "70e-1")]
+    values = [compile_calculation(parse(text), {})(RuleSubject(b"")) for text in ("7", "7.0", "-7", "70e-1")]
     assert [(type(value), value) for value in values] == [(Long, 7), (float, 7.0), (Long, -7), (float, 7.0)]
 
 
 def test_a_place_is_a_property() -> None:
     with pytest.raises(ConfigurationError, match="name of a property"):
-        place(parse("5"))
+        property_name(parse("5"))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -15,12 +15,12 @@ from sbnotebook.emulator.entities.rules.operands import (
     MOST_TEXT_CHARACTERS,
     Operand,
     amqp_value,
-    combined,
-    compared,
-    converted,
-    negated,
-    operand,
-    text,
+    combine,
+    compare,
+    convert,
+    negate,
+    to_operand,
+    to_text,
 )
 from sbnotebook.model.amqp import (
     Byte,
@@ -54,8 +54,8 @@ def shown(value: Operand) -> str:
     ids=shown,
 )  # fmt: skip
 def test_equal_values_are_equal_whatever_their_width(left: Operand, right: Operand) -> None:
-    assert compared(operator.eq, left, right) is True
-    assert compared(operator.ne, left, right) is False
+    assert compare(operator.eq, left, right) is True
+    assert compare(operator.ne, left, right) is False
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_equal_values_are_equal_whatever_their_width(left: Operand, right: Opera
 )  # fmt: skip
 def test_what_has_nothing_in_common_is_unknown(left: Operand, right: Operand) -> None:
     for test in (operator.eq, operator.ne, operator.lt, operator.ge):
-        assert compared(test, left, right) is None
+        assert compare(test, left, right) is None
 
 
 @pytest.mark.parametrize("value", [True, UUID(int=1), b"a"])
 def test_values_without_an_order_are_equal_or_not_and_no_more(value: Operand) -> None:
-    assert compared(operator.eq, value, value) is True
-    assert compared(operator.le, value, value) is None
+    assert compare(operator.eq, value, value) is True
+    assert compare(operator.le, value, value) is None
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_values_without_an_order_are_equal_or_not_and_no_more(value: Operand) ->
     ids=shown,
 )  # fmt: skip
 def test_calculating_promotes_types_as_csharp_does(left: Operand, symbol: str, right: Operand, result: Operand) -> None:
-    found = combined(symbol, left, right)
+    found = combine(symbol, left, right)
     assert (type(found), found) == (type(result), result)
 
 
 @pytest.mark.parametrize("symbol", ["/", "%"])
 def test_zero_by_zero_is_no_number(symbol: str) -> None:
-    found: Any = combined(symbol, 0.0, Int(0))
+    found: Any = combine(symbol, 0.0, Int(0))
     assert math.isnan(found)
 
 
@@ -113,20 +113,20 @@ def test_zero_by_zero_is_no_number(symbol: str) -> None:
 )  # fmt: skip
 def test_what_cannot_be_calculated_is_an_error(left: Operand, symbol: str, right: Operand) -> None:
     with pytest.raises(FilterError):
-        combined(symbol, left, right)
+        combine(symbol, left, right)
 
 
 @pytest.mark.parametrize("symbol", ["+", "-", "*", "/", "%"])
 def test_a_missing_value_makes_the_result_unknown(symbol: str) -> None:
-    assert combined(symbol, None, Long(0)) is None
-    assert combined(symbol, "a", None) is None
-    assert negated(None) is None
+    assert combine(symbol, None, Long(0)) is None
+    assert combine(symbol, "a", None) is None
+    assert negate(None) is None
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**31), 2**31 - 1).filter(bool))
 def test_quotient_and_remainder_belong_together(left: int, right: int) -> None:
-    quotient: Any = combined("/", Long(left), Long(right))
-    remainder: Any = combined("%", Long(left), Long(right))
+    quotient: Any = combine("/", Long(left), Long(right))
+    remainder: Any = combine("%", Long(left), Long(right))
     assert quotient * right + remainder == left
     assert abs(remainder) < abs(right)
     assert remainder == 0 or (remainder < 0) == (left < 0)
@@ -140,14 +140,14 @@ def test_a_minus_keeps_the_type() -> None:
         (Float(1.5), Float(-1.5)),
         (HOUR, -HOUR),
     ):
-        found = negated(value)
+        found = negate(value)
         assert (type(found), found) == (type(result), result)
     with pytest.raises(FilterError, match="string"):
-        negated("a")
+        negate("a")
 
 
 def test_single_precision_overflows_to_infinity() -> None:
-    assert combined("*", Float(3e38), Float(10.0)) == math.inf
+    assert combine("*", Float(3e38), Float(10.0)) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -160,28 +160,28 @@ def test_single_precision_overflows_to_infinity() -> None:
     ids=shown,
 )  # fmt: skip
 def test_a_number_keeps_the_type_of_its_property_if_it_fits(value: Operand, existing: Operand, result: Operand) -> None:
-    found = converted(value, existing)
+    found = convert(value, existing)
     assert (type(found), found) == (type(result), result)
 
 
 def test_dotnet_types_on_amqp_are_unwrapped() -> None:
     ticks = int((datetime(2024, 5, 6, tzinfo=UTC) - datetime(1, 1, 1, tzinfo=UTC)).total_seconds()) * 10**7
     moment = Timestamp.from_datetime(datetime(2024, 5, 6, tzinfo=UTC))
-    assert operand(Described(Symbol("com.microsoft:datetime-offset"), Long(ticks))) == moment
-    assert operand(Described(Symbol("com.microsoft:uri"), "sb://a")) == "sb://a"
-    assert operand(datetime(2024, 5, 6, tzinfo=UTC)) == moment
-    assert operand(amqp_value(HOUR)) == HOUR
+    assert to_operand(Described(Symbol("com.microsoft:datetime-offset"), Long(ticks))) == moment
+    assert to_operand(Described(Symbol("com.microsoft:uri"), "sb://a")) == "sb://a"
+    assert to_operand(datetime(2024, 5, 6, tzinfo=UTC)) == moment
+    assert to_operand(amqp_value(HOUR)) == HOUR
     other = Described(Symbol("another"), Long(1))
-    assert operand(other) is other
+    assert to_operand(other) is other
     odd = Described(Symbol("com.microsoft:timespan"), "no number")
-    assert operand(odd) is odd
+    assert to_operand(odd) is odd
 
 
 def test_texts_are_those_of_csharp() -> None:
-    assert [text(value) for value in (False, Long(-1), 2.5, Float(3.0), UUID(int=0))] == [
+    assert [to_text(value) for value in (False, Long(-1), 2.5, Float(3.0), UUID(int=0))] == [
         "False", "-1", "2.5", "3", "00000000-0000-0000-0000-000000000000",
     ]  # fmt: skip
     with pytest.raises(FilterError, match="binary"):
-        text(b"a")
+        to_text(b"a")
     with pytest.raises(FilterError, match="too large"):
-        text(Timestamp(2**62))
+        to_text(Timestamp(2**62))

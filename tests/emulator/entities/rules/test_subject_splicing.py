@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities.rules.splicing import spliced_list, spliced_map
+from sbnotebook.emulator.entities.rules.subject import with_list_item, with_map_item
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Described, Int, Symbol, UInt, ULong, encode
 from sbnotebook.model.sections import (
@@ -32,26 +32,31 @@ def section(payload: bytes, code: int) -> AmqpValue:
 
 def test_a_field_is_replaced_and_its_neighbours_keep_their_bytes() -> None:
     before = b"\x00\x53\x73\xc0" + bytes((1 + len(WIDE_LONG + WIDE_TEXT), 2)) + WIDE_LONG + WIDE_TEXT
-    after = spliced_list(before, PROPERTIES, 1, encode("b"))
+    after = with_list_item(before, PROPERTIES, 1, encode("b"))
     assert WIDE_LONG in after
     assert section(after, PROPERTIES) == [5, "b"]
 
 
 def test_a_list_grows_to_the_field() -> None:
-    assert section(spliced_list(b"\x00\x53\x73\x45", PROPERTIES, 3, encode("b")), PROPERTIES) == [None, None, None, "b"]
+    assert section(with_list_item(b"\x00\x53\x73\x45", PROPERTIES, 3, encode("b")), PROPERTIES) == [
+        None,
+        None,
+        None,
+        "b",
+    ]
 
 
 def test_a_field_is_taken_away() -> None:
     before = encode(Described(ULong(PROPERTIES), ["a", "b"]))
-    assert section(spliced_list(before, PROPERTIES, 0, None), PROPERTIES) == [None, "b"]
+    assert section(with_list_item(before, PROPERTIES, 0, None), PROPERTIES) == [None, "b"]
 
 
 def test_an_item_is_replaced_where_it_stands() -> None:
     items = WIDE_TEXT + WIDE_LONG + encode("z") + encode(Int(1))
     before = b"\x00\x53\x74\xc1" + bytes((1 + len(items), 4)) + items
-    after = spliced_map(before, APPLICATION_PROPERTIES, "z", encode("new"))
+    after = with_map_item(before, APPLICATION_PROPERTIES, "z", encode("new"))
     assert WIDE_TEXT + WIDE_LONG + encode("z") + encode("new") in after
-    replaced = spliced_map(before, APPLICATION_PROPERTIES, "a", encode("new"))
+    replaced = with_map_item(before, APPLICATION_PROPERTIES, "a", encode("new"))
     assert WIDE_TEXT + encode("new") + encode("z") in replaced
 
 
@@ -59,8 +64,8 @@ def test_a_key_that_stands_twice_is_left_once() -> None:
     items = encode("a") + encode("first") + encode("b") + encode(Int(1)) + encode("a") + encode("last")
     before = b"\x00\x53\x74\xc1" + bytes((1 + len(items), 6)) + items
     assert before.count(encode("a")) == 2
-    assert spliced_map(before, APPLICATION_PROPERTIES, "a", encode("new")).count(encode("a")) == 1
-    assert section(spliced_map(before, APPLICATION_PROPERTIES, "a", None), APPLICATION_PROPERTIES) == {"b": 1}
+    assert with_map_item(before, APPLICATION_PROPERTIES, "a", encode("new")).count(encode("a")) == 1
+    assert section(with_map_item(before, APPLICATION_PROPERTIES, "a", None), APPLICATION_PROPERTIES) == {"b": 1}
 
 
 @pytest.mark.parametrize("code", [HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES])
@@ -70,7 +75,7 @@ def test_a_new_section_stands_in_its_order(encode_message: Encode, code: int) ->
     del others[code]
     before = encode_message(sections=others)
     in_list = code in (HEADER, PROPERTIES)
-    after = spliced_list(before, code, 0, encode("x")) if in_list else spliced_map(before, code, "x", encode("x"))
+    after = with_list_item(before, code, 0, encode("x")) if in_list else with_map_item(before, code, "x", encode("x"))
     codes = [each.code for each in split(after)]
     assert codes == sorted(codes)
     assert section(after, code) == (["x"] if in_list else {"x": "x"})
@@ -80,7 +85,7 @@ def test_a_new_section_stands_in_its_order(encode_message: Encode, code: int) ->
 def test_a_new_header_stands_first_wherever_the_delivery_annotations_are(encode_message: Encode, first: bool) -> None:
     annotations = encode(Described(ULong(DELIVERY_ANNOTATIONS), {Symbol("d"): 1}))
     before = annotations + encode_message() if first else encode_message() + annotations
-    after = spliced_list(before, HEADER, 0, encode(True))
+    after = with_list_item(before, HEADER, 0, encode(True))
     assert after.endswith(before)
     assert split(after)[0].code == HEADER
 
@@ -88,7 +93,7 @@ def test_a_new_header_stands_first_wherever_the_delivery_annotations_are(encode_
 @pytest.mark.parametrize("value", ["text", UInt(5)])
 def test_a_section_of_the_wrong_type_is_refused(value: AmqpValue) -> None:
     with pytest.raises(AmqpDecodeError, match="neither a list nor a map"):
-        spliced_list(encode(Described(ULong(PROPERTIES), value)), PROPERTIES, 0, None)
+        with_list_item(encode(Described(ULong(PROPERTIES), value)), PROPERTIES, 0, None)
 
 
 @given(
@@ -98,7 +103,7 @@ def test_a_section_of_the_wrong_type_is_refused(value: AmqpValue) -> None:
 )
 def test_a_map_becomes_what_a_dictionary_would(items: dict[str, AmqpValue], key: str, value: int | None) -> None:
     before = encode(Described(ULong(APPLICATION_PROPERTIES), items))
-    after = spliced_map(before, APPLICATION_PROPERTIES, key, None if value is None else encode(value))
+    after = with_map_item(before, APPLICATION_PROPERTIES, key, None if value is None else encode(value))
     expected = (
         items | {key: value} if value is not None else {name: each for name, each in items.items() if name != key}
     )
