@@ -1,4 +1,4 @@
-"""The admission of messages to a queue or topic: checked, without duplicates, sent or forwarded, now or for later."""
+"""Admission to a queue or topic: messages that are sent or forwarded are checked, numbered and dated."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Destination(Protocol):
 
     @property
     def options(self) -> QueueOptions | TopicOptions:
-        """How it treats its messages."""
+        """Return how the entity treats its messages."""
         ...
 
     @property
     def total_size(self) -> int:
-        """Bytes of all messages."""
+        """Return the size of all messages in bytes."""
         ...
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
@@ -88,11 +88,11 @@ class Admission:
         self._rounds = count()
 
     def restore_seen(self, seen: Iterable[tuple[str, int]]) -> None:
-        """Remember ids, and until when (ms) they are duplicates."""
+        """Restore message ids, each with the time (ms) until which it is a duplicate."""
         self._seen.update(sorted(seen, key=lambda entry: entry[1]))
 
     def check(self, messages: Sequence[SentMessage]) -> None:
-        """Find out whether all of these messages can be taken in.
+        """Check that all of these messages can be taken in.
 
         Raises:
             RefusedError: one of them cannot, so none is to be.
@@ -111,7 +111,7 @@ class Admission:
             self._check(message, options)
 
     def take(self, sent: SentMessage, now: int, forwarded: Forwarded | None = None) -> int:
-        """Take a checked message in, unless it is a duplicate; the sequence number that it got.
+        """Take a checked message in, unless it is a duplicate, and return its sequence number.
 
         Args:
             sent: the message.
@@ -174,13 +174,13 @@ class Admission:
         return None
 
     def pass_on(self, message: BrokeredMessage) -> None:
-        """A message does not stay: what is kept of it is that its number was given out."""
+        """Record that a message got a number, though the message does not stay."""
         box = self._destination.box
         changes = (MessageAdded(box, message), MessageRemoved(box, message.sequence_number))
         self._context.changes.extend(changes)
 
     def activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
-        """A scheduled message as it is once its time has come: with a new number.
+        """Return a scheduled message as it becomes active: with a new number.
 
         A new object: the records of earlier changes still hold the old one.
         """

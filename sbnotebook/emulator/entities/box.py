@@ -1,4 +1,4 @@
-"""A box of messages: a queue, a subscription, or one of their sub-queues, from which messages are received."""
+"""A box of messages, from which clients receive: a queue, a subscription, or one of their sub-queues."""
 
 from __future__ import annotations
 
@@ -73,31 +73,31 @@ class Box:
 
     @property
     def message_count(self) -> int:
-        """All messages that stand here."""
+        """Return the number of messages, whatever their state."""
         return len(self._log)
 
     @property
     def dead_letter(self) -> Box | None:
-        """Where messages go that cannot be delivered; None for a sub-queue."""
+        """Return the box for messages that cannot be delivered; None for a sub-queue."""
         return None
 
     @property
     def has_available(self) -> bool:
-        """Whether ``receive`` would find a message; in an entity with sessions only a held one receives."""
+        """Tell whether ``receive`` would find a message; never in an entity with sessions."""
         return self.sessions is None and self._log.ready_count > 0
 
     @property
     def locked_count(self) -> int:
-        """Messages under a lock."""
+        """Return the number of messages under a lock."""
         return len(self._locks) if self.sessions is None else self.sessions.held_messages
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all messages."""
+        """Return the size of all messages in bytes."""
         return self._log.size_bytes
 
     def rendered(self, message: BrokeredMessage, *, is_delivery: bool = False, with_lock: bool = False) -> bytes:
-        """The encoded message as a client gets it: over a link or in an answer, with the end of its lock or without."""
+        """Return the encoded message as a client gets it; the options are those of ``render``."""
         return render(message, self._log.payload(message), is_delivery=is_delivery, with_lock=with_lock)
 
     def receive(self, now: int, session: Session | None = None) -> BrokeredMessage | None:
@@ -114,7 +114,7 @@ class Box:
         return message
 
     def receive_and_delete(self, now: int, session: Session | None = None) -> BrokeredMessage | None:
-        """Take out the available message with the smallest sequence number; None if there is none."""
+        """Remove and return the available message with the smallest sequence number; None if there is none."""
         self._owner.record.accessed_time = now
         message = self._log.take_ready() if session is None else session.take_ready()
         if message is not None:
@@ -125,7 +125,7 @@ class Box:
     def receive_deferred(
         self, sequence_numbers: Sequence[int], now: int, *, delete: bool = False, session: Session | None = None
     ) -> list[BrokeredMessage] | None:
-        """Lock, or take out, deferred messages; None, and nothing is done, if one of them cannot be had."""
+        """Lock, or remove, deferred messages; None, without any effect, if one of them is not available."""
         self._owner.record.accessed_time = now
         numbers = dict.fromkeys(sequence_numbers)
         found = [message for number in numbers if self._can_be_had(message := self._log.get(number), session)]
@@ -141,7 +141,7 @@ class Box:
         return messages
 
     def peek(self, sequence_number: int, count: int, session_id: str | None = None) -> Iterator[BrokeredMessage]:
-        """At most ``count`` messages from a sequence number on, whatever their state, also locked ones."""
+        """Yield at most ``count`` messages from a sequence number on, whatever their state, locked ones included."""
         is_partitioned = self._owner.is_partitioned
         messages = tour(self._log, sequence_number) if is_partitioned else self._log.walk(sequence_number)
         if session_id is not None:
@@ -149,11 +149,11 @@ class Box:
         return islice(messages, count)
 
     def holds(self, token: UUID, now: int) -> bool:
-        """Whether a lock is still held."""
+        """Tell whether a lock is still held."""
         return self._find_held(token, now) is not None
 
     def check_properties(self, token: UUID, now: int, properties: Mapping[str, AmqpValue]) -> None:
-        """Find out whether a locked message can have these application properties.
+        """Check that a locked message can have these application properties.
 
         Raises:
             RefusedError: it would be too large.
@@ -163,7 +163,7 @@ class Box:
             with_application_properties(self._log.payload(message), properties)
 
     def renew(self, token: UUID, now: int) -> int | None:
-        """Let a lock last for another lock duration from now; returns until when (ms)."""
+        """Renew a lock for another lock duration from now, and return its end in ms; None if it is lost."""
         message = self._locks.held(token, now)
         if message is None or self.is_deleted:
             return None
@@ -171,7 +171,7 @@ class Box:
         return message.locked_until
 
     def complete(self, token: UUID, now: int) -> bool:
-        """Remove a locked message: its work is done."""
+        """Remove a locked message."""
         return self._settle(token, Event.COMPLETE, now)
 
     def release(self, token: UUID, now: int) -> bool:
@@ -239,29 +239,29 @@ class Box:
             self._happen(message, Event.EXPIRE, now)
 
     def drop_locks(self, now: int) -> None:
-        """Every lock is lost, without a failed delivery."""
+        """End every lock, without a failed delivery."""
         for message in self._locks.all():
             self._happen(message, Event.LOCK_DROPPED, now)
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``expire`` has something to do next (ms); None if never."""
+        """Return when ``expire`` has work to do next, in ms; None if never."""
         return earliest(self._locks.next_end, self._log.next_expiry)
 
     def put(self, message: BrokeredMessage, now: int) -> None:
-        """Take in a new message that is not locked, in the place that its number gives."""
+        """Put in a new message that is not locked; its number decides its place."""
         self._log.add(message)
         self._context.changes.append(MessageAdded(self.box, message))
         if message.state is MessageState.ACTIVE:
             self._offer(message, now)
 
     def restore(self, shelves: list[ShelfSummary], deferred: int) -> None:
-        """Put back the messages that were kept; they stay where they are."""
+        """Restore the messages from summaries; they stay in the store."""
         self._log.restore(shelves)
         self.deferred_count = deferred
 
     def close(self) -> None:
-        """The entity is deleted."""
+        """Drop all messages, because the entity is deleted."""
         self.is_deleted = True
         self._log.close()
 
@@ -293,7 +293,7 @@ class Box:
         why: DeadLetterReason | None = None,
         session: Session | None = None,
     ) -> None:
-        """Bring a message, which is not among those that can be received, to where the table says."""
+        """Move a message, which is not available, to where the table says."""
         to, _, _, counts = TRANSITIONS[place_of(message), event]
         self._unlock(message)
         if event is Event.EXPIRE:
@@ -329,7 +329,7 @@ class Box:
                 pass
 
     def _offer(self, message: BrokeredMessage, now: int) -> None:
-        """Let a message be received, unless it has expired meanwhile."""
+        """Make a message available, unless it has expired meanwhile."""
         if _is_expired(message, now):
             self._happen(message, Event.EXPIRE, now)
             return
@@ -392,7 +392,7 @@ class Box:
 
 
 def earliest(*moments: int | None) -> int | None:
-    """The first of these moments (ms), None if there is none."""
+    """Return the first of these moments (ms); None if there is none."""
     return min((moment for moment in moments if moment is not None), default=None)
 
 

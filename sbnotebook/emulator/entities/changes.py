@@ -1,4 +1,4 @@
-"""What has changed in the entities and has to be kept; locks are not kept.
+"""Changes of the entities that a store has to keep; locks are not kept.
 
 A message stands in a box: each queue, subscription and sub-queue is one, and so is the schedule of a
 topic. Boxes have numbers; those of one entity follow each other (``BOXES_PER_ENTITY``). A message
@@ -32,7 +32,7 @@ BOXES_PER_ENTITY: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class EntityKept:
-    """There is a new entity, or it has other options.
+    """A new entity, or new options or rules of an entity.
 
     Attributes:
         entity_id: its number, which it keeps.
@@ -53,14 +53,14 @@ class EntityKept:
 
 @dataclass(frozen=True, slots=True)
 class EntityDeleted:
-    """An entity is gone, with all that is in its boxes, its sessions and the ids that it has seen."""
+    """An entity was deleted, with all that is in its boxes, its sessions and the ids that it has seen."""
 
     entity_id: int
 
 
 @dataclass(slots=True)
 class MessageAdded:
-    """A box has a new message; its entity's last sequence number is this one's."""
+    """A message was added to a box; its number is now the entity's last sequence number."""
 
     box: int
     message: BrokeredMessage
@@ -68,7 +68,7 @@ class MessageAdded:
 
 @dataclass(frozen=True, slots=True)
 class MessageUpdated:
-    """Anything but the number of a message is another one; ``has_new_payload`` if its bytes are, too."""
+    """A message was changed, except for its number; ``has_new_payload`` if its bytes were changed, too."""
 
     box: int
     message: BrokeredMessage
@@ -77,7 +77,7 @@ class MessageUpdated:
 
 @dataclass(slots=True)
 class MessageRemoved:
-    """A message is gone from a box."""
+    """A message was removed from a box."""
 
     box: int
     sequence_number: int
@@ -85,7 +85,7 @@ class MessageRemoved:
 
 @dataclass(frozen=True, slots=True)
 class SessionStateSet:
-    """A session of a box has another state; None removes it. ``updated_time`` is in ms."""
+    """The state of a session was set; None removes it. ``updated_time`` is in ms."""
 
     box: int
     session_id: str
@@ -95,7 +95,7 @@ class SessionStateSet:
 
 @dataclass(frozen=True, slots=True)
 class MessageIdSeen:
-    """A message with this id has come in; a second one is a duplicate until ``until`` (ms).
+    """A message with this id has come in; a second message is a duplicate until ``until`` (ms).
 
     Those whose time has passed may be forgotten.
     """

@@ -1,4 +1,4 @@
-"""Peek-locks: who holds which message, and until when."""
+"""Peek-locks of messages, by token."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Locks:
         self._held[token] = message
 
     def held(self, token: UUID, now: int) -> BrokeredMessage | None:
-        """The message that a token has locked; None if the lock is lost."""
+        """Return the message that a token has locked; None if the lock is lost."""
         message = self._held.get(token)
         return message if message is not None and message.locked_until > now else None
 
     def renew(self, message: BrokeredMessage, until: int) -> None:
-        """Let the lock of a held message end later."""
+        """Renew the lock of a held message until a moment (ms)."""
         if message.lock_token is not None:
             message.locked_until = until
             self._held.move_to_end(message.lock_token)
@@ -51,14 +51,14 @@ class Locks:
             message.lock_token, message.locked_until = None, 0
 
     def all(self) -> list[BrokeredMessage]:
-        """Every locked message."""
+        """Return every locked message."""
         return list(self._held.values())
 
     def expired(self, now: int) -> list[BrokeredMessage]:
-        """The messages whose locks have ended; they are still here."""
+        """Return the messages whose locks have ended; they are still in here."""
         return list(takewhile(lambda message: message.locked_until <= now, self._held.values()))
 
     @property
     def next_end(self) -> int | None:
-        """When the next lock ends (ms), None without a lock."""
+        """Return when the next lock ends, in ms; None without a lock."""
         return next(iter(self._held.values())).locked_until if self._held else None

@@ -1,4 +1,4 @@
-"""A message as the broker keeps it, and the check of one that comes in."""
+"""A message as the broker keeps it, and the checks of one that comes in."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _MAPS: Final = frozenset((_SMALL_MAP, _LARGE_MAP))
 
 
 class MessageState(IntEnum):
-    """What a message waits for; the numbers are those of the annotation ``x-opt-message-state``."""
+    """The state of a message; the numbers are those of the annotation ``x-opt-message-state``."""
 
     ACTIVE = 0
     DEFERRED = 1
@@ -144,13 +144,13 @@ class SentMessage:
 
     @property
     def message_id(self) -> str | None:
-        """The message's id, as text; None without one."""
+        """Return the message's id, as text; None without one."""
         value = self._property(_MESSAGE_ID)
         return None if value is None else str(value)
 
     @property
     def session_id(self) -> str | None:
-        """The session that the message belongs to; None without one."""
+        """Return the session that the message belongs to; None without one."""
         value = self._property(_GROUP_ID)
         return None if value is None else str(value)
 
@@ -162,20 +162,20 @@ class SentMessage:
         return values[place] if place < len(values) else None
 
     def read_header(self, header: AmqpValue) -> None:
-        """Take the time to live out of the header."""
+        """Read the time to live from the header."""
         values = cast("list[AmqpValue]", header)
         life = values[_TIME_TO_LIVE] if len(values) > _TIME_TO_LIVE else None
         _expect(life is None or (isinstance(life, int) and life >= 0), "the time to live must be milliseconds")
         self.time_to_live = None if life is None else min(cast("int", life), _MAX_TIME)
 
     def read_long_life(self) -> None:
-        """Take a time to live that does not fit into the header out of the properties: two times stand there."""
+        """Read a time to live that does not fit into the header from the two times in the properties."""
         end, start = self._property(_ABSOLUTE_EXPIRY), self._property(_CREATION_TIME)
         if isinstance(end, int) and isinstance(start, int) and end > start:
             self.time_to_live = min(end - start, _MAX_TIME)
 
     def read_annotations(self, annotations: AmqpValue) -> None:
-        """Take what the broker reads out of the annotations."""
+        """Read the broker's fields from the annotations."""
         _expect(isinstance(annotations, dict), "annotations must be a map")
         values = cast("dict[str, AmqpValue]", annotations)
         when, key = values.get(SCHEDULED_TIME), values.get(_PARTITION_KEY)
@@ -232,7 +232,7 @@ def _read_section(message: SentMessage, section: Section) -> None:
 
 
 def with_message_id(message: SentMessage) -> bytes:
-    """The encoded message with a new id if its sender gave it none; all else stays byte for byte.
+    """Return the encoded message, with a new id if its sender gave it none; all else stays byte for byte.
 
     Source: what Service Bus does. @azure/service-bus for JavaScript cannot settle a message without an id.
     """

@@ -1,4 +1,4 @@
-"""Messages by sequence number: found at once, walked in order, and out of memory while nobody needs them."""
+"""Messages by sequence number: found at once, walked in order, and out of memory while they are not needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OVERHEAD: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class ShelfSummary:
-    """What is known of a shelf whose messages are not in memory.
+    """Summary of a shelf whose messages are not in memory.
 
     Attributes:
         number: the sequence numbers divided by ``SHELF``.
@@ -44,19 +44,19 @@ class ShelfSummary:
 
 
 class Storage(Protocol):
-    """Where messages can be had that are not in memory."""
+    """The store, from which messages are loaded that are not in memory."""
 
     def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
-        """The messages of a shelf by sequence number; large payloads are left out."""
+        """Load the messages of a shelf by sequence number; large payloads are left out."""
         ...
 
     def load_payload(self, box: int, sequence_number: int) -> bytes:
-        """The payload of one message."""
+        """Load the payload of one message."""
         ...
 
 
 class Residency:
-    """Which messages are in memory, for all logs together.
+    """Decides which messages are in memory, for all logs together.
 
     Args:
         storage: where the others are; None keeps all messages in memory.
@@ -72,15 +72,15 @@ class Residency:
         self._try_again_at = budget
 
     def watch(self, log: MessageLog) -> None:
-        """A log can give up messages."""
+        """Add a log that can give up messages."""
         self._logs.add(log)
 
     def forget(self, log: MessageLog) -> None:
-        """A log is gone, or cannot give up messages any more."""
+        """Remove a log that is gone, or cannot give up messages any more."""
         self._logs.discard(log)
 
     def shed(self) -> None:
-        """Once all changes are kept: give up what was not used for the longest time, if there is too much."""
+        """Give up the least recently used messages if there are too many; call it once all changes are kept."""
         self.turn += 1
         if self.storage is None or self.size <= self._budget:
             return
@@ -170,7 +170,7 @@ class MessageLog:
             self._expect_expiry(shelf, summary.next_expiry)
 
     def add(self, message: BrokeredMessage) -> None:
-        """Put in a message whose number is not there yet; it is not ready."""
+        """Put in a message whose number is new here; it is not ready."""
         number = message.sequence_number
         shelf = self._last
         if shelf is None or shelf.number != number // SHELF or shelf.messages is None:
@@ -189,12 +189,12 @@ class MessageLog:
         self._residency.size += size + _OVERHEAD
 
     def get(self, sequence_number: int) -> BrokeredMessage | None:
-        """The message with this number, None if there is none."""
+        """Return the message with this number; None if there is none."""
         shelf = self._opened(sequence_number // SHELF)
         return None if shelf is None or shelf.messages is None else shelf.messages.get(sequence_number)
 
     def remove(self, message: BrokeredMessage) -> None:
-        """Take out a message that is there and not ready."""
+        """Remove a message that is in here and not ready."""
         shelf = self._shelves[message.sequence_number // SHELF]
         if shelf.messages is None:
             raise AssertionError(f"The shelf of the message {message.sequence_number} was shed.")
@@ -209,7 +209,7 @@ class MessageLog:
             self._drop(shelf)
 
     def replace_payload(self, message: BrokeredMessage, payload: bytes) -> None:
-        """Give a message that is here other bytes."""
+        """Replace the bytes of a message that is in here."""
         more = len(payload) - message.size
         message.payload, message.size = payload, len(payload)
         self._shelves[message.sequence_number // SHELF].size += more
@@ -217,7 +217,7 @@ class MessageLog:
         self._residency.size += more
 
     def payload(self, message: BrokeredMessage) -> bytes:
-        """The encoded message, from the store if it is not in memory."""
+        """Return the encoded message, from the store if it is not in memory."""
         if message.payload is not None:
             return message.payload
         if self._residency.storage is None:
@@ -225,7 +225,7 @@ class MessageLog:
         return self._residency.storage.load_payload(self.box, message.sequence_number)
 
     def make_ready(self, message: BrokeredMessage) -> None:
-        """A message that is here can be taken from now on."""
+        """Let ``take_ready`` find a message that is in here."""
         shelf = self._shelves[message.sequence_number // SHELF]
         heappush(shelf.ready, message.sequence_number)
         shelf.ready_count += 1
@@ -235,7 +235,7 @@ class MessageLog:
         self.expect_expiry(message)
 
     def take_ready(self) -> BrokeredMessage | None:
-        """The ready message with the smallest number; it is not ready any more."""
+        """Return the ready message with the smallest number, which is not ready any more; None without one."""
         while self._ready_shelves:
             shelf = self._opened(self._ready_shelves[0])
             if shelf is None or not shelf.ready_count or shelf.messages is None:
@@ -251,17 +251,17 @@ class MessageLog:
         return None
 
     def withdraw(self, message: BrokeredMessage) -> None:
-        """A ready message is about to be removed: it is not ready any more."""
+        """Mark a ready message as not ready, because it is about to be removed."""
         self._shelves[message.sequence_number // SHELF].ready_count -= 1
         self.ready_count -= 1
 
     def expect_expiry(self, message: BrokeredMessage) -> None:
-        """``due`` shall find this message once it expires, if it does."""
+        """Let ``due`` find this message once it expires, if it does."""
         if message.expires_at is not None:
             self._expect_expiry(self._shelves[message.sequence_number // SHELF], message.expires_at)
 
     def due(self, now: int) -> list[BrokeredMessage]:
-        """The active messages without a lock that have expired; they have to be removed."""
+        """Return the active messages without a lock that have expired; the caller has to remove them."""
         found: list[BrokeredMessage] = []
         while self._expiries and self._expiries[0][0] <= now:
             when, number = heappop(self._expiries)
@@ -284,11 +284,11 @@ class MessageLog:
 
     @property
     def next_expiry(self) -> int | None:
-        """When ``due`` has something to find (ms), or may have; None if never."""
+        """Return when ``due`` has a message to find, or may have, in ms; None if never."""
         return self._expiries[0][0] if self._expiries else None
 
     def walk(self, sequence_number: int = 0) -> Iterator[BrokeredMessage]:
-        """The messages from this number on, in order; the log must not change meanwhile."""
+        """Yield the messages from this number on, in order; the log must not change meanwhile."""
         for position in range(bisect_left(self._order, sequence_number // SHELF), len(self._order)):
             shelf = self._opened(self._order[position])
             if shelf is None or shelf.messages is None:
@@ -301,12 +301,12 @@ class MessageLog:
                     yield message
 
     def resident_shelves(self) -> list[_Shelf]:
-        """The shelves whose messages are in memory."""
+        """Return the shelves whose messages are in memory."""
         return [shelf for shelf in self._shelves.values() if shelf.messages is not None]
 
     @property
     def resident_size(self) -> int:
-        """Bytes that the messages in memory take, about."""
+        """Return about how many bytes the messages in memory take."""
         return sum(shelf.size + shelf.count * _OVERHEAD for shelf in self.resident_shelves())
 
     def shed(self, number: int) -> None:
@@ -319,7 +319,7 @@ class MessageLog:
         self._residency.size -= shelf.size + shelf.count * _OVERHEAD
 
     def close(self) -> None:
-        """The messages are not needed any more."""
+        """Drop all messages."""
         self._residency.forget(self)
         self._residency.size -= self.resident_size
         self._shelves.clear()

@@ -1,4 +1,4 @@
-"""What can be set for queues, topics and subscriptions.
+"""Options of queues, topics and subscriptions.
 
 Durations are in ms; None means for ever, or never.
 
@@ -48,7 +48,7 @@ _MAX_METADATA: Final = 1024
 
 
 class EntityStatus(StrEnum):
-    """Whether an entity takes messages in and gives them out."""
+    """The status of an entity: which of sending and receiving it allows."""
 
     ACTIVE = "Active"
     DISABLED = "Disabled"
@@ -57,17 +57,17 @@ class EntityStatus(StrEnum):
 
     @property
     def can_send(self) -> bool:
-        """Whether messages can be sent to it."""
+        """Tell whether messages can be sent to the entity."""
         return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
 
     @property
     def can_receive(self) -> bool:
-        """Whether messages can be received from it."""
+        """Tell whether messages can be received from the entity."""
         return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
 
 
 class Claim(StrEnum):
-    """What a key allows."""
+    """A right that a key gives."""
 
     SEND = "Send"
     LISTEN = "Listen"
@@ -93,7 +93,7 @@ class AuthorizationRule:
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """How a queue treats its messages.
+    """Options of a queue.
 
     Args:
         lock_duration: how long a peek-lock, or the lock of a session, lasts; at most 5 minutes.
@@ -145,7 +145,7 @@ class QueueOptions:
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """How a topic treats its messages; the fields are those of ``QueueOptions``, and two of its own.
+    """Options of a topic; the fields are those of ``QueueOptions``, and two of its own.
 
     Args:
         support_ordering: kept and given back; the emulator always keeps the order.
@@ -176,7 +176,7 @@ class TopicOptions:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionOptions:
-    """How a subscription treats its messages; the fields are those of ``QueueOptions``, and one of its own.
+    """Options of a subscription; the fields are those of ``QueueOptions``, and one of its own.
 
     Args:
         dead_letter_on_filter_errors: whether a message that a rule cannot be evaluated for is
@@ -208,7 +208,7 @@ _O = TypeVar("_O", bound=Options)
 
 
 def options_to_json(options: Options) -> dict[str, Any]:
-    """What a store keeps: plain values only."""
+    """Return the options as plain values, for a store."""
     plain = asdict(options)
     for rule in plain.get("authorization_rules", ()):
         rule["claims"] = sorted(rule["claims"])
@@ -216,7 +216,7 @@ def options_to_json(options: Options) -> dict[str, Any]:
 
 
 def options_from_json(kind: type[_O], plain: Mapping[str, Any]) -> _O:
-    """Read back what ``options_to_json`` gave; what an older version did not know has its default."""
+    """Read what ``options_to_json`` returned; an option that an older version did not have gets its default."""
     known = {field.name for field in fields(kind)}
     values: dict[str, Any] = {name: value for name, value in plain.items() if name in known}
     values["status"] = EntityStatus(values.get("status", EntityStatus.ACTIVE))

@@ -24,7 +24,7 @@ __all__ = ["Counts", "Queue", "Receivable", "ReceivingEntity", "SubQueueBox"]
 
 
 class Counts(NamedTuple):
-    """How many messages an entity holds.
+    """Numbers of messages in an entity, by state.
 
     Attributes:
         active: that can be received, or are locked.
@@ -59,10 +59,10 @@ class SubQueueBox(Box):
 
 
 class _DeadLetterQueue(SubQueueBox):
-    """Dead-lettered messages; those that the entity forwards stay only as long as the other one does not take them."""
+    """Dead-lettered messages; those that the entity forwards stay only until the target takes them."""
 
     def start_forwarding(self, now: int) -> None:
-        """Send on what is here, if the entity forwards its dead-lettered messages."""
+        """Send on the messages in here, if the entity forwards its dead-lettered messages."""
         if self._owner.options.forward_dead_letters_to is None:
             return
         waiting: list[BrokeredMessage] = []
@@ -113,32 +113,32 @@ class ReceivingEntity(Recorded, Box):
 
     @property
     def dead_letter(self) -> SubQueueBox:
-        """Where messages go that cannot be delivered."""
+        """Return the dead-letter queue."""
         return self._dead_letter_queue
 
     @property
     def boxes(self) -> tuple[Receivable, SubQueueBox, SubQueueBox]:
-        """The entity itself and its sub-queues."""
+        """Return the entity itself and its sub-queues."""
         return self, self.dead_letter, self.transfer_dead_letter
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether sequence numbers begin with the number of a partition."""
+        """Tell whether sequence numbers begin with the number of a partition."""
         return isinstance(self.options, QueueOptions) and self.options.enable_partitioning
 
     @property
     def total_size(self) -> int:
-        """Bytes of all messages, also of those in the sub-queues."""
+        """Return the size of all messages in bytes, sub-queues included."""
         return self.size_bytes + self._dead_letter_queue.size_bytes + self.transfer_dead_letter.size_bytes
 
     @property
     def scheduled_count(self) -> int:
-        """Messages that become active later; a subscription has none, they wait at its topic."""
+        """Return the number of scheduled messages: 0, because those of a subscription wait at its topic."""
         return 0
 
     @property
     def counts(self) -> Counts:
-        """How many messages there are now."""
+        """Return the numbers of messages by state."""
         active = self.message_count - self.deferred_count - self.scheduled_count
         return Counts(
             active,
@@ -150,7 +150,7 @@ class ReceivingEntity(Recorded, Box):
         )
 
     def put(self, message: BrokeredMessage, now: int) -> None:
-        """Take in a new message that is not locked, in the place that its number gives."""
+        """Put in a new message that is not locked; its number decides its place."""
         if self.sessions is not None and message.state is not MessageState.SCHEDULED:
             if message.session_id is None:
                 text = (
@@ -163,13 +163,13 @@ class ReceivingEntity(Recorded, Box):
         super().put(message, now)
 
     def expire(self, now: int) -> None:
-        """Do all that is due, also to the sessions whose locks have ended."""
+        """Do all that is due, also for the sessions whose locks have ended."""
         for session in self.sessions.expired(now) if self.sessions is not None else ():
             self._end_session(session, Event.LOCK_EXPIRED, now)
         super().expire(now)
 
     def drop_locks(self, now: int) -> None:
-        """Every lock is lost, without a failed delivery, also in the sub-queues and of sessions."""
+        """End every lock, without a failed delivery, in the sub-queues and of sessions, too."""
         for session in self.sessions.all_held() if self.sessions is not None else ():
             self._end_session(session, Event.LOCK_DROPPED, now)
         super().drop_locks(now)
@@ -178,12 +178,12 @@ class ReceivingEntity(Recorded, Box):
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``expire`` has something to do next (ms); None if never."""
+        """Return when ``expire`` has work to do next, in ms; None if never."""
         session_end = None if self.sessions is None else self.sessions.next_end
         return earliest(super().next_deadline, session_end)
 
     def start_forwarding(self, now: int) -> None:
-        """The entity, or its dead-letter queue, forwards from now on: send on what is there."""
+        """Send on the messages in here, if the entity or its dead-letter queue now forwards."""
         self._dead_letter_queue.start_forwarding(now)
         if self.options.forward_to is None:
             return
@@ -196,14 +196,14 @@ class ReceivingEntity(Recorded, Box):
             self._offer(message, now)
 
     def forget_messages(self) -> None:
-        """The entity is deleted."""
+        """Drop all messages, because the entity is deleted."""
         for box in self.boxes:
             box.close()
 
     # ------------------------------------------------------------------------------------- sessions
 
     def accept_session(self, session_id: str | None, now: int) -> tuple[Session, UUID] | None:
-        """Let a client hold a session.
+        """Lock a session for a client.
 
         Args:
             session_id: which one; None for the one that has waited for the longest time.
@@ -230,18 +230,18 @@ class ReceivingEntity(Recorded, Box):
         return session, token
 
     def close_session(self, session: Session, token: UUID, now: int) -> None:
-        """A client does not hold a session any more; what it has received is given back, uncounted."""
+        """End a client's lock of a session; its messages are given back, without a failed delivery."""
         if session.holder == token and not self.is_deleted:
             self._end_session(session, Event.RELEASE, now)
 
     def renew_session(self, session: Session, now: int) -> int:
-        """Let the lock of a session last for another lock duration from now; returns until when (ms)."""
+        """Renew the lock of a session for another lock duration from now, and return its end in ms."""
         until = now + self.options.lock_duration
         self._sessions().renew(session, until)
         return until
 
     def held_session(self, session_id: str, now: int) -> Session:
-        """The session of this id.
+        """Return the session of this id, which a client must hold.
 
         Raises:
             RefusedError: nobody holds it, or the entity has no sessions.
@@ -253,7 +253,7 @@ class ReceivingEntity(Recorded, Box):
         return session
 
     def set_session_state(self, session: Session, state: bytes | None, now: int) -> None:
-        """Remember something in a session; None forgets it."""
+        """Set the state of a session; None removes it."""
         limit = self._context.tier.quotas.max_session_state
         if len(state or b"") > limit:
             text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
@@ -287,7 +287,7 @@ class ReceivingEntity(Recorded, Box):
             self.transfer_dead_letter.put(message, now)
 
     def _put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
-        """Dead-letter a message that has just come in."""
+        """Put a message that has just come in into the dead-letter queue."""
         payload = with_dead_letter_reason(message.payload or b"", *why)
         message.payload, message.size = payload, len(payload)
         message.expires_at, message.session_id = None, None
@@ -318,11 +318,11 @@ class Queue(ReceivingEntity):
 
     @property
     def scheduled_count(self) -> int:
-        """Messages that become active later."""
+        """Return the number of scheduled messages."""
         return len(self.schedule)
 
     def send(self, sent: SentMessage, now: int) -> int:
-        """Keep a message that ``admission`` has checked; the sequence number that it got."""
+        """Keep a message that ``admission`` has checked, and return its sequence number."""
         return self.admission.take(sent, now)
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
@@ -333,11 +333,11 @@ class Queue(ReceivingEntity):
             self._context.wake(self, message.scheduled_time or 0)
 
     def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
-        """Remove scheduled messages; False, and nothing is done, if one of them is not scheduled."""
+        """Remove scheduled messages; return False, without any effect, if one of them is not scheduled."""
         return self.schedule.cancel(sequence_numbers, self._remove)
 
     def expire(self, now: int) -> None:
-        """Do all that is due, also activate the messages whose time has come."""
+        """Do all that is due, also activate the scheduled messages whose time has come."""
         for message in self.schedule.due(now):
             message.payload = self._log.payload(message)
             self._remove(message)
@@ -347,7 +347,7 @@ class Queue(ReceivingEntity):
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``expire`` has something to do next (ms); None if never."""
+        """Return when ``expire`` has work to do next, in ms; None if never."""
         return earliest(super().next_deadline, self.schedule.next_time)
 
 

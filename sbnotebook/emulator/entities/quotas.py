@@ -1,4 +1,4 @@
-"""What a namespace's tier has and allows.
+"""Quotas of a namespace's tier.
 
 Source: Service Bus documentation, "Service Bus quotas" and "Service Bus Premium and Standard messaging tiers".
 """
@@ -46,7 +46,7 @@ class Quotas(NamedTuple):
     has_topics: bool
 
     def message_size(self, wanted_kb: int | None) -> int:
-        """Bytes of one message; ``wanted_kb`` is what an entity allows, in kilobytes, None for the tier's own limit."""
+        """Return the limit of one message in bytes."""
         return self.max_message_size if wanted_kb is None else min(wanted_kb * _KILOBYTE, self.max_large_message_size)
 
 
@@ -59,7 +59,7 @@ class Tier(Enum):
 
     @cached_property  # It is asked for with every message, and to find an enumeration's member in a dict is slow.
     def quotas(self) -> Quotas:
-        """What it allows."""
+        """Return the quotas of the tier."""
         return _QUOTAS[self]
 
 

@@ -1,4 +1,4 @@
-"""Why an entity refuses what it is asked for; nothing was done."""
+"""Errors of operations that an entity refuses; they have no effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Refusal(Enum):
 
 
 class RefusedError(EmulatorError):
-    """An operation that an entity does not carry out."""
+    """An operation that an entity refuses."""
 
     def __init__(self, refusal: Refusal, sentence: str) -> None:
         super().__init__(sentence)
@@ -33,8 +33,8 @@ class RefusedError(EmulatorError):
 
 
 class EntityExistsError(EmulatorError):
-    """There is an entity of this name."""
+    """An entity of this name exists already."""
 
 
 class EntityNotFoundError(EmulatorError):
-    """There is no entity of this name."""
+    """No entity of this name exists."""

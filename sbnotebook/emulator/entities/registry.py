@@ -1,4 +1,4 @@
-"""All entities of a namespace."""
+"""All entities of a namespace, and the times at which they have work to do."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Registry:
         self._idle: list[AnyEntity] = []
 
     def take_changes(self) -> list[Change]:
-        """What has to be kept since the last call, in order."""
+        """Return what the store has to keep since the last call, in order."""
         changes = self.changes[:]
         self.changes.clear()
         return changes
@@ -66,36 +66,36 @@ class Registry:
 
     @property
     def entities(self) -> list[Queue | Topic]:
-        """All queues and topics by name."""
+        """Return all queues and topics by name."""
         return [entity for _, entity in sorted(self._entities.items())]
 
     @property
     def queues(self) -> list[Queue]:
-        """All queues by name."""
+        """Return all queues by name."""
         return [entity for entity in self.entities if isinstance(entity, Queue)]
 
     @property
     def topics(self) -> list[Topic]:
-        """All topics by name."""
+        """Return all topics by name."""
         return [entity for entity in self.entities if isinstance(entity, Topic)]
 
     def find_queue(self, name: str) -> Queue | None:
-        """The queue of this name, None if there is none."""
+        """Return the queue of this name; None if there is none."""
         entity = self._entities.get(name.casefold())
         return entity if isinstance(entity, Queue) else None
 
     def find_topic(self, name: str) -> Topic | None:
-        """The topic of this name, None if there is none."""
+        """Return the topic of this name; None if there is none."""
         entity = self._entities.get(name.casefold())
         return entity if isinstance(entity, Topic) else None
 
     def find_subscription(self, topic: str, name: str) -> Subscription | None:
-        """The subscription of this name, None if there is none."""
+        """Return the subscription of this name; None if there is none."""
         found = self.find_topic(topic)
         return None if found is None else found.find_subscription(name)
 
     def find(self, path: str) -> AnyEntity | Receivable | None:
-        """The queue, topic, subscription or sub-queue that an entity path names, None if there is none."""
+        """Return the queue, topic, subscription or sub-queue that an entity path names; None if there is none."""
         known = self._entities.get(path.casefold())
         if known is not None:
             return known
@@ -114,7 +114,7 @@ class Registry:
     # -------------------------------------------------------------------- making, changing, removing
 
     def create_queue(self, name: str, options: QueueOptions | None = None, *, now: int = 0) -> Queue:
-        """Make a queue.
+        """Create a queue.
 
         Args:
             name: its name.
@@ -134,7 +134,7 @@ class Registry:
         return queue
 
     def create_topic(self, name: str, options: TopicOptions | None = None, *, now: int = 0) -> Topic:
-        """Make a topic; the arguments and errors are those of ``create_queue``."""
+        """Create a topic; the arguments and errors are those of ``create_queue``."""
         options = options or TopicOptions()
         self._check_tier(options)
         name = self._new_name(name)
@@ -151,7 +151,7 @@ class Registry:
         now: int = 0,
         rules: Sequence[Rule] | None = None,
     ) -> Subscription:
-        """Make a subscription.
+        """Create a subscription.
 
         Args:
             topic: of this topic.
@@ -180,7 +180,7 @@ class Registry:
         return subscription
 
     def update(self, entity: AnyEntity, options: Options, *, now: int = 0) -> None:
-        """Change how an entity treats its messages; as in Service Bus, locks that are held are lost."""
+        """Set the options of an entity; as in Service Bus, locks that are held are lost."""
         if type(options) is not type(entity.options):
             raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
         self._check_tier(options)
@@ -199,24 +199,24 @@ class Registry:
             entity.start_forwarding(now)
 
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
-        """Have a rule, instead of one of the same name."""
+        """Add a rule, or replace the rule of the same name."""
         subscription.put_rule(rule)
         subscription.record.updated_time = subscription.record.accessed_time = now
         self._keep(subscription)
 
     def remove_rule(self, subscription: Subscription, name: str, *, now: int = 0) -> None:
-        """Do without a rule that is there."""
+        """Remove a rule of a subscription."""
         subscription.remove_rule(name)
         subscription.record.updated_time = subscription.record.accessed_time = now
         self._keep(subscription)
 
     def delete(self, entity: AnyEntity) -> None:
-        """Remove an entity with all its messages, a topic with its subscriptions."""
+        """Delete an entity with all its messages, a topic with its subscriptions."""
         self._delete(entity)
         self._forget_alarms()
 
     def clear(self) -> list[AnyEntity]:
-        """Remove all entities; the removed ones, subscriptions first."""
+        """Delete all entities, and return them, subscriptions first."""
         removed: list[AnyEntity] = []
         for entity in self.entities:
             removed += entity.subscriptions if isinstance(entity, Topic) else []
@@ -228,7 +228,7 @@ class Registry:
     # ------------------------------------------------------------------------------------------ time
 
     def wake(self, sleeper: Sleeper, when: int) -> None:
-        """Let ``expire`` look at something at a moment (ms), or earlier."""
+        """Call ``sleeper.expire`` at a moment (ms), or earlier."""
         if sleeper.alarm is None or when < sleeper.alarm:
             sleeper.alarm = when
             heappush(self._alarms, (when, next(self._order), sleeper))
@@ -246,13 +246,13 @@ class Registry:
                 self.wake(sleeper, deadline)
 
     def take_idle(self) -> list[AnyEntity]:
-        """The entities that nobody has used for so long that they are to be deleted."""
+        """Return the entities that were idle for so long that they are to be deleted."""
         idle, self._idle = self._idle, []
         return [entity for entity in idle if not entity.is_deleted]
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``expire`` has something to do next (ms), or may have; None if never."""
+        """Return when ``expire`` has work to do next, or may have, in ms; None if never."""
         return self._alarms[0][0] if self._alarms else None
 
     def forward(
@@ -276,7 +276,7 @@ class Registry:
         return destination.admission.take_forwarded(message, now, dead_letter_source)
 
     def restore(self, entity: AnyEntity) -> None:
-        """Put back an entity that was kept; for ``restoring``."""
+        """Restore an entity from a snapshot."""
         if isinstance(entity, Subscription):
             entity.topic.add_subscription(entity)
         else:
@@ -296,7 +296,7 @@ class Registry:
         self.changes.append(EntityDeleted(entity.record.entity_id))
 
     def _forget_alarms(self) -> None:
-        """Let go of what is deleted: its next alarm may be years away."""
+        """Drop the alarms of deleted entities: the next one may be years away."""
         self._alarms = [alarm for alarm in self._alarms if not alarm[2].is_deleted]
         heapify(self._alarms)
 

@@ -75,7 +75,7 @@ _BROKERS_OWN: Final = frozenset(
 
 
 def render(message: BrokeredMessage, payload: bytes, *, is_delivery: bool = False, with_lock: bool = False) -> bytes:
-    """The encoded message as a client gets it.
+    """Return the encoded message as a client gets it.
 
     Args:
         message: what the broker knows of it.
@@ -114,7 +114,7 @@ def render(message: BrokeredMessage, payload: bytes, *, is_delivery: bool = Fals
 
 
 def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool) -> list[bytes]:
-    """The broker's annotations: each name with its value."""
+    """Return the broker's annotations: each name with its value."""
     number = message.sequence_number
     items = [
         _ENCODED_SEQUENCE_NUMBER + number.to_bytes(8),
@@ -132,7 +132,7 @@ def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool
 
 
 def _map(constructor: bytes, items: list[bytes]) -> bytes:
-    """A section that is a map, of its encoded items."""
+    """Return a section that is a map, made of encoded items."""
     content = b"".join(items)
     return constructor + _MAP_HEAD.pack(0xD1, len(content) + 4, 2 * len(items)) + content
 
@@ -152,7 +152,7 @@ def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
 
 
 def with_dead_letter_reason(payload: bytes, reason: str | None, description: str | None) -> bytes:
-    """The encoded message with the application properties that say why it was dead-lettered.
+    """Return the encoded message with the application properties that explain its dead-lettering.
 
     Args:
         payload: one encoded message.
@@ -163,7 +163,7 @@ def with_dead_letter_reason(payload: bytes, reason: str | None, description: str
 
 
 def with_application_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
-    """The encoded message with these application properties set, all others as they are.
+    """Return the encoded message with these application properties set; all others stay.
 
     Raises:
         RefusedError: they would be more than a message may have.
@@ -177,7 +177,7 @@ def with_application_properties(payload: bytes, properties: Mapping[str, AmqpVal
 
 
 def _with_items(payload: bytes, new: Mapping[bytes, AmqpValue]) -> bytes:
-    """The encoded message with application properties by their encoded names; None removes one."""
+    """Set application properties by their encoded names; None removes one."""
     sections = split(payload)
     known = next((section for section in sections if section.code == APPLICATION_PROPERTIES), None)
     if known is not None:
@@ -191,12 +191,12 @@ def _with_items(payload: bytes, new: Mapping[bytes, AmqpValue]) -> bytes:
 
 
 def _senders_own(payload: bytes, section: Section) -> list[bytes]:
-    """The sender's annotations, encoded as they came, without what only the broker sets."""
+    """Return the sender's annotations, encoded as they came, without those that only the broker sets."""
     return [key + value for key, value in map_items(payload, section.value_start) if _name(key) not in _BROKERS_OWN]
 
 
 def _name(key: bytes) -> bytes:
-    """The text of an encoded symbol or string: what follows a length of one byte, or of four."""
+    """Return the text of an encoded symbol or string, which follows a length of one byte, or of four."""
     return key[2:] if key[0] in _SHORT_TEXTS else key[5:]
 
 

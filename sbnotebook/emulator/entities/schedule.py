@@ -1,4 +1,4 @@
-"""Messages that wait for their time."""
+"""Scheduled messages, in the order in which they become active."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPARE: Final = 64
 
 
 class Schedule:
-    """The scheduled messages of a log, in the order in which they become active.
+    """The scheduled messages of a log.
 
     Args:
         log: where they stand.
@@ -28,7 +28,7 @@ class Schedule:
         self._count = 0
 
     def restore(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Know of those that stand in the log already: time (ms) and sequence number."""
+        """Restore the entries of messages that are in the log: time (ms) and sequence number."""
         self._heap = list(entries)
         heapify(self._heap)
         self._count = len(self._heap)
@@ -37,12 +37,12 @@ class Schedule:
         return self._count
 
     def add(self, message: BrokeredMessage) -> None:
-        """A scheduled message was put into the log."""
+        """Add a scheduled message that was put into the log."""
         heappush(self._heap, (message.scheduled_time or 0, message.sequence_number))
         self._count += 1
 
     def cancel(self, sequence_numbers: Sequence[int], remove: Callable[[BrokeredMessage], None]) -> bool:
-        """Remove scheduled messages; False, and nothing is done, if one of them is not scheduled."""
+        """Remove scheduled messages; return False, without any effect, if one of them is not scheduled."""
         numbers = dict.fromkeys(sequence_numbers)
         messages = [message for number in numbers if (message := self._find(number)) is not None]
         if len(messages) < len(numbers):
@@ -53,7 +53,7 @@ class Schedule:
         return True
 
     def removed(self) -> None:
-        """A scheduled message was taken out of the log."""
+        """Count a scheduled message that was removed from the log."""
         self._count -= 1
         # Seldom enough that cancelling a message costs no more for many scheduled ones than for few.
         if len(self._heap) > 2 * self._count + _SPARE:
@@ -61,7 +61,7 @@ class Schedule:
             heapify(self._heap)
 
     def due(self, now: int) -> Iterator[BrokeredMessage]:
-        """The messages whose time has come; each must be taken out of the log before the next is asked for."""
+        """Yield the messages whose time has come; remove each from the log before you ask for the next."""
         while self._heap and self._heap[0][0] <= now:
             message = self._find(heappop(self._heap)[1])
             if message is not None:
@@ -69,7 +69,7 @@ class Schedule:
 
     @property
     def next_time(self) -> int | None:
-        """When the next message becomes active (ms), None without one."""
+        """Return when the next message becomes active, in ms; None without one."""
         return self._heap[0][0] if self._heap else None
 
     def _find(self, sequence_number: int) -> BrokeredMessage | None:

@@ -48,20 +48,20 @@ class Session:
 
     @property
     def has_ready(self) -> bool:
-        """Whether ``take_ready`` would find a message."""
+        """Tell whether ``take_ready`` would find a message."""
         return bool(self._ready)
 
     def make_ready(self, message: BrokeredMessage) -> None:
-        """A message can be received."""
+        """Let ``take_ready`` find a message."""
         self._ready[message.sequence_number] = message
         heappush(self._order, message.sequence_number)
 
     def withdraw(self, message: BrokeredMessage) -> None:
-        """A message that could be received is about to be removed."""
+        """Mark a ready message as not ready, because it is about to be removed."""
         self._ready.pop(message.sequence_number, None)
 
     def take_ready(self) -> BrokeredMessage | None:
-        """The message with the smallest number; it is not ready any more."""
+        """Return the ready message with the smallest number, which is not ready any more; None without one."""
         while self._order:
             message = self._ready.pop(heappop(self._order), None)
             if message is not None:
@@ -69,11 +69,11 @@ class Session:
         return None
 
     def is_held(self, now: int) -> bool:
-        """Whether somebody holds the session."""
+        """Tell whether a client holds the session."""
         return self.holder is not None and self.locked_until > now
 
     def hold(self, message: BrokeredMessage) -> None:
-        """A message of it was received: it is locked as long as the session is."""
+        """Lock a message that was received, for as long as the session is locked."""
         token = uuid4()
         message.lock_token, message.locked_until = token, self.locked_until
         self.held[token] = self._locked[token] = message
@@ -92,25 +92,25 @@ class Sessions:
         self._locked: dict[UUID, BrokeredMessage] = {}  # of all sessions
 
     def get(self, session_id: str) -> Session | None:
-        """The session of this id, None if there is none."""
+        """Return the session of this id; None if there is none."""
         return self._sessions.get(session_id)
 
     def found(self, session_id: str) -> Session:
-        """The session of this id, made if it is not there."""
+        """Return the session of this id, which is created if it is missing."""
         session = self._sessions.get(session_id)
         if session is None:
             session = self._sessions[session_id] = Session(session_id, self._locked)
         return session
 
     def make_ready(self, message: BrokeredMessage) -> None:
-        """A message can be received by whoever holds its session."""
+        """Make a message available to the holder of its session."""
         session = self.found(message.session_id or "")
         session.make_ready(message)
         if session.holder is None:
             self._free.setdefault(session.session_id, session)
 
     def withdraw(self, message: BrokeredMessage) -> None:
-        """A message that could be received is about to be removed."""
+        """Mark an available message as not available, because it is about to be removed."""
         session = self.found(message.session_id or "")
         session.withdraw(message)
         if not session.has_ready:
@@ -118,28 +118,28 @@ class Sessions:
 
     @property
     def has_free(self) -> bool:
-        """Whether there is a session with messages that nobody holds."""
+        """Tell whether a session has messages and no holder."""
         return bool(self._free)
 
     def next_free(self) -> Session | None:
-        """The session that has waited for the longest time; None if there is none."""
+        """Return the session that has waited for the longest time; None if there is none."""
         return next(iter(self._free.values()), None)
 
     def lock(self, session: Session, until: int) -> UUID:
-        """Let a client hold a session until a moment (ms); the result is the client's token."""
+        """Lock a session until a moment (ms), and return the client's token."""
         session.holder, session.locked_until = uuid4(), until
         self._free.pop(session.session_id, None)
         self._held[session] = None
         return session.holder
 
     def renew(self, session: Session, until: int) -> None:
-        """Let the lock of a session end later, and those of its messages with it."""
+        """Renew the lock of a session until a moment (ms), and those of its messages with it."""
         session.locked_until = until
         for message in session.held.values():
             message.locked_until = until
 
     def unlock(self, session: Session) -> None:
-        """Nobody holds the session any more; its locked messages have to be given back before."""
+        """Unlock a session, whose locked messages must have been given back before."""
         until, session.holder, session.locked_until = session.locked_until, None, 0
         self._held.pop(session, None)
         on_lost, session.on_lost = session.on_lost, None
@@ -150,20 +150,20 @@ class Sessions:
         self.forget_empty(session)
 
     def expired(self, now: int) -> list[Session]:
-        """The sessions whose locks have ended."""
+        """Return the sessions whose locks have ended."""
         return [session for session in self._held if session.locked_until <= now]
 
     def all_held(self) -> list[Session]:
-        """The sessions that somebody holds."""
+        """Return the sessions that clients hold."""
         return list(self._held)
 
     @property
     def held_messages(self) -> int:
-        """Messages under a lock."""
+        """Return the number of messages under a lock."""
         return len(self._locked)
 
     def find_held(self, token: UUID, now: int) -> BrokeredMessage | None:
-        """The message that a token has locked; None if the lock is lost."""
+        """Return the message that a token has locked; None if the lock is lost."""
         message = self._locked.get(token)
         return message if message is not None and message.locked_until > now else None
 
@@ -175,22 +175,22 @@ class Sessions:
             message.lock_token, message.locked_until = None, 0
 
     def added(self, message: BrokeredMessage) -> None:
-        """A message that belongs to a session has come in."""
+        """Count a message that has come in to its session."""
         self.found(message.session_id or "").message_count += 1
 
     def removed(self, message: BrokeredMessage) -> None:
-        """A message that belongs to a session is gone."""
+        """Count a message that has left its session."""
         session = self.found(message.session_id or "")
         session.message_count -= 1
         self.forget_empty(session)
 
     def forget_empty(self, session: Session) -> None:
-        """Drop a session that nothing is in any more."""
+        """Drop a session that has no messages, no state and no holder."""
         if not (session.message_count or session.holder or session.state is not None or session.has_ready):
             self._sessions.pop(session.session_id, None)
 
     def listed(self, updated_since: int | None) -> Iterator[Session]:
-        """The sessions by id: those whose state was set since a moment (ms), or all that have messages or a state."""
+        """Yield the sessions by id: those whose state was set since a moment (ms), or all with messages or a state."""
         for _, session in sorted(self._sessions.items()):
             if updated_since is None:
                 if session.message_count or session.state is not None:
@@ -200,5 +200,5 @@ class Sessions:
 
     @property
     def next_end(self) -> int | None:
-        """When the next lock ends (ms), None without a lock."""
+        """Return when the next lock ends, in ms; None without a lock."""
         return min((session.locked_until for session in self._held), default=None)

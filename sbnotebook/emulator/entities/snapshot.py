@@ -26,7 +26,7 @@ __all__ = ["Snapshot", "StoredBox", "StoredEntity", "StoredMessageId", "StoredSe
 
 
 class StoredEntity(NamedTuple):
-    """An entity as it was kept; the fields are those of ``EntityKept``, and one more.
+    """An entity in the store; the fields are those of ``EntityKept``, and one more.
 
     Attributes:
         last_sequence_number: the newest number that it ever gave to a message, 0 if none; in an
@@ -43,7 +43,7 @@ class StoredEntity(NamedTuple):
 
 
 class StoredBox(NamedTuple):
-    """What stands in a box.
+    """The contents of a box.
 
     Attributes:
         shelves: those that have messages, in order.
@@ -75,7 +75,7 @@ class StoredMessageId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a registry restores itself from.
+    """Everything that a registry is restored from.
 
     Attributes:
         entities: topics before their subscriptions.
@@ -94,7 +94,7 @@ _NOTHING: Final = StoredBox(shelves=[], deferred=0, scheduled=[])
 
 
 def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: int) -> None:
-    """Put everything that was kept back into an empty registry; locks are not kept.
+    """Restore an empty registry from a snapshot; locks are not kept.
 
     Args:
         registry: gets the entities.

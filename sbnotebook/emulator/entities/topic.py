@@ -1,4 +1,4 @@
-"""A topic, and its subscriptions: what is sent to the one is copied to the others whose rules match."""
+"""A topic and its subscriptions: a message that is sent to the topic is copied to those whose rules match."""
 
 from __future__ import annotations
 
@@ -57,24 +57,24 @@ class Subscription(ReceivingEntity):
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether sequence numbers begin with the number of a partition, as those of the topic do."""
+        """Tell whether sequence numbers begin with the number of a partition, as those of the topic do."""
         return self.topic.options.enable_partitioning
 
     @property
     def rules(self) -> list[Rule]:
-        """Its rules by name."""
+        """Return the rules by name."""
         return [rule for _, rule in sorted(self._rules.items())]
 
     def find_rule(self, name: str) -> Rule | None:
-        """The rule of this name, None if there is none."""
+        """Return the rule of this name; None if there is none."""
         return self._rules.get(name.casefold())
 
     def put_rule(self, rule: Rule) -> None:
-        """Have a rule, instead of one of the same name."""
+        """Add a rule, or replace the rule of the same name."""
         self._rules[rule.name.casefold()] = rule
 
     def remove_rule(self, name: str) -> None:
-        """Do without a rule."""
+        """Remove a rule."""
         del self._rules[name.casefold()]
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
@@ -124,7 +124,7 @@ class Subscription(ReceivingEntity):
 
 
 class Topic(Recorded):
-    """A topic: it keeps scheduled messages until their time has come, and hands on all others.
+    """A topic: it keeps scheduled messages until they become active, and hands on all others.
 
     Args:
         context: the namespace.
@@ -150,38 +150,38 @@ class Topic(Recorded):
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """Its subscriptions by name."""
+        """Return the subscriptions by name."""
         return [subscription for _, subscription in sorted(self._subscriptions.items())]
 
     def find_subscription(self, name: str) -> Subscription | None:
-        """The subscription of this name, None if there is none."""
+        """Return the subscription of this name; None if there is none."""
         return self._subscriptions.get(name.casefold())
 
     def add_subscription(self, subscription: Subscription) -> None:
-        """Have one more subscription."""
+        """Add a subscription."""
         self._subscriptions[subscription.name.casefold()] = subscription
 
     def remove_subscription(self, subscription: Subscription) -> None:
-        """Do without a subscription."""
+        """Remove a subscription."""
         del self._subscriptions[subscription.name.casefold()]
 
     @property
     def scheduled_count(self) -> int:
-        """Messages that become active later."""
+        """Return the number of scheduled messages."""
         return len(self.schedule)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the scheduled messages."""
+        """Return the size of the scheduled messages in bytes."""
         return self.log.size_bytes
 
     @property
     def total_size(self) -> int:
-        """Bytes of all messages, also of those in the subscriptions."""
+        """Return the size of all messages in bytes, subscriptions included."""
         return self.size_bytes + sum(subscription.total_size for subscription in self._subscriptions.values())
 
     def send(self, sent: SentMessage, now: int) -> int:
-        """Hand on, or keep for later, a message that ``admission`` has checked; the sequence number that it got."""
+        """Hand on, or keep for later, a message that ``admission`` has checked, and return its sequence number."""
         return self.admission.take(sent, now)
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
@@ -197,11 +197,11 @@ class Topic(Recorded):
         self.context.wake(self, message.scheduled_time or 0)
 
     def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
-        """Remove scheduled messages; False, and nothing is done, if one of them is not scheduled."""
+        """Remove scheduled messages; return False, without any effect, if one of them is not scheduled."""
         return self.schedule.cancel(sequence_numbers, self._remove)
 
     def expire(self, now: int) -> None:
-        """Hand on the messages whose time has come."""
+        """Hand on the scheduled messages whose time has come."""
         for message in self.schedule.due(now):
             message.payload = self.log.payload(message)
             self._remove(message)
@@ -209,13 +209,13 @@ class Topic(Recorded):
             self.take_in(self.admission.activated(message, now), now)
 
     def forget_messages(self) -> None:
-        """The topic is deleted."""
+        """Drop all messages, because the topic is deleted."""
         self.is_deleted = True
         self.log.close()
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``expire`` has something to do next (ms); None if never."""
+        """Return when ``expire`` has work to do next, in ms; None if never."""
         return self.schedule.next_time
 
     def _remove(self, message: BrokeredMessage) -> None:

@@ -1,4 +1,4 @@
-"""The states of a message, and what leads from one to another: the one table that entities go by.
+"""The states of a message and the transitions between them: the one table that entities follow.
 
 Sources: Service Bus documentation, "Message transfers, locks, and settlement", "Message deferral",
 "Overview of dead-letter queues", "Message expiration", "Message sequencing and timestamps".
@@ -15,7 +15,7 @@ __all__ = ["TRANSITIONS", "Actor", "Event", "Place", "Transition", "as_table", "
 
 
 class Place(Enum):
-    """Where a message is; it is in exactly one place."""
+    """The place of a message; it is in exactly one."""
 
     SCHEDULED = auto()
     """Waits for its time."""
@@ -34,7 +34,7 @@ class Place(Enum):
 
 
 class Actor(Enum):
-    """Who brings an event about."""
+    """The cause of an event."""
 
     SENDER = auto()
     RECEIVER = auto()
@@ -43,7 +43,7 @@ class Actor(Enum):
 
 
 class Event(Enum):
-    """What happens to a message."""
+    """An event in the life of a message."""
 
     ACTIVATE = auto()
     CANCEL = auto()
@@ -61,7 +61,7 @@ class Event(Enum):
 
 
 class Transition(NamedTuple):
-    """One row: where the event leads, who brings it about, and when.
+    """One row: the next place, the cause of the event, and its condition.
 
     Attributes:
         to: the next place.
@@ -115,7 +115,7 @@ TRANSITIONS: Final[dict[tuple[Place, Event], Transition]] = {
 
 
 def as_table() -> str:
-    """The transitions as a table in Markdown, for the documentation.
+    """Return the transitions as a table in Markdown, for the documentation.
 
     Example:
         >>> print(as_table().splitlines()[0])
@@ -134,7 +134,7 @@ def _words(name: Enum) -> str:
 
 
 def place_of(message: BrokeredMessage) -> Place:
-    """Where a message is that is in an entity."""
+    """Return the place of a message in its entity."""
     if message.state is MessageState.SCHEDULED:
         return Place.SCHEDULED
     if message.state is MessageState.DEFERRED:
