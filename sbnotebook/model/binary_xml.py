@@ -88,7 +88,7 @@ _BYTES: Final = {0x9E: 1, 0xA0: 2, 0xA2: 4}
 
 
 def read_binary_xml(data: bytes) -> str | bytes | None:
-    r"""What stands in a document of binary XML.
+    r"""Read a document of binary XML.
 
     Args:
         data: the body of a message.

@@ -39,7 +39,7 @@ _CHARSETS: Final = re.compile(
 
 
 class BodyType(StrEnum):
-    """Which AMQP body sections hold the body (AMQP 1.0 section 3.2)."""
+    """The AMQP body sections that hold the body (AMQP 1.0 section 3.2)."""
 
     DATA = "data"
     VALUE = "value"
@@ -47,7 +47,7 @@ class BodyType(StrEnum):
 
 
 def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
-    """The body as an AMQP value: bytes for data, the value, or the list of sequences.
+    """Decode the body to an AMQP value: bytes for data, the value, or the list of sequences.
 
     Args:
         body: for data the bytes themselves; otherwise the AMQP encoding of the value, or of the
@@ -76,7 +76,7 @@ def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
 def body_text(
     body: bytes, body_type: BodyType, content_type: str | None = None, content_encoding: str | None = None
 ) -> str | None:
-    r"""The body as text, None when it is not text.
+    r"""Return the body as text; None when it is not text.
 
     Args:
         body: as for :func:`decode_body`.
@@ -110,7 +110,7 @@ def body_text(
 
 
 def body_of_text(text: str, content_type: str | None = None, content_encoding: str | None = None) -> bytes:
-    """The body whose text this is: in the charset that is named, and packed where that is said.
+    """Return the body of a text, in the charset and the content encoding that are named.
 
     Raises:
         UnicodeEncodeError: the charset has not all characters of the text.
@@ -142,7 +142,7 @@ def _data_text(body: bytes, charset: str | None, *, is_cut: bool = False) -> str
 
 
 def _unpacked(body: bytes, encoding: str) -> tuple[bytes, str]:
-    """A packed body and what to say at its end; one that is not what it says it is stays as it is."""
+    """Unpack a body, and return it with a note for a cut end; a body of another format stays as it is."""
     most = max(_ALWAYS_UNPACKED, _TIMES_UNPACKED * len(body))
     if encoding == "gzip":
         windows = (zlib.MAX_WBITS | 16,)
@@ -163,7 +163,7 @@ def _unpacked(body: bytes, encoding: str) -> tuple[bytes, str]:
 
 @lru_cache(maxsize=256)
 def _charset(content_type: str | None) -> str | None:
-    """The charset that a content type names, None when it names none that is known."""
+    """Return the charset that a content type names; None when it names none that is known."""
     if not content_type or len(content_type) > _LONGEST_HEADER or "charset" not in content_type.lower():
         return None
     headers = MimeHeaders()

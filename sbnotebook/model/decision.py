@@ -1,4 +1,4 @@
-"""What the user wants done with a message."""
+"""Decisions: the actions that users want for a message."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The message is done with: the service removes it."""
+    """Complete the message: the service removes it."""
 
     verb: ClassVar[str] = "complete"
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """The message is given back to be delivered again; this raises its delivery count by one.
+    """Abandon the message: it is delivered again, and its delivery count rises by one.
 
     Args:
         delay: how long it is held before, with its lock renewed; None for not at all.
@@ -52,7 +52,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """The message moves to the dead-letter queue.
+    """Move the message to the dead-letter queue.
 
     Args:
         reason: short and the same for the same cause, because messages are grouped by it.
@@ -66,7 +66,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """The message is set aside and can be received by its sequence number only.
+    """Defer the message: from then on it can only be received by its sequence number.
 
     Args:
         wake_after: when a wake-up message that carries the number becomes active, counted from now; None for no such
@@ -90,14 +90,14 @@ class Defer:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The message is given back without having been delivered: the delivery count stays."""
+    """Release the message: it is delivered again, and its delivery count stays."""
 
     verb: ClassVar[str] = "release"
 
 
 @dataclass(frozen=True, slots=True)
 class Resubmit:
-    """A clone of the message is sent, and when that is confirmed the original is completed.
+    """Send a clone of the message, and complete the original once the clone is confirmed.
 
     Args:
         to: where the clone is sent; None for the entity that the message stands in, or its topic.
@@ -123,21 +123,21 @@ class Resubmit:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """The message is removed unread, after it was written to the archive."""
+    """Write the message to the archive, and remove it."""
 
     verb: ClassVar[str] = "purge"
 
 
 @dataclass(frozen=True, slots=True)
 class CancelScheduled:
-    """The message was to become active later: it is removed, after it was written to the archive."""
+    """Cancel a scheduled message: write it to the archive, and remove it."""
 
     verb: ClassVar[str] = "cancel"
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """The message is new and is sent.
+    """Send a new message.
 
     Args:
         at: when it becomes active, with a time zone; None for at once.
@@ -161,13 +161,13 @@ class Send:
 
     @property
     def is_for_now(self) -> bool:
-        """Whether it becomes active at once."""
+        """Tell whether the message becomes active at once."""
         return self.at is None and self.delay is None
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The message was removed and is sent back from the archive.
+    """Send a removed message back from the archive.
 
     Args:
         to: where it is sent; None for the entity that it stood in.

@@ -1,4 +1,4 @@
-"""Decoders of bodies that others bring: Protobuf, Avro, or an application's own format.
+"""Body decoders of other packages: Protobuf, Avro, or an application's own format.
 
 A package names its decoders as entry points of the group ``sbnotebook.body_decoders``; each is a function that takes
 the body's bytes and the content type, and gives the text, or None for a body that is not its own. In
@@ -30,7 +30,7 @@ _told: Final = set[str]()
 
 
 def decoded_by_others(body: bytes, content_type: str | None) -> str | None:
-    """The text that the first decoder to know the body gives; None when there is none."""
+    """Return the text that the first decoder to know the body returns; None when there is none."""
     for name, decoder in _decoders():
         try:
             text = decoder(body, content_type)
@@ -46,7 +46,7 @@ def decoded_by_others(body: bytes, content_type: str | None) -> str | None:
 
 @cache
 def _decoders() -> tuple[tuple[str, BodyDecoder], ...]:
-    """The decoders that are installed; looked for once, because that reads a file of each package."""
+    """Return the installed decoders; found once, because that reads a file of each package."""
     found: list[tuple[str, BodyDecoder]] = []
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         try:

@@ -1,4 +1,4 @@
-"""What a message carries beside the fields that it has names for, so that nothing of it is lost.
+"""Extras of a message: everything that it carries besides its named fields, so that nothing of it is lost.
 
 ``Message.extras`` holds these by name; the column ``extras`` holds the same as one AMQP map.
 
@@ -48,7 +48,7 @@ EXTRAS: Final = frozenset(
 
 
 def extras_to_bytes(extras: Mapping[str, AmqpValue]) -> bytes | None:
-    """The extras as one encoded AMQP map; None when there are none.
+    """Encode the extras as one AMQP map; None when there are none.
 
     Example:
         >>> extras_from_bytes(extras_to_bytes({"durable": True}))
@@ -58,7 +58,7 @@ def extras_to_bytes(extras: Mapping[str, AmqpValue]) -> bytes | None:
 
 
 def extras_from_bytes(data: bytes | bytearray | None) -> dict[str, AmqpValue]:
-    """The extras that :func:`extras_to_bytes` made bytes of.
+    """Decode the extras that :func:`extras_to_bytes` encoded.
 
     Raises:
         ConfigurationError: the bytes are something else.

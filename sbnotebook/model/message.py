@@ -27,7 +27,7 @@ _NOTHING: Final[Mapping[str, AmqpValue]] = MappingProxyType({})
 
 
 class MessageState(StrEnum):
-    """Where a message stands in its entity (annotation ``x-opt-message-state``)."""
+    """The state of a message in its entity (annotation ``x-opt-message-state``)."""
 
     ACTIVE = "active"
     DEFERRED = "deferred"
@@ -90,38 +90,38 @@ class Message:
 
     @classmethod
     def of_value(cls, value: AmqpValue, **fields: Any) -> Self:
-        """A message whose body is one AMQP value of any type."""
+        """Build a message whose body is one AMQP value of any type."""
         return cls(body=encode(value), body_type=BodyType.VALUE, **fields)
 
     @classmethod
     def of_sequence(cls, *sequences: list[AmqpValue], **fields: Any) -> Self:
-        """A message whose body is AMQP sequences; none is one that is empty, because a body has at least one."""
+        """Build a message whose body is AMQP sequences; none is one empty sequence, the least that a body has."""
         return cls(body=b"".join(map(encode, sequences or ([],))), body_type=BodyType.SEQUENCE, **fields)
 
     @property
     def body_text(self) -> str | None:
-        """The body as text, None when it is not text."""
+        """Return the body as text; None when it is not text."""
         return body_text(self.body, self.body_type, self.content_type, self.content_encoding)
 
     @property
     def body_value(self) -> AmqpValue:
-        """The body as an AMQP value: bytes, the value, or the list of sequences."""
+        """Return the body as an AMQP value: bytes, the value, or the list of sequences."""
         return decode_body(self.body, self.body_type)
 
     @property
     def resubmit_count(self) -> int:
-        """How many times the message was resubmitted, by its property ``ResubmitCount``; 0 to 2,147,483,647."""
+        """Return how often the message was resubmitted (property ``ResubmitCount``), 0 to 2,147,483,647."""
         count = self.application_properties.get(RESUBMIT_COUNT)
         # Anybody can send the property: a number that no column holds must not fail the message beside it.
         return min(max(int(count), 0), _MAX_COUNT) if isinstance(count, int) else 0
 
     @property
     def unreadable(self) -> str | None:
-        """Why the bytes of a received message could not be read: then they are the body, and it cannot be sent."""
+        """Return why a received message could not be read, if so: its bytes are the body, and it cannot be sent."""
         return _text_or_none(self.extras.get(UNREADABLE))
 
     def with_changes(self, **changes: Any) -> Self:
-        """The same message with other field values."""
+        """Return the same message with other field values."""
         return replace(self, **changes)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -173,12 +173,12 @@ class ReceivedMessage(Message):
 
     @property
     def dead_letter_reason(self) -> str | None:
-        """Why the message was dead-lettered (application property ``DeadLetterReason``)."""
+        """Return why the message was dead-lettered (application property ``DeadLetterReason``)."""
         return _text_or_none(self.application_properties.get(DEAD_LETTER_REASON))
 
     @property
     def dead_letter_error_description(self) -> str | None:
-        """What explains the reason (application property ``DeadLetterErrorDescription``)."""
+        """Return what explains the reason (``DeadLetterErrorDescription``)."""
         return _text_or_none(self.application_properties.get(DEAD_LETTER_ERROR_DESCRIPTION))
 
 

@@ -1,4 +1,4 @@
-"""What the service confirmed of one message."""
+"""Outcomes: what the service confirmed for one message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Outcome", "OutcomeStatus"]
 
 
 class OutcomeStatus(StrEnum):
-    """How one message ended."""
+    """The end of one message."""
 
     SETTLED = "settled"
     """The service confirmed it."""
@@ -31,7 +31,7 @@ class OutcomeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is known of one message after a decision, or a send, was carried out.
+    """The result of a decision, or of a send, for one message.
 
     Args:
         status: how it ended.
@@ -58,5 +58,5 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether the service confirmed what was asked."""
+        """Tell whether the service confirmed the action."""
         return self.status is OutcomeStatus.SETTLED

@@ -24,7 +24,7 @@ _SHOWN: Final = 60
 
 
 def to_text(value: AmqpValue) -> str | None:
-    """A property's value as text; None for null.
+    """Return a property's value as text; None for null.
 
     Example:
         >>> to_text(5), to_text(True), to_text(Timestamp(0)), to_text(b"abc")
@@ -47,7 +47,7 @@ def to_text(value: AmqpValue) -> str | None:
 
 
 def from_text(text: Any, kind: str | None) -> AmqpValue:
-    """The value that :func:`to_text` made a text of.
+    """Return the value of a text that :func:`to_text` made.
 
     Args:
         text: the text.

@@ -120,22 +120,22 @@ class Report(Sequence[Outcome]):
 
     @property
     def ok(self) -> bool:
-        """Whether every message was confirmed."""
+        """Tell whether every message was confirmed."""
         return self.settled == len(self)
 
     @property
     def settled(self) -> int:
-        """How many messages were confirmed."""
+        """Return the number of confirmed messages."""
         return sum(chunk.counts[OutcomeStatus.SETTLED] for chunk in self._chunks)
 
     @property
     def failures(self) -> tuple[Outcome, ...]:
-        """The outcomes that are not a success, unknown ones among them."""
+        """Return the outcomes that are not a success, unconfirmed ones included."""
         return tuple(outcome for chunk in self._chunks for outcome in chunk.failures)
 
     @property
     def counts(self) -> dict[OutcomeStatus, int]:
-        """How many messages ended in each way, the statuses that occurred only."""
+        """Return the number of messages by status, for the statuses that occurred."""
         found = {status: sum(chunk.counts[status] for chunk in self._chunks) for status in OutcomeStatus}
         return {status: count for status, count in found.items() if count}
 
@@ -199,7 +199,7 @@ def _chunks_of(outcomes: Iterable[Outcome]) -> Iterator[_Chunk]:
 
 @dataclass(slots=True)
 class Tally:
-    """A report that is being made: outcomes are noted as they come, and its report has them in the messages' order.
+    """A report in the making: outcomes are noted as they come, and its report has them in the messages' order.
 
     It takes little memory as long as messages that lie near to each other end at about the same time.
 
@@ -216,7 +216,7 @@ class Tally:
     _full: dict[int, _Chunk] = field(default_factory=dict[int, _Chunk])
 
     def note(self, index: int, outcome: Outcome) -> None:
-        """Keep the outcome of one message; a later one takes the place of an earlier one.
+        """Keep the outcome of one message; a later outcome replaces an earlier one.
 
         Args:
             index: the message's position among all, from 0.
@@ -251,7 +251,7 @@ class Tally:
             self.note(index, outcome)
 
     def report(self) -> Report:
-        """What is known so far, in the messages' order; those without an outcome are left out."""
+        """Return the report so far, in the messages' order, without messages that have no outcome."""
         opened = {
             number: _Chunk.of([outcome for outcome in part if outcome is not None])
             for number, part in self._open.items()

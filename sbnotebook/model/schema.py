@@ -39,7 +39,7 @@ _SHOWN: Final = 60
 
 
 class ColumnType(Enum):
-    """What a column holds; each surface has one type of its own for each of these."""
+    """The type of a column; each surface has one type of its own for each of these."""
 
     STRING = "string"
     INT = "int"
@@ -51,7 +51,7 @@ class ColumnType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, what it holds, and how it is read from a message."""
+    """A column: its name, its type, and how it is read from a message."""
 
     name: str
     type: ColumnType
@@ -137,13 +137,13 @@ _NOTHING: Final[Mapping[str, AmqpValue]] = MappingProxyType({})
 
 
 def columns_of(messages: Iterable[Message]) -> dict[str, list[Any]]:
-    """The messages as columns: a list of values by column name, all of the same length."""
+    """Return the messages as columns: a list of values by column name, all of the same length."""
     held = list(messages)
     return {column.name: [column.read(message) for message in held] for column in COLUMNS}
 
 
 def message_from_row(row: Mapping[str, Any]) -> Message:
-    """The message that a sender would write, from a row with some or all of the columns.
+    """Build the message that a sender would write, from a row with some or all of the columns.
 
     Args:
         row: values by column name. The body is ``body``, or ``body_text`` where there is no ``body``; columns
@@ -157,7 +157,7 @@ def message_from_row(row: Mapping[str, Any]) -> Message:
 
 
 def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[Message]:
-    """What :func:`message_from_row` makes of each row, of many at once and several times as fast.
+    """Build a message from each row as :func:`message_from_row` does, several times as fast.
 
     Args:
         columns: values by column name, those of :data:`SENT_COLUMNS` that there are.
@@ -232,7 +232,7 @@ def _is_of_pairs(value: object) -> bool:
 
 
 def peeked_from_row(row: Mapping[str, Any]) -> PeekedMessage:
-    """The message that was peeked, from a row with at least ``entity`` and ``sequence_number``.
+    """Build the message that was peeked, from a row with at least ``entity`` and ``sequence_number``.
 
     Raises:
         ConfigurationError: one of the two is missing, or a value does not fit its column.

@@ -53,12 +53,12 @@ SECTIONS: Final = frozenset(range(HEADER, FOOTER + 1))
 
 
 def section_head(code: int) -> bytes:
-    """The bytes in front of the value of a section."""
+    """Return the bytes in front of the value of a section."""
     return bytes((0x00, 0x53, code))
 
 
 def encode_section(code: int, value: AmqpValue) -> bytes:
-    """A section with its value."""
+    """Encode a section with its value."""
     return section_head(code) + encode(value)
 
 
@@ -71,7 +71,7 @@ _SMALL_DESCRIPTORS: Final = {section_head(code): code for code in range(HEADER, 
 
 
 class Section(NamedTuple):
-    """Where one section of a message stands.
+    """The place of one section in a message.
 
     Attributes:
         code: which section it is, one of the constants of this module.
@@ -124,7 +124,7 @@ def split(payload: bytes) -> list[Section]:
 
 
 def readable_start(payload: bytes) -> list[Section]:
-    """The sections of bytes that are no whole message, up to the first that cannot be skipped."""
+    """Return the sections of bytes that are no whole message, up to the first that cannot be skipped."""
     sections: list[Section] = []
     start = 0
     try:
@@ -138,13 +138,13 @@ def readable_start(payload: bytes) -> list[Section]:
 
 
 def map_start(payload: bytes, section: Section) -> int:
-    """Where the first item of a section that is a map stands; the section's end where it is none."""
+    """Return the offset of the first item of a section that is a map; the section's end if it is none."""
     head = _MAP_HEADS.get(payload[section.value_start])
     return section.value_start + head if head else section.end
 
 
 def readable_items(payload: bytes, section: Section) -> dict[str, AmqpValue]:
-    """The items of a section that is a map, without those that cannot be decoded; keys are texts."""
+    """Return the items of a section that is a map, without those that cannot be decoded; keys are texts."""
     found: dict[str, AmqpValue] = {}
     at = map_start(payload, section)
     try:

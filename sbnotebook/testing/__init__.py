@@ -1,4 +1,4 @@
-"""For tests, ours and yours: pytest fixtures, Hypothesis strategies, and the SDK's administration client.
+"""Tools for tests, ours and yours: pytest fixtures, Hypothesis strategies, and the SDK's administration client.
 
 The fixtures of :mod:`sbnotebook.testing.plugin` are there wherever sbnotebook is installed. Every other name is loaded
 when it is first used; :mod:`sbnotebook.testing.strategies` needs hypothesis, which sbnotebook does not install.

@@ -1,4 +1,4 @@
-"""One clock for the emulator and for the library, turned by hand."""
+"""One clock for the emulator and for the library, advanced by hand."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class HandClock:
         self._turned = anyio.Event()
 
     def now(self) -> datetime:
-        """The time in UTC."""
+        """Return the time in UTC."""
         return datetime.fromtimestamp(self.emulators.now() / 1000, UTC)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock was turned so far."""
+        """Wait until the clock was advanced by so many seconds."""
         until = self.now() + timedelta(seconds=seconds)
         while self.now() < until:
             await self._turned.wait()
 
     async def turn(self, seconds: float) -> None:
-        """Turn both by a second at a time, and let everybody do what is due."""
+        """Advance both by a second at a time, and let every task do what is due."""
         for _ in range(round(seconds)):
             self.emulators.advance(1)
             turned, self._turned = self._turned, anyio.Event()

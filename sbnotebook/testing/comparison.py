@@ -1,4 +1,4 @@
-"""Whether two values or messages are the same, AMQP types included."""
+"""Comparison of values and messages, AMQP types included."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["differences", "same_value"]
 
 
 def same_value(left: AmqpValue, right: AmqpValue) -> bool:
-    """Whether two AMQP values are equal and of the same types, all the way down; NaN is the same as NaN.
+    """Tell whether two AMQP values are equal and of the same types, all the way down; NaN equals NaN.
 
     Example:
         >>> from sbnotebook.model.amqp import Int, Long
@@ -36,7 +36,7 @@ def same_value(left: AmqpValue, right: AmqpValue) -> bool:
 
 
 def differences(left: Message, right: Message) -> dict[str, tuple[Any, Any]]:
-    """The fields of a message as a sender writes it in which two messages differ, with both values.
+    """Return the fields that a sender writes in which two messages differ, with both values.
 
     Application properties and extras are compared one by one, with their types. What only the service sets is left
     alone.

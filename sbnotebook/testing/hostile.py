@@ -25,7 +25,7 @@ _ESC: Final = "\x1b"
 
 
 def hostile_texts() -> dict[str, str]:
-    """Texts for subjects, ids, property names and values, reasons and descriptions, by what they try.
+    """Return texts for subjects, ids, properties, reasons and descriptions, by the attack that they try.
 
     Returns:
         Names such as ``script`` and ``terminal link``, and texts of less than 1,000 characters. AMQP carries them all.
@@ -38,7 +38,7 @@ def hostile_texts() -> dict[str, str]:
 
 
 def hostile_bodies() -> dict[str, bytes]:
-    r"""Bodies that are large, deep, broken, or made to grow where they are read, by what they try.
+    r"""Return bodies that are large, deep, broken, or grow where they are read, by the attack that they try.
 
     Returns:
         Bodies of at most 256 KB, which is what a standard namespace takes.
@@ -74,7 +74,7 @@ def hostile_bodies() -> dict[str, bytes]:
 
 
 def hostile_messages() -> list[Message]:
-    """Messages that have the texts in all their fields, names of properties included, and those bodies.
+    """Return messages with the texts in all their fields, property names included, and those bodies.
 
     Example:
         >>> messages = hostile_messages()

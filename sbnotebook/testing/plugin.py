@@ -33,7 +33,7 @@ __all__ = [
 
 @pytest.fixture(scope="session")
 def servicebus_server() -> Iterator[RunningEmulator]:
-    """The emulator that all tests of this run share, for fixtures that live longer than a test.
+    """Yield the emulator that all tests of this run share, for fixtures that live longer than a test.
 
     It keeps its address for the whole run, and what is made in it only until the next test.
     """
@@ -45,7 +45,7 @@ def servicebus_server() -> Iterator[RunningEmulator]:
 
 @pytest.fixture
 def servicebus_emulator(servicebus_server: RunningEmulator) -> Iterator[RunningEmulator]:
-    """An emulator with an empty namespace; at the end of the test all is gone, and every connection is dropped.
+    """Yield an emulator with an empty namespace; after the test it is reset and all connections are dropped.
 
     Override it to have the entities that your tests need::
 
@@ -62,13 +62,13 @@ def servicebus_emulator(servicebus_server: RunningEmulator) -> Iterator[RunningE
 
 @pytest.fixture
 def servicebus_connection_string(servicebus_emulator: RunningEmulator) -> str:
-    """What the SDK's clients are made with; the same in the whole run."""
+    """Return the connection string for the SDK's clients, which is the same in the whole run."""
     return servicebus_emulator.connection_string
 
 
 @pytest.fixture
 def servicebus_clock(servicebus_emulator: RunningEmulator) -> ManualClock:
-    """The emulator's clock, which stands still in this test until it is told to ``advance(seconds)``."""
+    """Return the emulator's clock, which stands still in this test until you call ``advance(seconds)``."""
     from sbnotebook.emulator import ManualClock
 
     clock = ManualClock()
@@ -78,7 +78,7 @@ def servicebus_clock(servicebus_emulator: RunningEmulator) -> ManualClock:
 
 @pytest.fixture
 def servicebus_client(servicebus_connection_string: str) -> Iterator[ServiceBusClient]:
-    """The SDK's synchronous client, closed after the test."""
+    """Yield the SDK's synchronous client, closed after the test."""
     from sbnotebook.settlement.connecting.administration_clients import ServiceBusClient
 
     with ServiceBusClient.from_connection_string(servicebus_connection_string) as client:
@@ -87,7 +87,7 @@ def servicebus_client(servicebus_connection_string: str) -> Iterator[ServiceBusC
 
 @pytest.fixture
 def servicebus_admin_client(servicebus_connection_string: str) -> Iterator[ServiceBusAdministrationClient]:
-    """The SDK's synchronous administration client, closed after the test."""
+    """Yield the SDK's synchronous administration client, closed after the test."""
     from sbnotebook.settlement.connecting.administration_clients import administration_client
 
     with administration_client(servicebus_connection_string) as client:

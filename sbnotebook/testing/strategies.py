@@ -75,7 +75,7 @@ PRIMITIVES: Final[Mapping[str, st.SearchStrategy[Any]]] = MappingProxyType({
 
 @cache
 def amqp_values() -> st.SearchStrategy[AmqpValue]:
-    """Values of every AMQP type, among them lists, maps, arrays and described values that hold each other."""
+    """Generate values of every AMQP type, also lists, maps, arrays and described values in each other."""
     arrays = [st.lists(items, max_size=5).map(Array) for name, items in PRIMITIVES.items() if name != "null"]
     return st.recursive(st.one_of(*PRIMITIVES.values()) | st.one_of(arrays).filter(len), _compounds, max_leaves=8)
 
@@ -97,7 +97,7 @@ _SUBSCRIPTIONS: Final = st.from_regex(
 
 @cache
 def entity_addresses() -> st.SearchStrategy[EntityAddress]:
-    """Addresses of queues, topics and subscriptions, some of a sub-queue; names may hold slashes."""
+    """Generate addresses of queues, topics and subscriptions, some of a sub-queue; names may hold slashes."""
     names = st.lists(_SEGMENTS.filter(lambda text: text.lower() != "subscriptions"), min_size=1, max_size=3)
     return st.builds(
         EntityAddress,
@@ -121,7 +121,7 @@ _TEXT_FIELDS: Final = (
 
 
 def _extras() -> st.SearchStrategy[dict[str, Any]]:
-    """What a sender may write beside the fields; an expiry is not over, and there is no creation that it has to fit."""
+    """Generate extras; an expiry is in the future, and there is no creation time that it has to fit."""
     symbols = PRIMITIVES["symbol"].filter(lambda name: not name.startswith("x-opt-"))
     annotations = st.dictionaries(symbols | PRIMITIVES["ulong"], amqp_values(), min_size=1, max_size=3)
     later = st.integers(4_102_444_800_000, 253_402_300_799_999).map(Timestamp)
@@ -141,12 +141,12 @@ def _extras() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def messages() -> st.SearchStrategy[Message]:
-    """Messages as a sender writes them: any fields, properties of every AMQP type, extras, and every kind of body."""
+    """Generate messages as a sender writes them: any fields, properties of every AMQP type, extras and bodies."""
     return _built(Message, _sent_fields())
 
 
 def peeked_messages() -> st.SearchStrategy[PeekedMessage]:
-    """Messages as they are peeked, with what the service adds to them."""
+    """Generate messages as they are peeked, with the fields that the service adds."""
     added: dict[str, st.SearchStrategy[Any]] = {
         "entity": entity_addresses(),
         "sequence_number": st.integers(1, 2**63 - 1),

@@ -1,4 +1,4 @@
-"""What the emulator has confirmed, on disk: one SQLite file."""
+"""The emulator's store: everything that it has confirmed, in one SQLite file."""
 
 from sbnotebook.emulator.store.opening import FILE_NAME, is_in_use
 from sbnotebook.emulator.store.store import Store

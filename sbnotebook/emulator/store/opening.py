@@ -1,4 +1,4 @@
-"""Opening the file of a data directory, so that nobody else has it and no other file comes to harm."""
+"""Opening the file of a data directory: its lock, its tables, and the formats of older versions."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ MIGRATIONS: Final = {1: _FROM_1}
 
 @contextmanager
 def open_database(directory: Path) -> Generator[sqlite3.Connection]:
-    """Open the file of a data directory, made or brought to the present version if need be.
+    """Open the file of a data directory; it is created, or brought to the present version, if need be.
 
     Args:
         directory: made if it is missing, readable by its owner only.
@@ -142,7 +142,7 @@ def open_database(directory: Path) -> Generator[sqlite3.Connection]:
 
 
 def is_in_use(directory: Path) -> bool:
-    """Whether an emulator has the store of this data directory open."""
+    """Tell whether an emulator has the store of this data directory open."""
     try:
         _take_lock(directory, timeout=0).close()
     except sqlite3.OperationalError as error:
@@ -151,7 +151,7 @@ def is_in_use(directory: Path) -> bool:
 
 
 def explain(path: Path, error: Exception) -> EmulatorError:
-    """Say what to do about a file that cannot be opened or read."""
+    """Return the error that says what to do about a file that cannot be opened or read."""
     if "locked" in str(error):
         return EmulatorError(f"Another emulator uses {path}: stop it, or choose another data directory.")
     if isinstance(error, OSError) or not path.exists():
@@ -194,7 +194,7 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
 
 
 def create(path: Path) -> None:
-    """Make the file, which is not there."""
+    """Create the file."""
     # What a removed file has left beside it would be replayed into the new one.
     for ending in ("-wal", "-shm", "-journal"):
         path.with_name(FILE_NAME + ending).unlink(missing_ok=True)
@@ -208,7 +208,7 @@ def create(path: Path) -> None:
 
 
 def _take_lock(directory: Path, timeout: float) -> sqlite3.Connection:
-    """Have a data directory alone until the result is closed, or the process ends.
+    """Lock a data directory until the result is closed, or the process ends.
 
     The lock is on a file that is never replaced. The database's own would be gone with a database that
     somebody removes, and POSIX drops it when this process closes the file once (fcntl, "F_SETLK").

@@ -1,4 +1,4 @@
-"""The store of an emulator: what it has confirmed is in one SQLite file.
+"""The store of an emulator: everything that it has confirmed is in one SQLite file.
 
 All changes of one turn of the event loop are one transaction, and nothing is confirmed to a client
 before it. The file is in write-ahead mode with ``synchronous=NORMAL``: what was committed survives the
@@ -83,7 +83,7 @@ class Store:
         self.close()
 
     def load(self, now: int) -> Snapshot:
-        """Read what a registry starts from: summaries, no messages.
+        """Read the snapshot that a registry is restored from: summaries, no messages.
 
         Args:
             now: ms; message ids whose time has passed by then are left out.
@@ -125,7 +125,7 @@ class Store:
             raise self._failed(error) from error
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """Keep these changes, all of them or none.
+        """Write these changes, all of them or none.
 
         Raises:
             sqlite3.Error: they are not kept, for example because the disk is full.
@@ -145,7 +145,7 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Close the file, and let the next emulator have it."""
+        """Close the file, so that another emulator can open it."""
         self._exit.close()
 
     def _failed(self, error: Exception) -> EmulatorError:
@@ -154,7 +154,7 @@ class Store:
 
 
 def _without(snapshot: Snapshot, gone: set[int]) -> Snapshot:
-    """Leave out what deleted entities have left."""
+    """Return the snapshot without the remains of deleted entities."""
     if not gone:
         return snapshot
     return Snapshot(
@@ -166,7 +166,7 @@ def _without(snapshot: Snapshot, gone: set[int]) -> Snapshot:
 
 
 def _read_snapshot(database: sqlite3.Connection, now: int) -> Snapshot:
-    """Read what the entities start from; no message is read.
+    """Read everything that the entities are restored from, except for the messages.
 
     Args:
         database: the open file.
@@ -191,7 +191,7 @@ def _read_snapshot(database: sqlite3.Connection, now: int) -> Snapshot:
 
 
 def _read_orphans(database: sqlite3.Connection) -> set[int]:
-    """Numbers of entities that are gone, of which ids and sessions are left."""
+    """Return the numbers of deleted entities of which ids and sessions are left."""
     return {entity_id for (entity_id,) in database.execute(_ORPHANS)}
 
 

@@ -1,4 +1,4 @@
-"""Writing what has changed, in few statements: what came and went within one turn is not written at all."""
+"""Writing changes in few statements: a message that came and went within one turn is not written at all."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Writer:
         }
 
     def write(self, changes: Iterable[Change]) -> None:
-        """Write these changes, and remove some of what deleted entities have left.
+        """Write these changes, and remove some of the remains of deleted entities.
 
         Raises:
             sqlite3.Error: nothing of it may be committed, and this writer must not be used again.
@@ -157,7 +157,7 @@ class Writer:
         self.swept.add(change.entity_id)
 
     def _flush(self) -> None:
-        """Write what was collected; removed ones first, because a number may come back to its box."""
+        """Write the collected changes; removals first, because a number may come back to its box."""
         execute = self._database.executemany
         if self._removed:
             execute(_REMOVE, _runs(self._removed))
@@ -212,7 +212,7 @@ class Writer:
         self._database.execute(_FORGET, (now,))
 
     def _sweep(self, entity_id: int) -> None:
-        """Remove some of what a deleted entity has left."""
+        """Remove some of the remains of a deleted entity."""
         box = entity_id * BOXES_PER_ENTITY
         boxes = (box, box + BOXES_PER_ENTITY)
         self._database.execute("DELETE FROM session WHERE box >= ? AND box < ?", boxes)
@@ -224,7 +224,7 @@ class Writer:
 
 
 def _runs(keys: Iterable[_Key]) -> list[tuple[int, int, int]]:
-    """Box, first and last of the numbers that follow each other: what is received in order is removed in one go."""
+    """Return box, first and last of numbers that follow each other, so that one statement removes them."""
     runs: list[tuple[int, int, int]] = []
     box, first, last = -1, 0, 0
     for key in sorted(keys):
@@ -254,7 +254,7 @@ def _fields(message: BrokeredMessage) -> tuple[object, ...]:
 
 
 def _is_plain(message: BrokeredMessage) -> bool:
-    """Whether nothing but numbers is to be kept of it, beside the payload."""
+    """Tell whether the store keeps only numbers of a message, besides its payload."""
     return (
         message.scheduled_time is None
         and message.expires_at is None

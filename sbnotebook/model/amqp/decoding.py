@@ -73,7 +73,7 @@ def decode_exactly(data: bytes | memoryview) -> AmqpValue:
 
 
 def skip(data: bytes, offset: int = 0) -> int:
-    """The offset of the first byte after the value at ``offset``, without decoding it."""
+    """Return the offset of the first byte after the value at ``offset``, without decoding it."""
     try:
         code = data[offset]
         if code == 0x00:
@@ -163,7 +163,7 @@ def _symbol(raw: bytes) -> Symbol:
 
 
 def _compound_head(data: bytes, offset: int, depth: int, wide: bool) -> tuple[int, int, int]:
-    """Count of elements, offset of the first, and the end that the size field gives."""
+    """Return the count of elements, the offset of the first, and the end that the size field gives."""
     if depth >= _MAX_DEPTH:
         raise AmqpDecodeError(f"AMQP values are nested deeper than {_MAX_DEPTH}.")
     if wide:

@@ -141,7 +141,7 @@ def _encode_array(value: Array) -> bytes:
 
 
 def _array_content(value: Array) -> bytes:
-    """The constructor that the elements share, and the elements without theirs."""
+    """Return the constructor that the elements share, and the elements without theirs."""
     if value.element_type is Described:
         inner = Array(item.value for item in value)
         return b"\x00" + encode(value[0].descriptor) + _array_content(inner)

@@ -77,12 +77,12 @@ class Timestamp(int):
 
     @classmethod
     def from_datetime(cls, when: datetime) -> Timestamp:
-        """The timestamp of a moment; a naive one is taken as UTC, below a millisecond is cut."""
+        """Return the timestamp of a moment; a naive one is taken as UTC, below a millisecond is cut."""
         aware = when if when.tzinfo else when.replace(tzinfo=UTC)
         return cls((aware - _EPOCH) // _MILLISECOND)
 
     def to_datetime(self) -> datetime:
-        """The moment in UTC; OverflowError outside of the years 1 to 9999."""
+        """Return the moment in UTC; raise OverflowError outside of the years 1 to 9999."""
         return _EPOCH + int(self) * _MILLISECOND
 
 
@@ -161,7 +161,7 @@ type_names: Final[dict[type, str]] = {
 
 
 def type_name(value: AmqpValue) -> str:
-    """The AMQP name of the type that ``encode(value)`` writes, such as ``"long"``.
+    """Return the AMQP name of the type that ``encode(value)`` writes, such as ``"long"``.
 
     Example:
         >>> type_name(5), type_name(2**40), type_name("a"), type_name(ULong(5))
@@ -172,7 +172,7 @@ def type_name(value: AmqpValue) -> str:
 
 
 def plain(value: AmqpValue) -> AmqpValue:
-    """The same value in a class that has an encoder of its own."""
+    """Return the same value in a class that has an encoder of its own."""
     if isinstance(value, int):
         return Int(value) if -(2**31) <= value < 2**31 else Long(value)
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""Expressions made ready: a tree becomes functions that are called for every message.
+"""Expressions compiled: a tree becomes functions that are called for every message.
 
 A predicate answers with True, False, or None for unknown. Unknown is what a comparison with a
 property that is not there gives; NOT leaves it, AND and OR follow the tables of SQL.
@@ -63,7 +63,7 @@ _LARGEST: Final = 2**63 - 1
 
 
 def compile_predicate(node: exp.Expr, parameters: Parameters) -> Predicate:
-    """The function that tells whether a message fulfils a condition.
+    """Return the function that tells whether a message fulfils a condition.
 
     Args:
         node: a checked tree.
@@ -82,7 +82,7 @@ def compile_predicate(node: exp.Expr, parameters: Parameters) -> Predicate:
 
 
 def compile_calculation(node: exp.Expr, parameters: Parameters) -> Calculation:
-    """The function that calculates a value from a message.
+    """Return the function that calculates a value from a message.
 
     Args:
         node: a checked tree.
@@ -101,7 +101,7 @@ def compile_calculation(node: exp.Expr, parameters: Parameters) -> Calculation:
 
 
 def property_name(node: exp.Expr) -> tuple[bool, str]:
-    """Which property a name means: whether it is one of the system, and its name.
+    """Return whether a name means a system property, and the name of the property.
 
     Raises:
         ConfigurationError: the tree is not the name of a property, or its scope is not sys or user.
@@ -126,7 +126,7 @@ def _unwrapped(node: exp.Expr) -> exp.Expr:
 
 
 def _operands(node: exp.Expr) -> list[exp.Expr]:
-    """The operands of a chain of one operator, which the tree holds as deep as the chain is long."""
+    """Return the operands of a chain of one operator, in which the tree is as deep as the chain is long."""
     kind, found = type(node), [node.args["expression"]]
     while type(node.this) is kind:
         node = node.this
@@ -217,7 +217,7 @@ def _like(node: exp.Expr, parameters: Parameters) -> Predicate:
 
 
 def _constant_pattern(node: exp.Expr, right: Calculation, escape: Calculation | None) -> LikePattern | None:
-    """A pattern that is the same for every message, made ready once."""
+    """Return the pattern if it is the same for every message; None if it depends on the message."""
     found = node.parent.args["expression"] if isinstance(node.parent, exp.Escape) else None
     if not isinstance(node.args["expression"], exp.Literal) or not (found is None or isinstance(found, exp.Literal)):
         return None
@@ -336,7 +336,7 @@ _NOTHING: Final = RuleSubject(b"")
 
 
 def _chain(node: exp.Expr, parameters: Parameters) -> Calculation:
-    """A row of operators from left to right: a loop, because the tree is as deep as the row is long."""
+    """Compile a row of operators in a loop, because the tree is as deep as the row is long."""
     steps: list[tuple[str, Calculation]] = []
     while type(node) in _SYMBOLS:
         steps.append((_SYMBOLS[type(node)], compile_calculation(node.args["expression"], parameters)))
@@ -354,7 +354,7 @@ def _chain(node: exp.Expr, parameters: Parameters) -> Calculation:
 
 
 def compile_statements(expression: str, parameters: Mapping[str, AmqpValue]) -> tuple[Statement, ...]:
-    """The functions that carry out an action, in order.
+    """Return the functions that carry out an action, in order.
 
     Args:
         expression: the text of the action.
@@ -386,7 +386,7 @@ def _statement(words: list[Token], expression: str, parameters: Mapping[str, Amq
 
 
 def _parts(words: list[Token]) -> list[list[Token]]:
-    """The words of each statement, SET or REMOVE first, without what separates it from the next."""
+    """Return the words of each statement, SET or REMOVE first, without the separator at the end."""
     parts: list[list[Token]] = []
     after_dot = False
     for word in words:

@@ -1,4 +1,4 @@
-"""What expressions calculate with: AMQP's values, compared and combined as C# does.
+"""Operands of expressions: AMQP's values, compared and combined as C# does.
 
 Integers stay integers and a division cuts towards zero; an integer with a floating point number gives
 the latter; a text takes anything that is added to it; two moments have a time span between them.
@@ -80,11 +80,11 @@ _KINDS: Final[dict[type, str]] = {
 
 
 class FilterError(Exception):
-    """A filter or an action that cannot be carried out on this message."""
+    """A filter or an action cannot be carried out on this message."""
 
 
 def to_operand(value: AmqpValue) -> Operand:
-    """The value of a property as expressions see it: .NET's own types on AMQP are unwrapped.
+    """Return the value of a property as expressions see it: .NET's own types on AMQP are unwrapped.
 
     Source: AMQP 1.0 in Service Bus, protocol guide, "Messages": .NET types as described types.
     """
@@ -104,7 +104,7 @@ def to_operand(value: AmqpValue) -> Operand:
 
 
 def amqp_value(value: Operand) -> AmqpValue:
-    """The value as it is written into a message.
+    """Return the value as it is written into a message.
 
     Example:
         >>> amqp_value(timedelta(seconds=1))
@@ -171,7 +171,7 @@ def combine(symbol: str, left: Operand, right: Operand) -> Operand:
 
 
 def negate(value: Operand) -> Operand:
-    """The value with a minus before it; None if it is missing.
+    """Return the value with a minus before it; None if it is missing.
 
     Raises:
         FilterError: it is neither a number nor a time span.
@@ -184,7 +184,7 @@ def negate(value: Operand) -> Operand:
 
 
 def to_text(value: Operand) -> str:
-    """The value as text, as C# writes it.
+    """Return the value as text, as C# writes it.
 
     Raises:
         FilterError: no text stands for a value of this type.
@@ -208,7 +208,7 @@ def to_text(value: Operand) -> str:
 
 
 def convert(value: Operand, existing: Operand) -> Operand:
-    """The value in the type that its property has so far, where both are numbers and nothing is lost.
+    """Convert a number to the type that its property has so far, if nothing is lost.
 
     Source: Service Bus documentation, "Subscription rule SQL action syntax", "Considerations".
 

@@ -209,7 +209,7 @@ class Rule:
     created_time: int = 0
 
     def copy(self, subject: RuleSubject) -> bytes:
-        """The rule's own copy of a message, with the action carried out and the property ``RuleName``.
+        """Return the rule's own copy of a message, with the action carried out and the property ``RuleName``.
 
         Args:
             subject: a message that the filter takes; it stays as it is.
@@ -226,7 +226,7 @@ class Rule:
         return changed.payload
 
     def to_json(self) -> dict[str, Any]:
-        """The rule in what JSON has; values of AMQP stand as the hexadecimal digits of their encoding."""
+        """Return the rule as plain values; AMQP values become the hexadecimal digits of their encoding."""
         return {
             "name": self.name,
             "created_time": self.created_time,
@@ -236,7 +236,7 @@ class Rule:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Rule:
-        """The rule that :meth:`to_json` wrote.
+        """Return the rule that :meth:`to_json` wrote.
 
         Raises:
             ConfigurationError: an expression in it cannot be read.

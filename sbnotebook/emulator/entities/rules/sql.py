@@ -72,7 +72,7 @@ _DIALECT: Final = _ServiceBusSql()
 
 
 def parse(expression: str) -> exp.Expr:
-    """The tree of a filter's expression.
+    """Return the tree of a filter's expression.
 
     Raises:
         ConfigurationError: it is too long, is nested too deep, cannot be read, or uses what Service
@@ -86,7 +86,7 @@ def parse(expression: str) -> exp.Expr:
 
 
 def tokenize(expression: str) -> list[Token]:
-    """The words and signs of an expression, with the limits of its size checked.
+    """Return the words and signs of an expression, once its size is checked.
 
     Raises:
         ConfigurationError: it is too long or nested too deep, or a text or a name in it does not end.
@@ -112,7 +112,7 @@ def tokenize(expression: str) -> list[Token]:
 
 
 def parse_tokens(words: list[Token], expression: str) -> exp.Expr:
-    """The tree of one expression, checked.
+    """Return the checked tree of one expression.
 
     Args:
         words: the tokens of it, which may be a part of what :func:`tokenize` returned.

@@ -102,11 +102,11 @@ class RuleSubject:
 
     @property
     def payload(self) -> bytes:
-        """The encoded message, with what was set and removed."""
+        """Return the encoded message, with all changes."""
         return self._payload
 
     def user(self, name: str) -> Operand:
-        """The value of an application property, upper and lower case being the same; None if there is none.
+        """Return the value of an application property; None if there is none. The case of the name is ignored.
 
         Raises:
             FilterError: the message cannot be read.
@@ -119,7 +119,7 @@ class RuleSubject:
         return to_operand(value)
 
     def system(self, name: str) -> Operand:
-        """The value of a system property, upper and lower case being the same; None if it is not set.
+        """Return the value of a system property; None if it is not set. The case of the name is ignored.
 
         Raises:
             FilterError: there is no such system property, or the message cannot be read.
@@ -143,7 +143,7 @@ class RuleSubject:
         return self._key(name) is not None
 
     def set(self, name: str, value: Operand, *, system: bool) -> None:
-        """Give a property a value; a number keeps the type that the property had if it fits.
+        """Set a property; a number keeps the type that the property had if it fits.
 
         Raises:
             FilterError: the system property is not there, cannot be set, or not to such a value.
@@ -163,7 +163,7 @@ class RuleSubject:
         self._write(APPLICATION_PROPERTIES, name if key is None else key, encoded)
 
     def remove(self, name: str, *, system: bool) -> None:
-        """Take a property away; one that is not there stays away.
+        """Remove a property, if it is there.
 
         Raises:
             FilterError: the system property is not there or cannot be removed.
@@ -233,7 +233,7 @@ class RuleSubject:
 
 
 def _fitting(name: str, home: _Home, value: Operand) -> bytes | None:
-    """A value in the AMQP type of its system property; None for none."""
+    """Return a value in the AMQP type of its system property; None for none."""
     if value is None:
         return None
     if home.kind is str:
@@ -280,7 +280,7 @@ _READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
 
 
 def with_list_item(payload: bytes, code: int, index: int, value: bytes | None) -> bytes:
-    """The message with another field in a section that is a list.
+    """Return the message with another field in a section that is a list.
 
     Args:
         payload: one encoded message.
@@ -303,7 +303,7 @@ def with_list_item(payload: bytes, code: int, index: int, value: bytes | None) -
 
 
 def with_map_item(payload: bytes, code: int, key: str, value: bytes | None) -> bytes:
-    """The message with another value under a key in a section that is a map.
+    """Return the message with another value under a key in a section that is a map.
 
     Args:
         payload: one encoded message.
@@ -327,7 +327,7 @@ def with_map_item(payload: bytes, code: int, key: str, value: bytes | None) -> b
 
 
 def _section(payload: bytes, code: int) -> Section:
-    """Where the section stands, or would stand: then it has no bytes."""
+    """Return the place of a section, or where it would stand: then it has no bytes."""
     sections = split(payload)
     for section in sections:
         if section.code == code:
