@@ -29,7 +29,7 @@ app: Final = typer.Typer(
 
 # The command's own parser reads everything behind its name, --help too.
 _PASS_ON: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-# A wheel carries the tutorials inside the package, a source tree beside it.
+# A wheel has the tutorials inside the package, a source tree next to it.
 _COPIED_TO: Final = Path("sbnotebook-tutorials")
 _TUTORIALS: Final = (Path(__file__).parent / "tutorials", Path(__file__).parent.parent / "notebooks")
 
@@ -64,7 +64,7 @@ def lab(
     if find_spec("jupyterlab") is None:
         raise MissingExtraError("sbnotebook lab", "lab")
     given = options or []
-    if str(folder).startswith("-"):  # what stands behind two dashes, with no folder before them
+    if str(folder).startswith("-"):  # an argument after two dashes, without a folder
         folder, given = _COPIED_TO, [str(folder), *given]
     _copy_tutorials(folder)
     command = [sys.executable, "-m", "jupyterlab", *given]

@@ -38,10 +38,10 @@ class Finding:
     """One line of the doctor's report.
 
     Attributes:
-        subject: what was looked at.
-        state: how it was found.
-        found: what is there, never a secret.
-        remedy: what to do about it; empty when it is good.
+        subject: the requirement.
+        state: whether it is met.
+        found: a description of the present state, never a secret.
+        remedy: how to fix it; empty when it is good.
     """
 
     subject: str

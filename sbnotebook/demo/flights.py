@@ -85,7 +85,7 @@ def flight_messages(flights: pd.DataFrame) -> Iterator[Message]:
     """Yield a message for each flight: JSON body, the carrier as subject, typed properties, an id from its key."""
     for start in range(0, len(flights), _ROWS_AT_ONCE):
         part: Any = flights.iloc[start : start + _ROWS_AT_ONCE]
-        # Through object, so that what is missing becomes null and whole numbers stay whole.
+        # Through object, so that missing values become null and whole numbers stay whole.
         rows = part.astype(object).where(part.notna(), None).to_dict("records")
         yield from (_message(row) for row in rows)
 

@@ -1,6 +1,6 @@
 """Message bodies as text: plain, JSON, compressed, the formats of the older .NET clients, and those of others.
 
-Bodies come from anybody. Nothing in them is ever evaluated, and what is packed is unpacked up to a limit only.
+Bodies are hostile input. Nothing in them is ever evaluated, and packed bodies are unpacked up to a limit only.
 """
 
 from __future__ import annotations

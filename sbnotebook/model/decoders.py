@@ -7,8 +7,8 @@ the body's bytes and the content type, and gives the text, or None for a body th
     [project.entry-points."sbnotebook.body_decoders"]
     orders = "acme.messages:decode_order"
 
-The first that gives a text wins, in the order of their names. A decoder that fails is told of once, with a warning, and
-what it was asked for is shown as if it were not there.
+The first decoder that returns a text wins, in the order of their names. A decoder that fails is skipped, with one
+warning for each decoder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def decoded_by_others(body: bytes, content_type: str | None) -> str | None:
     for name, decoder in _decoders():
         try:
             text = decoder(body, content_type)
-        except Exception as error:  # noqa: BLE001 (whatever it raises, the message is shown without it)
+        except Exception as error:  # noqa: BLE001 (a broken decoder must not hide the message)
             _tell(name, f"{type(error).__name__}: {error}")
             continue
         if isinstance(text, str):
@@ -51,7 +51,7 @@ def _decoders() -> tuple[tuple[str, BodyDecoder], ...]:
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         try:
             found.append((entry.name, entry.load()))
-        except Exception as error:  # noqa: BLE001 (it is somebody else's import)
+        except Exception as error:  # noqa: BLE001 (any package's import)
             _tell(entry.name, f"{type(error).__name__}: {error}")
     return tuple(found)
 

@@ -112,7 +112,7 @@ class Message:
     def resubmit_count(self) -> int:
         """Return how often the message was resubmitted (property ``ResubmitCount``), 0 to 2,147,483,647."""
         count = self.application_properties.get(RESUBMIT_COUNT)
-        # Anybody can send the property: a number that no column holds must not fail the message beside it.
+        # Any sender can set the property: a number that no column holds must not fail the messages around it.
         return min(max(int(count), 0), _MAX_COUNT) if isinstance(count, int) else 0
 
     @property

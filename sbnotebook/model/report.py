@@ -68,7 +68,7 @@ def _is_plain(outcome: Outcome) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Up to 1,024 outcomes in their order, and what is asked of them often."""
+    """Up to 1,024 outcomes in their order, with the figures that are read often."""
 
     size: int
     counts: Counter[OutcomeStatus]

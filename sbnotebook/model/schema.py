@@ -308,7 +308,7 @@ def _extras_from(row: Mapping[str, Any]) -> dict[str, AmqpValue]:
 
 def _value(row: Mapping[str, Any], name: str) -> Any:
     value = row.get(name)
-    # What pandas writes for what is missing.
+    # pandas has several values for a missing one.
     if type(value).__name__ in ("NaTType", "NAType") or (isinstance(value, float) and math.isnan(value)):
         return None
     return value

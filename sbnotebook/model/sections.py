@@ -1,8 +1,8 @@
 """The sections of an encoded AMQP message, found by skipping and not by decoding.
 
 A broker stores a message as the bytes that it got and replaces only the header and the annotations;
-a client reads only what is asked for. Both need to know where each section stands, which costs a few
-byte look-ups whatever the size of the body.
+a client reads only some sections. Both need to know where each section stands, which costs a few byte
+look-ups for a body of any size.
 
 Source: AMQP 1.0 part 3, messaging, section 3.2.
 """
@@ -93,7 +93,7 @@ _make_section: Final = cast("Callable[[type[Section], tuple[int, int, int, int]]
 def split(payload: bytes) -> list[Section]:
     """Find the sections of an encoded message.
 
-    The values are skipped, so what is inside of a section may still turn out to be damaged.
+    The values are skipped, so the inside of a section may still turn out to be damaged.
 
     Args:
         payload: the message as it stands in a transfer, its frames joined.

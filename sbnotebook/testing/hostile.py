@@ -1,7 +1,7 @@
-r"""Messages that attack whoever shows, exports or parses them: scripts, control characters, bombs, formulas.
+r"""Messages that attack programs that show, export or parse them: scripts, control characters, bombs, formulas.
 
 Send them to a queue of an emulator and look at what your own code makes of them. The scripts set ``window.__hit`` where
-a page runs them; nothing in here does any harm, beside taking time and memory where nobody limits them.
+a page runs them; nothing in here does any harm, except for time and memory where they are not limited.
 """
 
 from __future__ import annotations

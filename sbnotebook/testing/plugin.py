@@ -1,4 +1,4 @@
-"""Pytest fixtures with which anybody tests code that uses Azure Service Bus: pytest finds them by itself.
+"""Pytest fixtures for tests of code that uses Azure Service Bus: pytest finds them by itself.
 
 ::
 
@@ -35,7 +35,7 @@ __all__ = [
 def servicebus_server() -> Iterator[RunningEmulator]:
     """Yield the emulator that all tests of this run share, for fixtures that live longer than a test.
 
-    It keeps its address for the whole run, and what is made in it only until the next test.
+    It keeps its address for the whole run, and its entities only until the next test.
     """
     from sbnotebook.emulator import running
 

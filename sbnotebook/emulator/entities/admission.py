@@ -39,7 +39,7 @@ _TRANSFER_FAILURES: Final = {
 
 
 class Forwarded(NamedTuple):
-    """What a message brings along from the entity that forwarded it."""
+    """Fields of a forwarded message that its new entity keeps."""
 
     enqueued_sequence_number: int
     dead_letter_source: str | None
@@ -116,7 +116,7 @@ class Admission:
         Args:
             sent: the message.
             now: ms.
-            forwarded: what it brings along from the entity that forwarded it.
+            forwarded: set for a message that another entity forwards.
         """
         destination = self._destination
         destination.record.accessed_time = now

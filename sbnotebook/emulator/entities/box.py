@@ -45,9 +45,9 @@ class Box:
     """Messages that can be received, settled and peeked at.
 
     Locks belong to their tokens and not to a link: they outlive the connection that got them, and
-    can be settled from another one. Whatever comes back (abandoned, released, expired) stands in its
+    can be settled from another one. A message that comes back (abandoned, released, expired) gets its
     old place again. Methods that take a lock token return False, or None, when the lock is lost.
-    What happens to a message is in the table ``TRANSITIONS``.
+    The table ``TRANSITIONS`` defines the effect of each operation.
 
     Args:
         context: the namespace.

@@ -79,14 +79,14 @@ class BrokeredMessage:
         enqueued_time: ms; when it came in, or became active.
         payload: the encoded message as it was received; None while only the store has it.
         size: bytes of the payload.
-        state: what it waits for.
+        state: active, deferred or scheduled.
         scheduled_time: ms; when a scheduled message becomes active.
         delivery_count: deliveries that have failed.
         expires_at: ms; from when on it is not given out; None for never.
         session_id: the session that it belongs to, in an entity that has sessions.
         dead_letter_source: the entity that it was dead-lettered in, once it was forwarded from there.
         hops: how often it was forwarded.
-        lock_token: who has it locked; None if nobody has.
+        lock_token: token of its lock; None without a lock.
         locked_until: ms; when the lock ends, 0 without a lock.
     """
 
@@ -115,12 +115,12 @@ class SentMessage:
 
     Attributes:
         payload: its bytes.
-        properties: where the section of this name stands in it, None if it is not there.
-        properties_start: offset at which it would stand.
-        header_size: how many of them are not body.
-        scheduled_time: ms; when it is to become active, None for at once.
-        time_to_live: ms; None for as long as the entity lets it live.
-        partition_key: what goes to one partition together.
+        properties: the place of the section of this name; None if the message has none.
+        properties_start: offset at which that section would stand.
+        header_size: size of all sections in front of the body, in bytes.
+        scheduled_time: ms; when the message becomes active; None for at once.
+        time_to_live: ms; None for the limit of the entity.
+        partition_key: messages with the same key go to one partition.
     """
 
     __slots__ = (
@@ -188,7 +188,7 @@ class SentMessage:
 def read_sent(payload: bytes) -> SentMessage:
     """Check the parts of a message that the broker itself reads.
 
-    Properties and body stay unread: what a sender puts there is for the receiver to understand.
+    Properties and body stay unread: they are between sender and receiver.
     Delivery annotations, which azure-servicebus for Python writes last, are put in their place. They stay: in Service
     Bus they reach the receiver.
 

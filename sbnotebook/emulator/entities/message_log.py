@@ -21,7 +21,7 @@ _PATIENCE: Final = 1024
 _SPARE: Final = 64
 """Outdated times of expiry that a log may hold however few shelves it has."""
 _OVERHEAD: Final = 512
-"""Bytes that a message takes beside its payload, about."""
+"""Bytes that a message takes besides its payload, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class MessageLog:
     """All messages of a box.
 
     Messages stand on shelves by the high digits of their numbers. Adding, finding and removing cost
-    the same whatever the number of messages; a walk sorts a shelf only if messages came to it out of
+    the same for any number of messages; a walk sorts a shelf only if messages came to it out of
     order, as they do in a dead-letter queue, where they keep their numbers. A shelf that was kept and
     has no locked message can be shed, and is loaded again when it is asked for.
 

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 FOREVER: Final = "P10675199DT2H48M5.4775807S"
-"""How Service Bus writes that something never ends: the longest duration that .NET knows."""
+"""The longest duration of .NET, which Service Bus writes for an unlimited time."""
 
 _FOREVER_DAYS: Final = 10_675_199
 _DURATION: Final = re.compile(
@@ -103,9 +103,9 @@ class QueueOptions:
         dead_letter_on_expiration: whether expired messages are dead-lettered, and not dropped.
         requires_duplicate_detection: messages whose id was seen within the window are dropped.
         duplicate_detection_window: 20 seconds to 7 days.
-        forward_to: the queue or topic that every message goes on to.
-        forward_dead_letters_to: the queue or topic that every dead-lettered message goes on to.
-        auto_delete_on_idle: after which a queue that nobody uses is removed; at least 5 minutes.
+        forward_to: the queue or topic to which every message is forwarded.
+        forward_dead_letters_to: the queue or topic to which every dead-lettered message is forwarded.
+        auto_delete_on_idle: after which an unused queue is deleted; at least 5 minutes.
         status: whether messages can be sent and received.
         max_size_mb: megabytes of messages that it takes in.
         max_message_size_kb: kilobytes of one message; None for what the tier allows.

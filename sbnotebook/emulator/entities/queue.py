@@ -88,7 +88,7 @@ class ReceivingEntity(Recorded, Box):
         context: the namespace.
         path: the entity path.
         options: how it treats its messages.
-        record: what is known of it beside.
+        record: its number, its times and its last sequence number.
 
     Source: Service Bus documentation, "Message sessions" and "Chaining Service Bus entities with autoforwarding".
     """
@@ -206,15 +206,14 @@ class ReceivingEntity(Recorded, Box):
         """Lock a session for a client.
 
         Args:
-            session_id: which one; None for the one that has waited for the longest time.
+            session_id: of the session; None for the session that has waited for the longest time.
             now: ms.
 
         Returns:
-            The session, and the client's token; None if there is no session with messages that
-            nobody holds.
+            The session, and the client's token; None if no session has messages and no holder.
 
         Raises:
-            RefusedError: somebody holds this session, or the entity has no sessions.
+            RefusedError: another client holds this session, or the entity has no sessions.
         """
         sessions = self._sessions()
         session = sessions.next_free() if session_id is None else sessions.found(session_id)
@@ -244,7 +243,7 @@ class ReceivingEntity(Recorded, Box):
         """Return the session of this id, which a client must hold.
 
         Raises:
-            RefusedError: nobody holds it, or the entity has no sessions.
+            RefusedError: no client holds it, or the entity has no sessions.
         """
         session = self._sessions().get(session_id)
         if session is None or not session.is_held(now):
@@ -304,7 +303,7 @@ class Queue(ReceivingEntity):
         context: the namespace.
         name: the queue's name.
         options: how it treats its messages.
-        record: what is known of it beside.
+        record: its number, its times and its last sequence number.
 
     Source: Service Bus documentation, "Message sequencing and timestamps".
     """

@@ -46,7 +46,11 @@ class Quotas(NamedTuple):
     has_topics: bool
 
     def message_size(self, wanted_kb: int | None) -> int:
-        """Return the limit of one message in bytes."""
+        """Return the limit of one message in bytes.
+
+        Args:
+            wanted_kb: kilobytes that the entity allows; None for the limit of the tier.
+        """
         return self.max_message_size if wanted_kb is None else min(wanted_kb * _KILOBYTE, self.max_large_message_size)
 
 

@@ -71,18 +71,18 @@ _BROKERS_OWN: Final = frozenset(
         _LOCK_TOKEN,
     )
 )
-"""A sender that passes on what it received may send these along; only the broker sets them."""
+"""Only the broker sets these; a sender that passes on a message may send them along."""
 
 
 def render(message: BrokeredMessage, payload: bytes, *, is_delivery: bool = False, with_lock: bool = False) -> bytes:
     """Return the encoded message as a client gets it.
 
     Args:
-        message: what the broker knows of it.
+        message: the broker's record of it.
         payload: its bytes as they were received.
         is_delivery: it goes out over a receiver's link, with its lock token and without its state, in place of being
             the answer to a request.
-        with_lock: say until when it is locked; for the client that holds the lock.
+        with_lock: add the end of the lock; for the client that holds it.
 
     Source: the live tests of azure-servicebus, test_message.py, which count the annotations and bytes of a delivery.
     """

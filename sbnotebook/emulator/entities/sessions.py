@@ -24,13 +24,13 @@ class Session:
 
     Attributes:
         session_id: its id.
-        state: what its clients remember in it; None for nothing.
+        state: bytes that its clients keep in it; None without a state.
         updated_time: ms; when the state was set.
         message_count: messages that belong to it, received or not, but for scheduled ones.
-        holder: token of the client that holds it; None if nobody does.
+        holder: token of the client that holds it; None without one.
         locked_until: ms; when the lock ends, 0 without a lock.
         held: its messages that were received, by lock token.
-        on_lost: tells the client that its lock has ended, and until when (ms) it was to last.
+        on_lost: called when the lock has ended, with the time (ms) until which it was to last.
     """
 
     def __init__(self, session_id: str, locked: dict[UUID, BrokeredMessage]) -> None:
@@ -82,12 +82,12 @@ class Session:
 class Sessions:
     """The sessions of an entity.
 
-    A session is there as long as it has messages, a state, or a holder.
+    A session exists as long as it has messages, a state, or a holder.
     """
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
-        self._free: OrderedDict[str, Session] = OrderedDict()  # with messages, and held by nobody
+        self._free: OrderedDict[str, Session] = OrderedDict()  # with messages, and without a holder
         self._held: dict[Session, None] = {}  # in the order of locking
         self._locked: dict[UUID, BrokeredMessage] = {}  # of all sessions
 

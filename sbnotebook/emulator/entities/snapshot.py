@@ -98,12 +98,12 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
 
     Args:
         registry: gets the entities.
-        snapshot: what was kept, but for the messages.
-        storage: where those stay until they are asked for.
+        snapshot: everything but the messages.
+        storage: loads the messages when they are asked for.
         now: ms.
 
     Raises:
-        EmulatorError: what was kept does not fit together.
+        EmulatorError: the parts of the snapshot do not fit together.
     """
     registry.residency.storage = storage
     by_id: dict[int, AnyEntity] = {}

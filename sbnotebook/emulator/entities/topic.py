@@ -34,7 +34,7 @@ class Subscription(ReceivingEntity):
         topic: the topic.
         name: its name.
         options: how it treats its messages.
-        record: what is known of it beside.
+        record: its number, its times and its last sequence number.
         rules: which messages it gets.
 
     Source: Service Bus documentation, "Topic filters and actions".
@@ -130,7 +130,7 @@ class Topic(Recorded):
         context: the namespace.
         name: the topic's name.
         options: how it treats its messages.
-        record: what is known of it beside.
+        record: its number, its times and its last sequence number.
 
     Source: Service Bus documentation, "Service Bus queues, topics, and subscriptions".
     """

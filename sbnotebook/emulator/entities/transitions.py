@@ -101,7 +101,7 @@ TRANSITIONS: Final[dict[tuple[Place, Event], Transition]] = {
     (Place.DEFERRED, Event.EXPIRE): Transition(
         Place.DEAD_LETTERED,
         Actor.RECEIVER,
-        "somebody asks for it after its time to live; gone where expired messages are dropped",
+        "a receiver asks for it after its time to live; gone where expired messages are dropped",
     ),
     (Place.DEFERRED_LOCKED, Event.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
     (Place.DEFERRED_LOCKED, Event.ABANDON): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),

@@ -17,7 +17,7 @@ _LOCK_FILE: Final = "emulator.lock"
 BUSY_TIMEOUT: Final = 5.0
 """Seconds to wait for an emulator that is ending."""
 APPLICATION_ID: Final = 0x53426E62
-"""Says in the file's header whose it is (SQLite documentation, "PRAGMA application_id")."""
+"""Marks the file in its header as the emulator's (SQLite documentation, "PRAGMA application_id")."""
 VERSION: Final = 2
 
 _TABLES: Final = """
@@ -132,7 +132,7 @@ def open_database(directory: Path) -> Generator[sqlite3.Connection]:
             database.execute("PRAGMA synchronous = NORMAL")
             # 64 MB instead of 4: it waits for the disk less often.
             database.execute("PRAGMA wal_autocheckpoint = 16000")
-            # Some systems build SQLite so that it writes even free pages once more, to overwrite what was there.
+            # Some systems build SQLite so that it writes even free pages once more, to overwrite the old bytes.
             database.execute("PRAGMA secure_delete = FAST")
             # Beginning to write keeps SQLite's other tools out from now on.
             database.execute("BEGIN IMMEDIATE")
@@ -195,7 +195,7 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
 
 def create(path: Path) -> None:
     """Create the file."""
-    # What a removed file has left beside it would be replayed into the new one.
+    # The log of a removed file would be replayed into the new one.
     for ending in ("-wal", "-shm", "-journal"):
         path.with_name(FILE_NAME + ending).unlink(missing_ok=True)
     # Under another name first, so that a file of the right name is always a whole one.
@@ -210,8 +210,8 @@ def create(path: Path) -> None:
 def _take_lock(directory: Path, timeout: float) -> sqlite3.Connection:
     """Lock a data directory until the result is closed, or the process ends.
 
-    The lock is on a file that is never replaced. The database's own would be gone with a database that
-    somebody removes, and POSIX drops it when this process closes the file once (fcntl, "F_SETLK").
+    The lock is on a file that is never replaced. The database's own lock would be gone once a user removes the
+    database, and POSIX drops it when this process closes the file once (fcntl, "F_SETLK").
     """
     lock = _connect(directory / _LOCK_FILE, timeout)
     try:

@@ -1,8 +1,8 @@
 """The store of an emulator: everything that it has confirmed is in one SQLite file.
 
 All changes of one turn of the event loop are one transaction, and nothing is confirmed to a client
-before it. The file is in write-ahead mode with ``synchronous=NORMAL``: what was committed survives the
-end of the process, however sudden (SQLite documentation, "Write-Ahead Logging").
+before it. The file is in write-ahead mode with ``synchronous=NORMAL``: committed changes survive any
+end of the process (SQLite documentation, "Write-Ahead Logging").
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Store:
         Raises:
             sqlite3.Error: they are not kept, for example because the disk is full.
             ValueError: they are not kept, because a new message came without its payload.
-            EmulatorError: something could not be read before, and whoever asked may have gone on without it.
+            EmulatorError: an earlier read failed, so that the entities may lack messages.
         """
         if self._failure is not None:
             raise self._failure

@@ -2,7 +2,7 @@
 
 Integers stay integers and a division cuts towards zero; an integer with a floating point number gives
 the latter; a text takes anything that is added to it; two moments have a time span between them.
-None is both an unknown property and a null: whatever is done with it is unknown.
+None is both an unknown property and a null: every result with it is unknown.
 
 Source: Service Bus documentation, "Subscription rule SQL filter syntax", "Operator binding semantics".
 """

@@ -95,7 +95,7 @@ class CorrelationFilter:
         reply_to_session_id: of replies.
         content_type: of the body.
         properties: application properties by name. Texts are equal in upper and lower case only if
-            they are the same; numbers are equal whatever their types.
+            they are the same; numbers of different types can be equal.
 
     Raises:
         ConfigurationError: nothing is given.
@@ -193,8 +193,8 @@ class Rule:
 
     Attributes:
         name: its name in the subscription.
-        filter: which messages it takes.
-        action: what it changes in its copy of them; None if the rule makes no copy of its own.
+        filter: decides which messages the rule takes.
+        action: changes the copies; None if the rule makes no copy of its own.
         created_time: ms since 1970-01-01 UTC.
 
     Example:

@@ -1,6 +1,6 @@
 """The message as rules see it: properties by name, read from its bytes and written back into them.
 
-What is not asked for is not decoded, and what is not set stays byte for byte as the sender wrote it.
+Sections are decoded when a rule reads them. Everything that no action sets stays byte for byte.
 
 Source: Service Bus documentation, "Messages, payloads, and serialization"; AMQP 1.0 part 3, section 3.2.
 """
@@ -45,7 +45,7 @@ _NULL: Final = b"\x40"
 
 
 class _Home(NamedTuple):
-    """Where a system property stands in a message, and what it is made of."""
+    """The place and the type of a system property in a message."""
 
     section: int
     key: int | str
