@@ -27,7 +27,7 @@ from sbnotebook.settlement.plan import Edit, Limits, refuse_coroutine_function
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.processing.calls import Function
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
-from sbnotebook.settlement.processing.process_run import ProcessOptions
+from sbnotebook.settlement.processing.run import ProcessOptions
 
 __all__ = ["Entity"]
 
@@ -419,7 +419,7 @@ class Entity:
                 delivered again, it is completed and not done twice.
             show_progress: False for no bar.
             options: ``policy``, ``max_in_flight``, ``rate``, ``max_messages``, ``max_wait``, ``by_session`` and
-                ``archived``, see :class:`sbnotebook.settlement.processing.process_run.Options`.
+                ``archived``, see :class:`sbnotebook.settlement.processing.run.Options`.
 
         Returns:
             An outcome for each message.

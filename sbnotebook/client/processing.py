@@ -11,8 +11,8 @@ from sbnotebook.analysis import tables
 from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import portal
 from sbnotebook.model import Report
-from sbnotebook.settlement.processing.lease import ProcessStatus
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
+from sbnotebook.settlement.processing.status import ProcessStatus
 
 __all__ = ["Processing"]
 

@@ -20,6 +20,8 @@ __all__ = ["LockedMessage", "Message", "MessageState", "PeekedMessage", "Receive
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_ERROR_DESCRIPTION: Final = "DeadLetterErrorDescription"
 RESUBMIT_COUNT: Final = "ResubmitCount"
+ORIGINAL_MESSAGE_ID: Final = "OriginalMessageId"
+"""The property that keeps the message ID of the first message through resubmits and returns."""
 
 _MAX_COUNT: Final = 2**31 - 1
 _REPR_TEXT: Final = 60

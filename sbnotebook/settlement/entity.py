@@ -33,8 +33,7 @@ from sbnotebook.settlement.picking.sweep import Chosen, Filter
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
 from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.process import Processing
-from sbnotebook.settlement.processing.process_run import Options, ProcessOptions
-from sbnotebook.settlement.processing.starting import processing
+from sbnotebook.settlement.processing.run import Options, ProcessOptions
 from sbnotebook.settlement.removing.purge import plan_purge
 from sbnotebook.settlement.resubmitting.resubmit import Resubmitter
 from sbnotebook.settlement.sending.schedule import plan_cancel_scheduled
@@ -349,13 +348,13 @@ class AsyncEntity(AsyncEntitySends):
             function: the work; an ordinary function runs in threads, an async one on this loop.
             seen: whether, or for how long, messages whose work is done are remembered.
             progress: told of every message that is finished.
-            options: how, see :class:`sbnotebook.settlement.processing.process_run.Options`.
+            options: how, see :class:`sbnotebook.settlement.processing.run.Options`.
 
         Raises:
             ConfigurationError: a number that cannot be.
             DecisionError: the policy cannot be carried out here.
         """
-        return processing(self, function, Options(seen=seen, progress=progress, **options))
+        return Processing(self, function, Options(seen=seen, progress=progress, **options))
 
     async def process(
         self,

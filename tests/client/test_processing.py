@@ -12,7 +12,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, LockedMessage, Message, Report
 from sbnotebook.settlement import Policy, PolicyRow, Then
-from sbnotebook.settlement.processing.lease import ProcessState
+from sbnotebook.settlement.processing.status import ProcessState
 from tests.filled_queues import filled_client_queue
 
 

@@ -1,4 +1,4 @@
-"""Calling a user's function with messages: in threads, or on the loop when it is an async one."""
+"""Call a user's function with messages: in threads, or on the loop if it is an async function."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ import anyio.to_thread
 from sbnotebook.model import LockedMessage
 from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.memory.seen import Seen, key_of
-from sbnotebook.settlement.processing.envelope import Fault
-from sbnotebook.settlement.processing.policy import End, RejectMessage, SkipMessage, StopProcessing
+from sbnotebook.settlement.processing.policy import End, Fault, RejectMessage, SkipMessage, StopProcessing
 
-__all__ = ["AnyFunction", "AsyncFunction", "Calls", "Ended", "Function", "Go"]
+__all__ = ["AnyFunction", "AsyncFunction", "CallGroup", "EndedCall", "Function", "FunctionCaller"]
 
 Function = Callable[[LockedMessage], object]
 """Does the work for one message; raises SkipMessage, RejectMessage or StopProcessing to say how it ended."""
@@ -27,9 +26,9 @@ AsyncFunction = Callable[[LockedMessage], Awaitable[object]]
 """The same as an ``async def``."""
 AnyFunction = Function | AsyncFunction
 
-_HOP: Final = 0.005
-"""Seconds of quick functions that are run in one go: to go to a thread and back takes as long as some of them."""
-_MAX_IN_ONE_GO: Final = 50
+_GROUP_SECONDS: Final = 0.005
+"""Seconds of quick calls in one thread hop, because a hop to a thread and back takes as long as some functions."""
+_MAX_GROUP: Final = 50
 _ENDS: Final[dict[type[Exception], End]] = {
     SkipMessage: End.SKIPPED,
     RejectMessage: End.REJECTED,
@@ -38,13 +37,13 @@ _ENDS: Final[dict[type[Exception], End]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How the function ended for one message.
+class EndedCall:
+    """The end of the function for one message.
 
     Args:
-        message: which one.
-        end: how.
-        fault: what happened, where it did not return.
+        message: the message.
+        end: how the function ended.
+        fault: what happened, if it did not return.
         error: the exception itself.
         done_at: when the work was done before; then the function was not called.
     """
@@ -57,27 +56,27 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Go:
-    """Messages that one worker works on in one go, because the function is quick.
+class CallGroup:
+    """Messages that one worker works on in one thread hop, because the function is quick.
 
     Args:
-        todo: those that are not begun; others may take them over, from the right.
-        ends: how the function ended for those that are done, at once when it has.
+        todo: messages that are not begun. Other workers may take them over, from the right.
+        ends: the ends of those that are done, added as soon as each call ends.
     """
 
     todo: deque[LockedMessage]
-    ends: deque[Ended] = field(default_factory=deque["Ended"])
+    ends: deque[EndedCall] = field(default_factory=deque["EndedCall"])
     begun: float = field(default_factory=time.monotonic)
 
 
-class Calls:
-    """Calls one function, so many at once as workers ask for it.
+class FunctionCaller:
+    """Calls one function, with as many calls at once as there are workers.
 
     Args:
-        function: the user's.
-        clock: the time of faults.
-        at_once: how many workers there are.
-        seen: knows the messages for which the function is not called again; None for no memory.
+        function: the user's function.
+        clock: gives the time of faults.
+        workers: the number of workers.
+        seen: remembers the messages that the function is not called for again; None for no memory.
     """
 
     def __init__(
@@ -85,13 +84,13 @@ class Calls:
         function: AnyFunction,
         clock: Clock,
         *,
-        at_once: int,
+        workers: int,
         seen: Seen | None = None,
     ) -> None:
         self._function = function
         self._clock = clock
         self._seen = seen
-        self._limiter = anyio.CapacityLimiter(at_once)
+        self._limiter = anyio.CapacityLimiter(workers)
         self._component = str(getattr(function, "__qualname__", None) or type(function).__qualname__)
         called: object = getattr(function, "__call__", None)  # noqa: B004 (of an object, whose method may be async)
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
@@ -101,52 +100,52 @@ class Calls:
 
     @property
     def remembers(self) -> bool:
-        """Whether messages whose work is done are remembered."""
+        """Tell whether messages whose work is done are remembered."""
         return self._seen is not None
 
     @property
-    def in_one_go(self) -> int:
-        """How many messages a worker may take at once: one, unless the function is quick."""
-        return 1 if self.is_async else max(1, min(_MAX_IN_ONE_GO, int(_HOP / self._seconds_each)))
+    def group_size(self) -> int:
+        """Return how many messages a worker may take at once: one, unless the function is quick."""
+        return 1 if self.is_async else max(1, min(_MAX_GROUP, int(_GROUP_SECONDS / self._seconds_each)))
 
     def stop(self) -> None:
         """Begin no more messages."""
         self._is_stopped = True
 
-    async def run(self, go: Go) -> None:
-        """Run the function on a few messages, one after the other, until all are done or they take too long together.
+    async def run(self, group: CallGroup) -> None:
+        """Call the function for a group, one message after the other, until all are done or the time is used up.
 
-        It cannot be cut off: a thread cannot be ended, and a message whose work goes on must not be given back.
+        It cannot be cancelled: a thread cannot be ended, and a message in work must not be released.
         """
         with anyio.CancelScope(shield=True):
             if self.is_async:
-                go.ends.append(await self._run_async(go.todo.popleft()))
+                group.ends.append(await self._run_async(group.todo.popleft()))
             else:
-                await anyio.to_thread.run_sync(self._run_in_thread, go, limiter=self._limiter)
+                await anyio.to_thread.run_sync(self._run_in_thread, group, limiter=self._limiter)
 
-    def _run_in_thread(self, go: Go) -> None:
-        known = self._done_before(tuple(go.todo))
+    def _run_in_thread(self, group: CallGroup) -> None:
+        known = self._done_before(tuple(group.todo))
         begun, elapsed, count = time.perf_counter(), 0.0, 0
-        while not self._is_stopped and elapsed < _HOP:
+        while not self._is_stopped and elapsed < _GROUP_SECONDS:
             try:
-                message = go.todo.popleft()
+                message = group.todo.popleft()
             except IndexError:  # all are done, or were taken over
                 break
-            go.ends.append(self._known_end(message, known) or self._call(message))
+            group.ends.append(self._known_end(message, known) or self._call(message))
             elapsed, count = time.perf_counter() - begun, count + 1
         if count:
             each = elapsed / count
-            # At once when it gets slower, little by little when it gets quicker.
+            # The estimate rises at once when the function gets slower, and falls slowly when it gets quicker.
             self._seconds_each = max(each, (self._seconds_each + each) / 2, 1e-6)
 
-    def _call(self, message: LockedMessage) -> Ended:
+    def _call(self, message: LockedMessage) -> EndedCall:
         try:
             self._function(message)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a user's; the policy says what follows)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a user's; the policy decides)
             return self._ended_by(message, error)
-        return Ended(message, End.COMPLETED)
+        return EndedCall(message, End.COMPLETED)
 
-    async def _run_async(self, message: LockedMessage) -> Ended:
+    async def _run_async(self, message: LockedMessage) -> EndedCall:
         if self._seen is not None:
             known = await anyio.to_thread.run_sync(self._done_before, (message,))
             done = self._known_end(message, known)
@@ -156,16 +155,16 @@ class Calls:
             await cast("AsyncFunction", self._function)(message)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (as above)
             return self._ended_by(message, error)
-        return Ended(message, End.COMPLETED)
+        return EndedCall(message, End.COMPLETED)
 
     def _done_before(self, messages: Collection[LockedMessage]) -> dict[str, datetime]:
         return self._seen.done_at(messages) if self._seen is not None else {}
 
-    def _known_end(self, message: LockedMessage, known: Mapping[str, datetime]) -> Ended | None:
+    def _known_end(self, message: LockedMessage, known: Mapping[str, datetime]) -> EndedCall | None:
         done_at = known.get(key_of(message)) if known else None
-        return Ended(message, End.COMPLETED, done_at=done_at) if done_at is not None else None
+        return EndedCall(message, End.COMPLETED, done_at=done_at) if done_at is not None else None
 
-    def _ended_by(self, message: LockedMessage, error: BaseException) -> Ended:
+    def _ended_by(self, message: LockedMessage, error: BaseException) -> EndedCall:
         end = next((end for kind, end in _ENDS.items() if isinstance(error, kind)), End.FAILED)
         fault = Fault.of(error, component=self._component, component_kind=self._kind, time=self._clock.now())
-        return Ended(message, end, fault, error)
+        return EndedCall(message, end, fault, error)

@@ -1,26 +1,30 @@
-"""What happens to a message by how a user's function ended: a table whose rows can be changed."""
+"""The policy of a run: a table from how a user's function ends for a message to what happens to that message.
+
+Every row can be changed. A function says how it ended by returning, or by raising :class:`SkipMessage`,
+:class:`RejectMessage`, :class:`StopProcessing` or any other exception.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final, Self
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Release, Resubmit
+from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.locking.settle import check_decision
 
-if TYPE_CHECKING:
-    from sbnotebook.settlement.processing.envelope import Fault
+__all__ = ["End", "Fault", "Policy", "PolicyRow", "RejectMessage", "SkipMessage", "StopProcessing", "Then"]
 
-__all__ = ["End", "Policy", "PolicyRow", "RejectMessage", "SkipMessage", "StopProcessing", "Then"]
-
+_MAX_NAME: Final = 200
 _MAX_REASON: Final = 200
 _MAX_DESCRIPTION: Final = 1_000
 
 
 class SkipMessage(Exception):  # noqa: N818 (a decision that a function takes, not an error of the program)
-    """Raised by a user's function: there is nothing to do for this message.
+    """Raised by a user's function that has nothing to do for this message.
 
     Args:
         reason: why, for the report.
@@ -32,7 +36,7 @@ class SkipMessage(Exception):  # noqa: N818 (a decision that a function takes, n
 
 
 class RejectMessage(Exception):  # noqa: N818
-    """Raised by a user's function: the message cannot be processed, now or later.
+    """Raised by a user's function that cannot process this message, now or later.
 
     Args:
         reason: short and the same for the same cause, because messages are grouped by it.
@@ -46,7 +50,7 @@ class RejectMessage(Exception):  # noqa: N818
 
 
 class StopProcessing(Exception):  # noqa: N818
-    """Raised by a user's function: nothing can be processed now, this message and those after it are left for later.
+    """Raised by a user's function that cannot process any message now. This one and the rest are left for later.
 
     Args:
         reason: why, for the report.
@@ -58,10 +62,10 @@ class StopProcessing(Exception):  # noqa: N818
 
 
 class End(StrEnum):
-    """How a function ended for one message."""
+    """The ways in which a function can end for a message."""
 
     COMPLETED = "completed"
-    """It returned; what it returned does not matter."""
+    """It returned. Its return value is ignored."""
     SKIPPED = "skipped"
     """It raised :class:`SkipMessage`."""
     REJECTED = "rejected"
@@ -73,28 +77,75 @@ class End(StrEnum):
 
 
 class Then(StrEnum):
-    """What happens to the run after a message."""
+    """The ways in which a run continues after a message."""
 
     GO_ON = "go on"
     STOP = "stop"
-    """No more messages are begun, and the report is given."""
+    """No more messages are begun, and the run returns its report."""
     RAISE = "raise"
-    """No more messages are begun, and the function's exception is raised when all that ran has ended."""
+    """No more messages are begun. The function's exception is raised after all running calls have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happened to one message.
+
+    Args:
+        component: the function's qualified name.
+        component_kind: ``function`` or ``async function``.
+        type: the exception's type.
+        reason: short and the same for the same cause.
+        text: an explanation without secrets, cut at 1,000 characters.
+        time: when the function ended.
+    """
+
+    component: str
+    component_kind: str
+    type: str
+    reason: str
+    text: str | None
+    time: datetime
+
+    @classmethod
+    def of(cls, error: BaseException, *, component: str, component_kind: str, time: datetime) -> Self:
+        """Return the fault for an exception that a function raised.
+
+        For a RejectMessage that was raised ``from`` another exception, the type is that of the other exception.
+        """
+        is_decision = isinstance(error, (RejectMessage, SkipMessage, StopProcessing))
+        cause = error.__cause__ if is_decision and error.__cause__ is not None else error
+        text = error.description if isinstance(error, RejectMessage) else _text_of(error)
+        reason = error.reason if isinstance(error, RejectMessage) else type(error).__name__
+        return cls(
+            component[:_MAX_NAME],
+            component_kind,
+            type(cause).__name__[:_MAX_NAME],
+            scrub(str(reason))[:_MAX_REASON],
+            scrub(str(text))[:_MAX_DESCRIPTION] if text else None,
+            time,
+        )
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 (a user's exception whose __str__ fails, too)
+        return "(its text is not available)"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """What happens at one end.
+    """The row of one end.
 
     Args:
-        decision: what becomes of the message. A dead-lettering without a reason takes those of the function.
-        then: what becomes of the run.
-        envelope_to: a queue or topic; before the message is settled, a copy of it that tells what happened is sent
-            there,
-            see :mod:`sbnotebook.settlement.processing.envelope`. The message is settled only when that is confirmed.
+        decision: how the message is settled. A DeadLetter without a reason takes the reason of the function.
+        then: whether the run continues.
+        envelope_to: a queue or topic. Before the message is settled, sbnotebook sends a copy that describes the fault
+            there (see :mod:`sbnotebook.settlement.processing.envelopes`). The message is settled only after that send
+            is confirmed.
 
     Raises:
-        DecisionError: a resubmit, which is not a settlement, or envelopes to what cannot be sent to.
+        DecisionError: the decision is a Resubmit, which is not a settlement, or nothing can be sent to ``envelope_to``.
 
     Example:
         >>> print(PolicyRow(Complete(), envelope_to="faults"))
@@ -115,11 +166,11 @@ class PolicyRow:
 
     @property
     def destination(self) -> EntityAddress | None:
-        """Where envelopes go."""
+        """Return the address of ``envelope_to``."""
         return None if self.envelope_to is None else EntityAddress.parse(self.envelope_to)
 
     def decision_for(self, fault: Fault | None) -> Decision:
-        """The decision, with the function's reason where it has none of its own."""
+        """Return the decision. A DeadLetter without a reason takes the reason and description of the fault."""
         if not isinstance(self.decision, DeadLetter) or self.decision.reason is not None or fault is None:
             return self.decision
         description = self.decision.description or fault.text
@@ -141,18 +192,18 @@ _DEFAULTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The table: a row for each end of a function. Where only a decision is given, the rest of the row stays.
+    """The table, with a row for each end of a function. A decision alone replaces only the decision of its row.
 
     Args:
         completed: the function returned.
         skipped: it raised SkipMessage.
         rejected: it raised RejectMessage.
         stopped: it raised StopProcessing.
-        failed: it raised anything else. Where the run goes on, a message that is abandoned is held until the end, so
-            that it does not come again in the same run.
+        failed: it raised anything else. If the run continues, an abandoned message is held until the run ends, so
+            that Service Bus does not deliver it again in the same run.
 
     Raises:
-        DecisionError: a row that cannot be.
+        DecisionError: a row that is not possible.
 
     Example:
         >>> print(Policy(rejected=PolicyRow(Complete(), envelope_to="faults"), failed=PolicyRow(Abandon(), Then.GO_ON)))
@@ -178,45 +229,46 @@ class Policy:
             raise DecisionError("An envelope tells what went wrong: there is none for a message that is completed.")
 
     def row(self, end: End) -> PolicyRow:
-        """The row of one end."""
+        """Return the row of one end."""
         return getattr(self, end.value)
 
     @property
     def rows(self) -> dict[End, PolicyRow]:
-        """The whole table."""
+        """Return the whole table."""
         return {end: self.row(end) for end in End}
 
     @property
     def done(self) -> set[End]:
-        """The ends after which nothing is left to do but to complete the message."""
+        """Return the ends after which only the completion of the message is left to do."""
         return {e for e, row in self.rows.items() if isinstance(row.decision, Complete) and row.envelope_to is None}
 
     @property
     def destinations(self) -> set[EntityAddress]:
-        """Where envelopes go, of all rows."""
+        """Return the addresses that envelopes are sent to, from all rows."""
         return {row.destination for row in self.rows.values() if row.destination is not None}
 
-    def check(self, entity: EntityAddress, *, comes_again: bool) -> None:
+    def check(self, entity: EntityAddress, *, redelivers: bool) -> None:
         """Refuse a table that cannot be carried out on an entity.
 
         Args:
-            entity: where the messages stand.
-            comes_again: whether what is given back is delivered again in the same run.
+            entity: the entity that is consumed.
+            redelivers: whether Service Bus delivers a returned message again in the same run.
 
         Raises:
-            DecisionError: says what to do instead.
+            DecisionError: a row that is not possible there; the text says what to do instead.
         """
         for end, row in self.rows.items():
-            # Nobody may ever be rejected; and then the outcome says that it cannot be dead-lettered again.
+            # A function may never reject a message. If it does, the outcome says that it cannot be dead-lettered again.
             if end is not End.REJECTED:
                 check_decision(row.decision, entity)
             if row.destination == entity:
                 raise DecisionError(f"Envelopes to {entity} would be processed there themselves: name another entity.")
-            if comes_again and isinstance(row.decision, Release) and row.then is Then.GO_ON:
+            if redelivers and isinstance(row.decision, Release) and row.then is Then.GO_ON:
                 raise DecisionError(
-                    f"A message that is {end} would be released and come again at once, for ever: abandon or defer it."
+                    f"A message that is {end} would be released and delivered again at once, forever: "
+                    "abandon or defer it."
                 )
-            if comes_again and isinstance(row.decision, Abandon) and row.decision.delay:
+            if redelivers and isinstance(row.decision, Abandon) and row.decision.delay:
                 raise DecisionError(
                     f"A message that is {end} would be held for its delay, and all others with it: "
                     "abandon it without a delay, or end when the entity is empty (max_wait)."

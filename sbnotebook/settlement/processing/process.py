@@ -1,101 +1,74 @@
-"""Consuming an entity with a function, settling each message by how the function ended."""
+"""Consume an entity with a function, and settle each message by how the function ended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, Report
-from sbnotebook.settlement.locking.renewal import Clock, SystemClock
-from sbnotebook.settlement.processing.calls import AnyFunction, Calls
-from sbnotebook.settlement.processing.finish import Finish
-from sbnotebook.settlement.processing.lease import ProcessState, ProcessStatus
-from sbnotebook.settlement.processing.process_run import Options, Run
+from sbnotebook.model import Report
+from sbnotebook.settlement.locking.renewal import SystemClock
+from sbnotebook.settlement.memory.seen import DEFAULT_RETENTION, Seen
+from sbnotebook.settlement.processing.calls import AnyFunction, FunctionCaller
+from sbnotebook.settlement.processing.finish import Finisher
+from sbnotebook.settlement.processing.run import Options, Run
+from sbnotebook.settlement.processing.status import ProcessState, ProcessStatus
+from sbnotebook.settlement.processing.workers import SessionWorkers, SharedWorkers, Workers
 from sbnotebook.settlement.watch import reporting
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.memory.seen import Seen
-    from sbnotebook.settlement.sending.send import SenderPool
+    from sbnotebook.settlement.entity import AsyncEntity as Place
 
-__all__ = ["Processing", "Workers"]
+__all__ = ["Processing"]
 
-
-class Workers(Protocol):
-    """Those who take messages, have the function called, and settle."""
-
-    async def work(self) -> None:
-        """Work until there is no more to do, or the run is stopped; then settle what has ended."""
-        ...
-
-    @property
-    def waiting(self) -> int:
-        """Messages that are locked and wait for a worker."""
-        ...
-
-    @property
-    def unsettled(self) -> int:
-        """Messages whose function has ended and that are not settled yet."""
-        ...
+_RENEW_FOR: Final = timedelta(days=3650)
+"""How long locks are renewed: until the function has ended, however long it takes."""
 
 
 class Processing:
-    """One run of ``process``: can be watched and stopped while it goes on, from any thread.
+    """One run of ``process``. Any thread can watch and stop it.
 
     Made by :meth:`sbnotebook.settlement.entity.AsyncEntity.processing`.
 
     Args:
-        entity: what is consumed.
-        function: the work.
-        options: how.
-        make_workers: gives those who work.
-        pools: senders to the entities that envelopes go to.
-        host: the namespace's.
-        clock: where the time comes from.
-        seen: knows what is done, None for no memory.
+        place: the entity that is consumed.
+        function: the work for one message.
+        options: the options of the run.
 
     Raises:
-        DecisionError: the policy cannot be carried out there.
+        DecisionError: the policy cannot be carried out on this entity.
+        ReadOnlyError: the policy sends envelopes, and the connection is read-only.
     """
 
-    def __init__(
-        self,
-        entity: EntityAddress,
-        function: AnyFunction,
-        options: Options,
-        *,
-        make_workers: MakeWorkers,
-        pools: Mapping[EntityAddress, SenderPool],
-        host: str,
-        clock: Clock | None = None,
-        seen: Seen | None = None,
-    ) -> None:
-        options.policy.check(entity, comes_again=options.comes_again)
-        clock = clock or SystemClock()
-        calls = Calls(function, clock, at_once=options.max_in_flight, seen=seen)
-        finish = Finish(options.policy, host, pools, abandons=options.comes_again, seen=seen)
-        self._run = Run(entity, options, calls, finish, clock)
-        self._workers = make_workers(self._run)
-        self._entity = entity
-        self._pools = pools
-        self._seen = seen
+    def __init__(self, place: Place, function: AnyFunction, options: Options) -> None:
+        self._entity = place.address
+        options.policy.check(self._entity, redelivers=options.redelivers)
+        namespace, clock = place.namespace, place.namespace.clock or SystemClock()
+        self._seen: Seen | None = None
+        if options.seen is not False:
+            retention = DEFAULT_RETENTION if options.seen is True else options.seen
+            self._seen = Seen(namespace.journal.database, namespace.host, retention)
+        self._pools = {address: namespace.pool(address) for address in options.policy.destinations}
+        caller = FunctionCaller(function, clock, workers=options.max_in_flight, seen=self._seen)
+        finisher = Finisher(options.policy, namespace.host, self._pools, abandons=options.redelivers, seen=self._seen)
+        self._run = Run(self._entity, options, caller, finisher, clock)
+        self._workers = _workers(place, self._run)
         self._state = ProcessState.WAITING
         self._since: datetime | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def status(self) -> ProcessStatus:
-        """Who consumes what, since when, and how far, at this moment."""
+        """Return the leases, counts and errors of the run at this moment."""
         run = self._run
         stopping = self._state is ProcessState.RUNNING and run.is_stopping
-        error = f"{type(run.error).__name__} ended it." if run.error is not None else run.trouble
+        error = f"{type(run.error).__name__} ended it." if run.error is not None else run.problem
         return ProcessStatus(
             self._entity,
             ProcessState.STOPPING if stopping else self._state,
@@ -111,26 +84,29 @@ class Processing:
 
     @property
     def report(self) -> Report:
-        """The outcomes that are known now."""
+        """Return the outcomes that are known now."""
         return self._run.tally.report()
 
     def stop(self) -> None:
-        """Begin no more messages. What is worked on is settled when its function has ended, the rest is released."""
+        """Begin no more messages. Messages in work are settled when their function has ended; the rest is released."""
         self._run.is_stopping = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run has ended
                 self._loop.call_soon_threadsafe(self._run.stop)
 
     async def run(self) -> Report:
-        """Work until it is done or stopped; a cancellation stops it, and waits for the functions that run.
+        """Work until there is no more to do, or until the run is stopped.
+
+        A cancellation stops the run and waits for the functions that are running.
 
         Returns:
-            An outcome for each message that the function ended for, or whose work was done before. Where the function
-            did not return, its description says how it ended.
+            An outcome for each message that the function ended for, or whose work was done before. If the function did
+            not return, the outcome's description says how it ended.
 
         Raises:
-            Exception: the function's own, where the policy says so. A note on it says how the messages ended.
-            ServiceBusError: the entity cannot be opened, or no messages can be had any more.
+            Exception: the function's own, if the policy says so. A note on it says how the messages ended.
+            ConfigurationError: it has run already.
+            ServiceBusError: the entity cannot be opened, or no more messages can be received.
         """
         if self._state is not ProcessState.WAITING:
             raise ConfigurationError("It has run already: make another one.")
@@ -164,7 +140,7 @@ class Processing:
             self._run.stop()
 
     async def _prepare(self) -> None:
-        """Find out what would fail later before anything is locked."""
+        """Find errors that would otherwise come later, before anything is locked."""
         with self._run.until_stopped():
             for pool in self._pools.values():
                 await pool.warm(1)
@@ -184,9 +160,11 @@ class Processing:
         raise error
 
 
-class MakeWorkers(Protocol):
-    """Gives the workers of a run."""
-
-    def __call__(self, run: Run) -> Workers:
-        """Make them; nothing is opened yet."""
-        ...
+def _workers(place: Place, run: Run) -> Workers:
+    """Return the workers of a run; nothing is opened yet."""
+    archived = run.options.archived
+    if run.options.by_session:
+        return SessionWorkers(
+            run, lambda wait: place.next_session(max_wait=wait, renew_for=_RENEW_FOR, archived=archived)
+        )
+    return SharedWorkers(run, place.batch(renew_for=_RENEW_FOR, archived=archived))

@@ -31,7 +31,7 @@ def test_a_decision_alone_leaves_the_rest_of_its_row(end: End) -> None:
     assert changed == before
 
 
-def test_rows_tell_what_is_done_and_where_envelopes_go() -> None:
+def test_policy_lists_done_ends_and_destinations() -> None:
     policy = Policy(
         skipped=Release(),
         rejected=PolicyRow(Complete(), envelope_to="Faults"),
@@ -54,7 +54,7 @@ def test_rows_tell_what_is_done_and_where_envelopes_go() -> None:
     ],
     ids=["resubmit", "sub-queue", "subscription", "resubmit-alone", "nothing-wrong"],
 )
-def test_a_row_that_cannot_be_is_refused(row: Callable[[], object], error: str) -> None:
+def test_impossible_row_is_refused(row: Callable[[], object], error: str) -> None:
     with pytest.raises(DecisionError, match=error):
         row()
 
@@ -62,27 +62,27 @@ def test_a_row_that_cannot_be_is_refused(row: Callable[[], object], error: str) 
 @pytest.mark.parametrize(
     ("policy", "error"),
     [
-        (Policy(skipped=Release()), "for ever"),
+        (Policy(skipped=Release()), "forever"),
         (Policy(failed=PolicyRow(Abandon(timedelta(minutes=1)), Then.GO_ON)), "held for its delay"),
     ],
     ids=["release", "delay"],
 )
-def test_what_would_come_again_in_the_same_run_is_refused_there_only(policy: Policy, error: str) -> None:
-    policy.check(ORDERS, comes_again=False)
+def test_redelivering_rows_are_refused_in_endless_runs_only(policy: Policy, error: str) -> None:
+    policy.check(ORDERS, redelivers=False)
     with pytest.raises(DecisionError, match=error):
-        policy.check(ORDERS, comes_again=True)
+        policy.check(ORDERS, redelivers=True)
 
 
-def test_what_the_entity_cannot_do_is_refused() -> None:
+def test_rows_the_entity_cannot_carry_out_are_refused() -> None:
     with pytest.raises(DecisionError, match="dead-letter queue already"):
-        Policy(failed=DeadLetter()).check(ORDERS.dead_letter, comes_again=False)
+        Policy(failed=DeadLetter()).check(ORDERS.dead_letter, redelivers=False)
     with pytest.raises(DecisionError, match="processed there themselves"):
-        Policy(skipped=PolicyRow(Complete(), envelope_to="ORDERS")).check(ORDERS, comes_again=False)
-    Policy().check(ORDERS.dead_letter, comes_again=True)
-    Policy(failed=Release()).check(ORDERS, comes_again=True)  # the run ends with it
+        Policy(skipped=PolicyRow(Complete(), envelope_to="ORDERS")).check(ORDERS, redelivers=False)
+    Policy().check(ORDERS.dead_letter, redelivers=True)
+    Policy(failed=Release()).check(ORDERS, redelivers=True)  # the run ends with it
 
 
-def test_what_is_no_address_or_no_way_to_go_on_is_refused() -> None:
+def test_row_with_invalid_address_or_then_is_refused() -> None:
     with pytest.raises(InvalidEntityAddressError):
         PolicyRow(Complete(), envelope_to="a/$nonsense")
     with pytest.raises(ValueError, match="nonsense"):

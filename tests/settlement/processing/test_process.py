@@ -32,7 +32,7 @@ from sbnotebook.settlement import (
     Then,
     Watch,
 )
-from sbnotebook.settlement.processing.lease import ProcessState
+from sbnotebook.settlement.processing.status import ProcessState
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
 
@@ -75,7 +75,7 @@ async def test_a_message_is_settled_by_how_the_function_ended(namespace: AsyncNa
     assert (dead.body, dead.dead_letter_reason, dead.dead_letter_error_description) == (b"bad", "Invalid", "it is bad")
 
 
-async def test_an_error_of_the_function_stops_the_run_and_is_raised_when_all_is_settled(
+async def test_error_of_the_function_is_raised_after_settling(
     namespace: AsyncNamespace,
 ) -> None:
     queue = await filled_queue(namespace, "raised", [b"good", b"broken", b"good", b"good"])
@@ -124,7 +124,7 @@ async def test_every_row_of_the_policy_can_be_changed(namespace: AsyncNamespace)
     )
 
 
-async def test_the_number_of_messages_can_be_chosen(namespace: AsyncNamespace) -> None:
+async def test_max_messages_limits_the_run(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "tried", [b"good"] * 5)
     assert len(await queue.process(consumer, max_messages=2, max_wait=1)) == 2
     assert [message.delivery_count for message in await queue.peek()] == [0] * 3
@@ -173,7 +173,7 @@ async def test_a_message_is_settled_while_another_is_worked_on(namespace: AsyncN
     assert (await queue.process(work, max_in_flight=2, max_wait=1, progress=progress)).settled == 3
 
 
-async def test_a_stop_waits_for_what_runs_settles_it_and_releases_the_rest(namespace: AsyncNamespace) -> None:
+async def test_stop_settles_running_messages_and_releases_the_rest(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "graceful", [b"%d" % n for n in range(10)])
     begun, go_on = threading.Event(), threading.Event()
 
@@ -200,7 +200,7 @@ async def test_a_stop_waits_for_what_runs_settles_it_and_releases_the_rest(names
     assert processing.status.state is ProcessState.ENDED
 
 
-async def test_a_cancellation_is_a_stop(namespace: AsyncNamespace) -> None:
+async def test_cancellation_stops_the_run(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "cancelled", [b"%d" % n for n in range(3)])
     begun, go_on = threading.Event(), threading.Event()
 
@@ -219,7 +219,7 @@ async def test_a_cancellation_is_a_stop(namespace: AsyncNamespace) -> None:
     assert [(message.message_id, message.delivery_count) for message in await queue.peek()] == [("m1", 0), ("m2", 0)]
 
 
-async def test_a_stop_before_the_entity_is_open_ends_at_once(namespace: AsyncNamespace) -> None:
+async def test_stop_before_the_entity_is_open_ends_at_once(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "unopened", [b"good"])
     processing = queue.processing(consumer, max_wait=None)
     processing.stop()
@@ -229,7 +229,7 @@ async def test_a_stop_before_the_entity_is_open_ends_at_once(namespace: AsyncNam
         await processing.run()
 
 
-async def test_a_status_says_who_consumes_what_and_how_far(namespace: AsyncNamespace) -> None:
+async def test_status_shows_leases_and_counts(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "watched", [b"good", b"bad", b"good", b"last", b"waiting"])
     begun, go_on = threading.Event(), threading.Event()
 
@@ -257,7 +257,7 @@ async def test_a_status_says_who_consumes_what_and_how_far(namespace: AsyncNames
 
 
 @pytest.mark.parametrize("error", [SystemExit("bye"), KeyboardInterrupt()])
-async def test_what_would_end_the_program_ends_the_run_only(namespace: AsyncNamespace, error: BaseException) -> None:
+async def test_system_exit_of_the_function_ends_the_run_only(namespace: AsyncNamespace, error: BaseException) -> None:
     queue = await filled_queue(namespace, f"exit-{type(error).__name__}", [b"x", b"y"])
 
     def work(_message: LockedMessage) -> None:
@@ -282,7 +282,7 @@ async def test_two_consumers_share_the_messages(namespace: AsyncNamespace) -> No
     assert await queue.peek() == []
 
 
-async def test_a_poison_message_is_tried_until_the_service_dead_letters_it(namespace: AsyncNamespace) -> None:
+async def test_poison_message_is_tried_until_dead_lettered(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("poison", max_delivery_count=3)
     queue = namespace.entity("poison")
     await queue.send([Message(body=b"broken"), Message(body=b"good")], max_in_flight=1)
@@ -324,13 +324,13 @@ async def test_locks_are_renewed_while_the_function_works(namespace_by_hand: Asy
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 3
 
 
-async def test_what_cannot_be_right_is_refused_before_anything_is_locked(namespace: AsyncNamespace) -> None:
+async def test_impossible_options_are_refused_before_locking(namespace: AsyncNamespace) -> None:
     nowhere = namespace.entity("nowhere")
     with pytest.raises(DecisionError, match="plan of their own"):
         Policy(completed=Resubmit())
     with pytest.raises(DecisionError, match="dead-letter queue already"):
         await namespace.entity("nowhere/$dlq").process(consumer, policy=Policy(failed=DeadLetter("x")))
-    with pytest.raises(DecisionError, match="for ever"):
+    with pytest.raises(DecisionError, match="forever"):
         await nowhere.process(consumer, policy=Policy(completed=Release()), max_wait=None)
     with pytest.raises(DecisionError, match="processed there themselves"):
         await nowhere.process(consumer, policy=Policy(rejected=PolicyRow(Complete(), envelope_to="Nowhere")))
@@ -339,7 +339,7 @@ async def test_what_cannot_be_right_is_refused_before_anything_is_locked(namespa
             await nowhere.process(consumer, **options)  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_dead_letter_that_is_rejected_stays_where_it_is(namespace: AsyncNamespace) -> None:
+async def test_rejected_dead_letter_stays_in_the_dead_letter_queue(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("rejected")
     await namespace.entity("rejected").send([Message(body=b"bad")])
     assert (await namespace.entity("rejected").process(consumer, max_wait=1)).ok

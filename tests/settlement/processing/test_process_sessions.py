@@ -11,7 +11,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, LockedMessage, Message, OutcomeStatus, Release
 from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
-from sbnotebook.settlement.processing.lease import ProcessState
+from sbnotebook.settlement.processing.status import ProcessState
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def test_sessions_are_done_at_once_and_each_in_order(namespace: AsyncNames
     assert await queue.peek() == []
 
 
-async def test_more_sessions_than_workers_are_done_one_after_the_other(namespace: AsyncNamespace) -> None:
+async def test_more_sessions_than_workers_are_done_one_by_one(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "many-sessions", in_turn("abcd", 2), requires_session=True)
     worker = Worker()
     processing = queue.processing(worker, by_session=True, max_wait=1)
@@ -64,7 +64,7 @@ async def test_more_sessions_than_workers_are_done_one_after_the_other(namespace
     assert all(lease.ended for lease in leases)
 
 
-async def test_a_message_that_fails_holds_its_session_up_until_it_is_dead_lettered(namespace: AsyncNamespace) -> None:
+async def test_failing_message_blocks_its_session_until_dead_lettered(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "poisoned", in_turn("a", 3), max_delivery_count=2, requires_session=True)
     worker = Worker()
 
@@ -81,7 +81,7 @@ async def test_a_message_that_fails_holds_its_session_up_until_it_is_dead_letter
     assert await queue.peek() == []
 
 
-async def test_an_error_ends_the_run_and_releases_what_follows(namespace: AsyncNamespace) -> None:
+async def test_error_ends_the_run_and_releases_the_session(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "ended", in_turn("a", 3), requires_session=True)
 
     def work(message: LockedMessage) -> None:
@@ -94,7 +94,7 @@ async def test_an_error_ends_the_run_and_releases_what_follows(namespace: AsyncN
 
 
 @pytest.mark.parametrize("seen", [True, False])
-async def test_a_session_that_is_lost_goes_on_from_where_it_was(
+async def test_lost_session_continues_where_it_was(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, *, seen: bool
 ) -> None:
     name = f"lost-session-{seen}"
@@ -113,7 +113,7 @@ async def test_a_session_that_is_lost_goes_on_from_where_it_was(
     assert await queue.peek() == []
 
 
-async def test_a_stop_waits_for_what_runs_and_ends_also_what_waits_for_a_session(namespace: AsyncNamespace) -> None:
+async def test_stop_ends_running_and_waiting_session_workers(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "stopped-session", in_turn("a", 2), requires_session=True)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -133,7 +133,7 @@ async def test_a_stop_waits_for_what_runs_and_ends_also_what_waits_for_a_session
     assert [(m.message_id, m.delivery_count) for m in await queue.peek()] == [("a1", 0)]
 
 
-async def test_the_number_of_messages_and_rejections_are_kept_within_a_session(namespace: AsyncNamespace) -> None:
+async def test_max_messages_and_rejections_apply_within_a_session(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "few", in_turn("a", 4), requires_session=True)
 
     def work(message: LockedMessage) -> None:
@@ -145,12 +145,12 @@ async def test_the_number_of_messages_and_rejections_are_kept_within_a_session(n
     assert [message.delivery_count for message in await queue.peek()] == [0, 0]
 
 
-async def test_what_would_come_again_for_ever_is_refused(namespace: AsyncNamespace) -> None:
-    with pytest.raises(DecisionError, match="for ever"):
+async def test_release_in_a_session_is_refused(namespace: AsyncNamespace) -> None:
+    with pytest.raises(DecisionError, match="forever"):
         await namespace.entity("x").process(print, by_session=True, policy=Policy(skipped=Release()))
 
 
-async def test_a_message_whose_session_is_lost_while_it_is_worked_on_is_not_done_twice(
+async def test_message_in_work_is_done_once_when_its_session_is_lost(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(namespace, "lost-at-work", in_turn("a", 3), requires_session=True)

@@ -23,7 +23,7 @@ async def until(processing: Processing, count: int) -> None:
 
 
 @pytest.mark.parametrize("fault", ["drop_connections", "close_links"])
-async def test_a_run_without_an_end_outlives_its_connection(
+async def test_endless_run_survives_its_connection(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
 ) -> None:
     name = f"outlives-{fault.replace('_', '-')}"
@@ -41,7 +41,7 @@ async def test_a_run_without_an_end_outlives_its_connection(
     assert await queue.peek() == []
 
 
-async def test_what_cannot_be_remembered_is_completed_and_ends_the_run(namespace: AsyncNamespace) -> None:
+async def test_broken_journal_completes_the_message_and_ends_the_run(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "forgetful", 2)
     done: list[str | None] = []
 
@@ -57,7 +57,7 @@ async def test_what_cannot_be_remembered_is_completed_and_ends_the_run(namespace
     assert left == [f"m{n}" for n in range(2) if f"m{n}" not in done], "what is done is completed all the same"
 
 
-async def test_what_a_function_says_is_told_without_its_secrets(namespace: AsyncNamespace) -> None:
+async def test_outcome_shows_the_error_without_its_secrets(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "secret", 1)
 
     def work(_message: LockedMessage) -> None:
@@ -70,7 +70,7 @@ async def test_what_a_function_says_is_told_without_its_secrets(namespace: Async
     assert len(str(outcome.description)) <= 1_000
 
 
-async def test_slow_work_locks_little_ahead_so_that_others_have_their_share(namespace: AsyncNamespace) -> None:
+async def test_slow_work_locks_little_ahead(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "shares", 40)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -88,7 +88,7 @@ async def test_slow_work_locks_little_ahead_so_that_others_have_their_share(name
     assert await queue.peek() == []
 
 
-async def test_a_rate_is_kept_and_does_not_hold_up_a_stop(namespace: AsyncNamespace) -> None:
+async def test_rate_is_kept_and_does_not_delay_a_stop(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "paced", 5)
     processing = queue.processing(lambda _: None, rate=0.02, max_in_flight=3, max_wait=None)
     with anyio.fail_after(40):  # the second message would be begun after 50 seconds
@@ -100,7 +100,7 @@ async def test_a_rate_is_kept_and_does_not_hold_up_a_stop(namespace: AsyncNamesp
     assert [message.delivery_count for message in await queue.peek()] == [0] * 4
 
 
-async def test_what_waits_behind_a_slow_message_is_taken_over(namespace: AsyncNamespace) -> None:
+async def test_messages_behind_a_slow_one_are_taken_over(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "behind", 200)
     others_are_done = threading.Event()
     left = set(range(200)) - {150}
@@ -116,7 +116,7 @@ async def test_what_waits_behind_a_slow_message_is_taken_over(namespace: AsyncNa
     assert (await queue.process(work, max_in_flight=2, max_wait=1)).settled == 200
 
 
-async def test_what_is_done_is_settled_although_a_slow_message_follows(namespace: AsyncNamespace) -> None:
+async def test_done_messages_are_settled_before_a_slow_one_ends(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "followed", 200)
     settled = threading.Event()
     counts: list[int] = []
@@ -133,7 +133,7 @@ async def test_what_is_done_is_settled_although_a_slow_message_follows(namespace
     assert (await queue.process(work, max_wait=1, progress=progress)).settled == 200
 
 
-async def test_a_message_that_comes_again_while_it_is_worked_on_is_not_done_twice(
+async def test_a_redelivered_message_in_work_is_not_done_twice(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(namespace, "again-meanwhile", 1)

@@ -190,7 +190,7 @@ def test_nothing_is_pulled_that_is_not_wanted() -> None:
     assert len(list(packs)) == 50
 
 
-def test_when_it_is_stopped_nothing_more_is_pulled_and_nothing_that_was_is_forgotten() -> None:
+def test_stopped_packer_pulls_nothing_and_forgets_nothing() -> None:
     def messages() -> Iterator[Message]:
         for number in range(100):
             if number == 7:
@@ -252,7 +252,7 @@ def test_rows_that_are_encoded_are_packed_as_messages_are(
         assert len(pack.transfer()) <= (SIZES.batch if pack.is_batch else SIZES.message)
 
 
-def test_of_rows_that_are_encoded_only_those_that_are_too_large_are_refused() -> None:
+def test_only_too_large_rows_of_encoded_rows_are_refused() -> None:
     pulling = Pulling([EncodedRows([b"a", bytes(SIZES.message + 1), b"b"], ["1", "2", None])])
     packs = list(pulling.packs())
     assert [(item.index, item.message_id) for pack in packs for item in pack.items] == [(0, "1"), (2, None)]
@@ -260,7 +260,7 @@ def test_of_rows_that_are_encoded_only_those_that_are_too_large_are_refused() ->
     assert (index, outcome.message_id, outcome.condition) == (1, "2", "amqp:link:message-size-exceeded")
 
 
-def test_in_front_of_a_batch_stand_the_keys_of_all_and_the_id_of_the_first() -> None:
+def test_batch_envelope_has_the_keys_and_the_first_id() -> None:
     message = Message(message_id="m", session_id="s", partition_key="s")
     [pack] = all_packs([message, message.with_changes(message_id="n")])
     annotations, properties = split(pack.envelope)

@@ -61,7 +61,7 @@ async def test_the_input_is_pulled_as_there_is_room_and_not_read_ahead(namespace
     assert furthest_ahead <= 6
 
 
-async def test_messages_of_one_session_keep_their_order_with_many_in_flight(namespace: AsyncNamespace) -> None:
+async def test_messages_of_a_session_keep_their_order(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("ordered")
     queue = namespace.entity("ordered")
     messages = [Message(body=b"%d" % n, session_id=f"s{n % 3}") for n in range(120)]
@@ -76,7 +76,7 @@ async def test_messages_of_one_session_keep_their_order_with_many_in_flight(name
         assert len(numbers) == 40
 
 
-async def test_sending_where_nothing_is_fails_with_the_services_own_exception(namespace: AsyncNamespace) -> None:
+async def test_send_to_a_missing_entity_raises_the_sdks_exception(namespace: AsyncNamespace) -> None:
     from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
     with pytest.raises(ServiceBusAuthenticationError):
@@ -96,7 +96,7 @@ async def test_a_rate_spreads_the_messages_over_time(namespace: AsyncNamespace) 
     assert anyio.current_time() - started >= 1.0
 
 
-async def test_limits_that_cannot_be_and_places_that_take_nothing_are_refused(namespace: AsyncNamespace) -> None:
+async def test_impossible_limits_and_addresses_are_refused(namespace: AsyncNamespace) -> None:
     with pytest.raises(ConfigurationError, match="max_in_flight"):
         await namespace.entity("orders").send([Message()], max_in_flight=0)
     with pytest.raises(ConfigurationError, match="queue or a topic"):
@@ -113,7 +113,7 @@ async def test_pools_keep_their_senders_warm(namespace: AsyncNamespace) -> None:
         assert again in (first, second, third)
 
 
-async def test_an_iterable_that_fails_raises_its_own_error_when_the_rest_is_settled(namespace: AsyncNamespace) -> None:
+async def test_failing_iterable_raises_after_the_rest_is_settled(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("failing")
     queue = namespace.entity("failing")
 

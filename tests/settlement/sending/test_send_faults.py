@@ -82,7 +82,7 @@ async def test_a_refusal_is_told_with_all_that_the_service_said(
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_a_connection_that_ends_before_the_answer_leaves_the_outcome_open(
+async def test_dropped_connection_leaves_the_outcome_unconfirmed(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, kept: bool
 ) -> None:
     name = f"dropped-{kept}"
@@ -98,7 +98,7 @@ async def test_a_connection_that_ends_before_the_answer_leaves_the_outcome_open(
 
 @pytest.mark.parametrize("breaks", ["drop_connections", "close_links"])
 @pytest.mark.parametrize("batch_size", [1, 10])
-async def test_connections_that_end_in_the_middle_cost_only_what_was_in_flight(
+async def test_dropped_connections_cost_only_transfers_in_flight(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, breaks: str, batch_size: int
 ) -> None:
     name = f"{breaks.replace('_', '-')}-{batch_size}"
@@ -112,7 +112,7 @@ async def test_connections_that_end_in_the_middle_cost_only_what_was_in_flight(
 
 
 @pytest.mark.parametrize("breaks", ["drop_connections", "close_links"])
-async def test_senders_whose_connection_ended_while_they_were_idle_are_replaced(
+async def test_idle_senders_with_dropped_connections_are_replaced(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, breaks: str
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.sending.sender_pool._FRESH", 0.0)
@@ -124,7 +124,7 @@ async def test_senders_whose_connection_ended_while_they_were_idle_are_replaced(
     assert report.settled == 9
 
 
-async def test_a_sender_that_is_looked_at_when_the_caller_is_cancelled_is_closed(namespace: AsyncNamespace) -> None:
+async def test_cancelled_check_of_an_idle_sender_closes_it(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("looked-at")
     pool = SenderPool(namespace.connection, EntityAddress("looked-at"))
     await pool.warm(1)
@@ -139,7 +139,7 @@ async def test_a_sender_that_is_looked_at_when_the_caller_is_cancelled_is_closed
     assert not links.is_open(sender)
 
 
-async def test_a_queue_that_takes_more_now_is_asked_again_where_it_is_in_doubt(
+async def test_doubted_pool_asks_for_the_size_limits_again(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     pool = SenderPool(namespace.connection, EntityAddress("takes-more"))
@@ -151,7 +151,7 @@ async def test_a_queue_that_takes_more_now_is_asked_again_where_it_is_in_doubt(
     await pool.close()
 
 
-async def test_who_does_not_answer_leaves_the_outcome_open_and_the_rest_goes_on(
+async def test_missing_answer_is_unconfirmed_and_the_rest_is_sent(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     await namespace.create_queue("frozen")
@@ -167,7 +167,7 @@ async def test_who_does_not_answer_leaves_the_outcome_open_and_the_rest_goes_on(
     await pool.close()
 
 
-async def test_a_busy_service_is_asked_again_and_everything_arrives_once(
+async def test_busy_service_is_retried_and_nothing_arrives_twice(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     await namespace.create_queue("busy")
@@ -178,7 +178,7 @@ async def test_a_busy_service_is_asked_again_and_everything_arrives_once(
     await assert_true(namespace, "busy", report, 60)
 
 
-async def test_a_service_that_stays_busy_is_told_as_one_that_can_be_asked_again(
+async def test_busy_service_fails_as_retryable_in_the_end(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.sending.send._ATTEMPTS", 2)
@@ -191,7 +191,7 @@ async def test_a_service_that_stays_busy_is_told_as_one_that_can_be_asked_again(
     }
 
 
-async def test_cancelling_waits_for_what_is_in_flight_and_sends_nothing_more(
+async def test_cancelling_waits_for_transfers_in_flight_only(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     await namespace.create_queue("cancelled")

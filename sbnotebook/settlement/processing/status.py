@@ -1,7 +1,7 @@
-"""Who consumes what, since when, and how far: what a run of ``process`` says of itself while it goes on.
+"""The status of a run of ``process`` while it goes on: its leases, its counts and its errors.
 
-A lease here is an account and no ownership. The service gives the messages of an entity to all who receive there, and
-each message is the receiver's as long as its lock lasts. Only a session belongs to one receiver alone.
+A lease is a record of work and not ownership. Service Bus distributes the messages of an entity among all receivers,
+and a receiver owns each message only as long as its lock lasts. Only a session belongs to one receiver alone.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from sbnotebook.settlement.processing.policy import End
 __all__ = ["Lease", "Leases", "ProcessState", "ProcessStatus", "consumer"]
 
 _ENDED_KEPT: Final = 100
-"""Leases that have ended and are still shown."""
+"""Ended leases that are still shown."""
 
 
 class ProcessState(StrEnum):
-    """How far a run is."""
+    """The states of a run."""
 
     WAITING = "not begun"
     RUNNING = "running"
     STOPPING = "stopping"
-    """No message is begun any more; those that are worked on are settled when their functions have ended."""
+    """No more messages are begun. Those in work are settled when their functions have ended."""
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What one worker does.
+    """The work of one worker.
 
     Args:
-        worker: the machine, the process and the worker's number there.
-        entity: what it consumes.
+        worker: the machine, the process, and the worker's number in that process.
+        entity: the entity that it consumes.
         since: when it began.
         session_id: the session that it holds alone; None where messages are shared.
         count: messages that its function has ended for.
-        last_sequence_number: of the last of these.
-        working_on: the message that its function works on now; of several that are done together the first.
-        working_since: since when.
-        ended: when it gave up the session, or the run ended.
+        last_sequence_number: the last of these messages.
+        working_on: the message that its function works on now, or the first of several that are done together.
+        working_since: when that work began.
+        ended: when it gave up the session, or when the run ended.
     """
 
     worker: str
@@ -66,16 +66,16 @@ class ProcessStatus:
     """A run of ``process`` at one moment.
 
     Args:
-        entity: what is consumed.
-        state: how far it is.
+        entity: the entity that is consumed.
+        state: the state of the run.
         since: when it began; None before.
-        leases: what each worker does, those that have ended last.
-        ends: how the functions ended, and how often.
-        repeated: messages that were done before and only settled now.
+        leases: the work of each worker, ended leases last.
+        ends: how many functions ended in each way.
+        repeated: messages whose work was done before, and which were only settled now.
         waiting: messages that are locked and wait for a worker.
         unsettled: messages whose function has ended and that are not settled yet.
         not_settled: messages whose settlement was not confirmed.
-        error: what goes wrong at the moment, or what ended the run.
+        error: the current problem, or the error that ended the run.
     """
 
     entity: EntityAddress
@@ -91,32 +91,32 @@ class ProcessStatus:
 
     @property
     def count(self) -> int:
-        """Messages that a function has ended for."""
+        """Return the number of messages that a function has ended for."""
         return sum(self.ends.values())
 
     def __str__(self) -> str:
         ends = ", ".join(f"{count:,} {end}" for end, count in self.ends.items() if count) or "no message yet"
         parts = [f"{self.entity} ({self.state}): {ends}"]
-        told = {
+        counts = {
             "done before": self.repeated,
             "locked and waiting": self.waiting,
             "not settled yet": self.unsettled,
             "whose settlement was not confirmed": self.not_settled,
         }
-        parts += [f"{count:,} {what}" for what, count in told.items() if count]
+        parts += [f"{count:,} {label}" for label, count in counts.items() if count]
         return ", ".join(parts) + (f". {self.error}" if self.error else "")
 
 
 def consumer() -> str:
-    """The machine and the process that consume, as leases and envelopes name them."""
+    """Return the names of this machine and process, as leases and envelopes show them."""
     return f"{platform.node() or 'localhost'}/{os.getpid()}"
 
 
 @dataclass(slots=True)
 class Leases:
-    """The leases of one run, written by its workers and read by anybody.
+    """The leases of one run, written by its workers and read from any thread.
 
-    A reader in another thread sees each lease as it was at some moment, because a lease is replaced and never changed.
+    A lease is replaced and never changed, so that a reader in another thread sees it as it was at one moment.
     """
 
     entity: EntityAddress
@@ -125,17 +125,17 @@ class Leases:
     _ends: Counter[End] = field(default_factory=Counter[End])
 
     def begin(self, worker: int, now: datetime, session_id: str | None = None) -> None:
-        """A worker begins on the entity, or on a session of it."""
+        """Begin a worker's lease on the entity, or on a session of it."""
         self.end(worker, now)
         name = f"{consumer()}/{worker + 1}"
         self._open[worker] = Lease(name, self.entity, now, session_id)
 
     def work_on(self, worker: int, sequence_number: int, now: datetime) -> None:
-        """A worker's function begins on a message."""
+        """Note that a worker's function begins on a message."""
         self._open[worker] = replace(self._open[worker], working_on=sequence_number, working_since=now)
 
     def ended_for(self, worker: int, sequence_number: int, end: End) -> None:
-        """A worker's function ended for a message."""
+        """Note that a worker's function ended for a message."""
         lease = self._open[worker]
         self._open[worker] = replace(
             lease,
@@ -147,16 +147,16 @@ class Leases:
         self._ends[end] += 1
 
     def end(self, worker: int, now: datetime) -> None:
-        """A worker gives up what it consumed, if anything."""
+        """End a worker's lease, if it has one."""
         lease = self._open.pop(worker, None)
         if lease is not None:
             self._ended.append(replace(lease, ended=now, working_on=None, working_since=None))
 
     def now(self) -> tuple[Lease, ...]:
-        """All of them, those that have ended last."""
+        """Return all leases, ended ones last."""
         return (*self._open.copy().values(), *reversed(self._ended.copy()))
 
     @property
     def ends(self) -> Mapping[End, int]:
-        """How often functions ended in which way."""
+        """Return how many functions ended in each way."""
         return {end: self._ends[end] for end in End}

@@ -21,8 +21,9 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.amqp import Int, ULong, type_name
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
-from sbnotebook.settlement.processing.envelope import Fault, envelope_of
-from sbnotebook.settlement.processing.lease import consumer
+from sbnotebook.settlement.processing.envelopes import envelope_of
+from sbnotebook.settlement.processing.policy import Fault
+from sbnotebook.settlement.processing.status import consumer
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +40,7 @@ def fault(error: BaseException) -> Fault:
     return Fault.of(error, component="module.work", component_kind="function", time=NOW)
 
 
-def test_it_tells_what_happened_where_and_to_what() -> None:
+def test_envelope_describes_fault_source_and_message() -> None:
     message = original(
         body=b"\x00body",
         subject="UA",
@@ -72,7 +73,7 @@ def test_it_tells_what_happened_where_and_to_what() -> None:
     }
 
 
-def test_the_cause_of_a_rejection_is_the_fault() -> None:
+def test_fault_has_the_type_of_the_cause_of_a_rejection() -> None:
     rejection = RejectMessage("Bad")
     rejection.__cause__ = KeyError("carrier")
     assert (fault(rejection).type, fault(rejection).reason) == ("KeyError", "Bad")
@@ -83,19 +84,19 @@ def test_the_cause_of_a_rejection_is_the_fault() -> None:
     )
 
 
-def test_secrets_and_hostile_texts_stay_out() -> None:
+def test_fault_has_no_secrets_and_no_hostile_texts() -> None:
     class UnspeakableError(Exception):
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert fault(UnspeakableError()).text == "(its text cannot be had)"
+    assert fault(UnspeakableError()).text == "(its text is not available)"
     secret = fault(ValueError("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abcdef="))
     assert "abcdef" not in str(secret)
     assert len(fault(ValueError("x" * 10_000)).text or "") == 1_000
     assert len(fault(RejectMessage("r" * 10_000)).reason) == 200
 
 
-def test_a_sender_cannot_forge_a_fault() -> None:
+def test_envelope_replaces_forged_properties() -> None:
     forged = original(application_properties={"FaultType": "Forged", "SourceEntity": "elsewhere", "FaultText": "lie"})
     envelope = envelope_of(forged, fault(ZeroDivisionError()), namespace="here", now=NOW)
     properties = envelope.application_properties
@@ -103,7 +104,7 @@ def test_a_sender_cannot_forge_a_fault() -> None:
     assert "FaultText" not in properties
 
 
-def test_its_id_is_the_same_each_time_and_another_for_another_message() -> None:
+def test_envelope_id_depends_on_the_message_alone() -> None:
     def made(**changes: object) -> Message:
         return envelope_of(original(**changes), fault(ValueError()), namespace="here", now=NOW)
 
@@ -126,7 +127,7 @@ def reject(message: LockedMessage) -> None:
     raise RejectMessage("Bad", f"{message.message_id} is bad")
 
 
-async def test_an_envelope_takes_the_place_of_the_message(namespace: AsyncNamespace) -> None:
+async def test_envelope_replaces_the_message(namespace: AsyncNamespace) -> None:
     queue, faults = await queue_and_faults(namespace, "enveloped")
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to=faults.address))
     report = await queue.process(reject, policy=policy, max_wait=1)
@@ -139,7 +140,7 @@ async def test_an_envelope_takes_the_place_of_the_message(namespace: AsyncNamesp
     }
 
 
-async def test_both_an_envelope_and_the_dead_letter_queue_are_possible(namespace: AsyncNamespace) -> None:
+async def test_envelope_and_dead_letter_are_possible_together(namespace: AsyncNamespace) -> None:
     queue, faults = await queue_and_faults(namespace, "both", 1)
 
     def fail(_message: LockedMessage) -> None:
@@ -152,7 +153,7 @@ async def test_both_an_envelope_and_the_dead_letter_queue_are_possible(namespace
     assert letter.dead_letter_reason == envelope.dead_letter_reason == "ZeroDivisionError"
 
 
-async def test_a_destination_that_is_not_there_is_told_before_anything_is_begun(namespace: AsyncNamespace) -> None:
+async def test_missing_envelope_destination_is_found_before_the_work(namespace: AsyncNamespace) -> None:
     queue, _ = await queue_and_faults(namespace, "nowhere-to-go", 1)
     calls: list[LockedMessage] = []
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to="not-there"))
@@ -164,7 +165,7 @@ async def test_a_destination_that_is_not_there_is_told_before_anything_is_begun(
 
 
 @pytest.mark.parametrize(("fault", "sent"), [("reject_nth", 2), ("drop_before_nth", 2), ("drop_after_nth", 3)])
-async def test_a_message_whose_envelope_is_not_confirmed_stays_where_it_is(
+async def test_message_with_unconfirmed_envelope_stays_in_the_queue(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str, sent: int
 ) -> None:
     name = f"envelope-{fault.replace('_', '-')}"
@@ -208,7 +209,7 @@ async def test_duplicate_detection_drops_a_repeated_envelope(
 
 
 @pytest.mark.parametrize("by_session", [False, True])
-async def test_a_message_that_comes_again_after_its_envelope_is_not_told_of_twice(
+async def test_redelivered_message_gets_no_second_envelope(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, *, by_session: bool
 ) -> None:
     name = f"told-once-{by_session}"
@@ -234,7 +235,7 @@ async def test_a_message_that_comes_again_after_its_envelope_is_not_told_of_twic
     assert len(await namespace.entity(f"{name}-envelopes").peek()) == 1
 
 
-async def test_in_a_run_without_an_end_it_is_abandoned_until_the_service_dead_letters_it(
+async def test_unconfirmed_envelope_abandons_in_an_endless_run(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     await namespace.create_queue("hopeless", max_delivery_count=2)

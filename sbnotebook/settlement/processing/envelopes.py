@@ -1,0 +1,93 @@
+"""Envelopes: copies of failed messages that are sent to an entity of the user's choice and describe the fault.
+
+An envelope has the original's body and typed properties, and the application properties below. They replace
+properties of the same names in the original, so that a sender cannot forge a fault.
+
+==============================  =================================================================================
+``FaultComponent``              the qualified name of the function
+``FaultComponentKind``          ``function`` or ``async function``
+``FaultType``                   the exception's type
+``FaultText``                   the exception's text, without secrets, cut at 1,000 characters
+``FaultTime``                   when the function ended
+``DeadLetterTime``              when the envelope was made
+``DeadLetterReason``            the reason, as in a dead-letter queue, so that envelopes are grouped like dead letters
+``DeadLetterErrorDescription``  an explanation of the reason
+``SourceNamespace``             the host of the original
+``SourceEntity``                the entity of the original
+``SourceSequenceNumber``        its sequence number there
+``SourceMessageId``             its message ID, if it had one
+``SourceEnqueuedTime``          when it was enqueued there
+``SourceDeliveryCount``         the number of failed deliveries before this one
+``SourceConsumer``              the machine and process that held its lock, as in the leases of a status
+``OriginalMessageId``           the ID of the first message if it was resubmitted before, otherwise the original's ID
+==============================  =================================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Final
+
+from sbnotebook.model import Message, ReceivedMessage
+from sbnotebook.model.amqp import AmqpValue, Int, Timestamp
+from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON, ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.processing.policy import Fault
+from sbnotebook.settlement.processing.status import consumer
+
+__all__ = ["envelope_of"]
+
+_MAX_MESSAGE_ID: Final = 128
+
+
+def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: datetime) -> Message:
+    """Return the envelope for one message.
+
+    The envelope does not expire and is not scheduled, even if the original does or is. Its message ID is derived from
+    the original's ID and place, so that it is the same each time the same message is dead-lettered. An entity with
+    duplicate detection therefore drops a second envelope.
+
+    Args:
+        message: the original.
+        fault: what happened to it.
+        namespace: the host of the original.
+        now: the time, for ``DeadLetterTime``.
+    """
+    added: dict[str, AmqpValue] = {
+        "FaultComponent": fault.component,
+        "FaultComponentKind": fault.component_kind,
+        "FaultType": fault.type,
+        "FaultText": fault.text,
+        "FaultTime": Timestamp.from_datetime(fault.time),
+        "DeadLetterTime": Timestamp.from_datetime(now),
+        DEAD_LETTER_REASON: fault.reason,
+        DEAD_LETTER_ERROR_DESCRIPTION: fault.text,
+        "SourceNamespace": namespace,
+        "SourceEntity": message.entity.path,
+        "SourceSequenceNumber": message.sequence_number,
+        "SourceMessageId": message.message_id,
+        "SourceEnqueuedTime": Timestamp.from_datetime(message.enqueued_time) if message.enqueued_time else None,
+        "SourceDeliveryCount": Int(message.delivery_count),
+        "SourceConsumer": consumer(),
+    }
+    # An absent value also replaces the original's property of that name.
+    properties = {name: value for name, value in message.application_properties.items() if name not in added}
+    properties |= {name: value for name, value in added.items() if value is not None}
+    if message.message_id is not None:
+        properties.setdefault(ORIGINAL_MESSAGE_ID, message.message_id)
+    # The fields of the original that can be sent, changed where an envelope differs.
+    fields = {name: getattr(message, name) for name in Message.__dataclass_fields__}
+    fields["application_properties"] = properties
+    fields["message_id"] = _envelope_id(message)
+    fields["scheduled_enqueue_time"] = fields["time_to_live"] = None
+    return Message(**fields)
+
+
+def _envelope_id(message: ReceivedMessage) -> str:
+    enqueued = message.enqueued_time.isoformat() if message.enqueued_time else ""
+    place = f"{message.entity.path.casefold()}#{message.sequence_number}@{enqueued}"
+    mark = f"~fault-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+    base = message.message_id or place
+    if len(base) + len(mark) > _MAX_MESSAGE_ID:
+        base = hashlib.sha256(base.encode(errors="surrogatepass")).hexdigest()
+    return base + mark

@@ -1,0 +1,263 @@
+"""One run of ``process``: its options, and the state that its workers share."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, TypedDict
+
+import anyio
+from azure.servicebus.exceptions import (
+    OperationTimeoutError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusServerBusyError,
+)
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress, LockedMessage, Outcome
+from sbnotebook.model.report import Tally
+from sbnotebook.settlement.locking.renewal import Clock
+from sbnotebook.settlement.locking.settle import Progress
+from sbnotebook.settlement.memory.seen import key_of
+from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.plan import Limits
+from sbnotebook.settlement.processing.calls import EndedCall, FunctionCaller
+from sbnotebook.settlement.processing.finish import Finisher
+from sbnotebook.settlement.processing.policy import Policy, Then
+from sbnotebook.settlement.processing.status import Leases
+
+__all__ = ["TRANSIENT_ERRORS", "ChangeSignal", "Options", "ProcessOptions", "Run"]
+
+TRANSIENT_ERRORS: Final = (
+    OSError,
+    OperationTimeoutError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusServerBusyError,
+)
+"""Errors that a run without an end survives."""
+_MIN_PAUSE: Final = 0.5
+_MAX_PAUSE: Final = 30.0
+"""Seconds between two attempts to reach Service Bus."""
+
+
+class ProcessOptions(TypedDict, total=False):
+    """The options of :class:`Options` that callers pass on as keywords."""
+
+    policy: Policy
+    max_in_flight: int
+    rate: float | None
+    max_messages: int | None
+    max_wait: float | None
+    by_session: bool
+    archived: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a run.
+
+    Args:
+        policy: how a message is settled by how the function ended.
+        max_in_flight: how many messages the function is called with at once, each in its own thread. With one, messages
+            are done in their order. Of sessions, this many are worked on at once, each in its order.
+        rate: messages a second at most, None for no limit.
+        max_messages: stop after this many, None for all.
+        max_wait: seconds without a message after which the entity counts as empty and the run ends; None to continue
+            until it is stopped.
+        by_session: whether to consume sessions.
+        seen: whether, or for how long, to remember messages whose work is done, so that it is not done twice: see
+            :mod:`sbnotebook.settlement.memory.seen`.
+        archived: whether to keep messages in the local archive before they are removed.
+        progress: called with 1 for every message that is finished.
+
+    Raises:
+        ConfigurationError: a number out of range.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    max_in_flight: int = 1
+    rate: float | None = None
+    max_messages: int | None = None
+    max_wait: float | None = 2.0
+    by_session: bool = False
+    seen: timedelta | bool = False
+    archived: bool = True
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        Limits(self.max_in_flight, self.rate)  # raises for a number out of range
+        if self.max_messages is not None and self.max_messages < 1:
+            raise ConfigurationError("max_messages is 1 or more, or None for all.")
+        if self.max_wait is not None and self.max_wait <= 0:
+            raise ConfigurationError("max_wait is above 0 seconds, or None to go on until it is stopped.")
+
+    @property
+    def redelivers(self) -> bool:
+        """Tell whether Service Bus delivers a returned message again in the same run.
+
+        A run that ends when the entity is empty holds returned messages back until then, so that each is tried once.
+        Sessions are the exception: a message that is held back would block the rest of its session.
+        """
+        return self.max_wait is None or self.by_session
+
+
+class ChangeSignal:
+    """Wakes all tasks that wait for a change; for the tasks of one loop only."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+
+    def notify(self) -> None:
+        """Wake all tasks that wait now."""
+        notified, self._event = self._event, anyio.Event()
+        notified.set()
+
+    async def wait(self) -> None:
+        """Wait for the next change."""
+        await self._event.wait()
+
+
+class Run:
+    """The state that the workers of one run share.
+
+    Args:
+        entity: the entity that is consumed.
+        options: the options of the run.
+        caller: calls the function.
+        finisher: settles messages.
+        clock: gives the times of leases.
+    """
+
+    def __init__(
+        self, entity: EntityAddress, options: Options, caller: FunctionCaller, finisher: Finisher, clock: Clock
+    ) -> None:
+        self.options = options
+        self.caller = caller
+        self.finisher = finisher
+        self.clock = clock
+        self.leases = Leases(entity)
+        self.tally = Tally()
+        self.changed = ChangeSignal()
+        self.is_stopping = False
+        self.error: BaseException | None = None
+        """The error that ended the run, and that is raised."""
+        self.problem: str | None = None
+        """The current problem, for the status."""
+        self.taken = 0
+        """Messages that were taken to have the function called."""
+        self.repeated = 0
+        self.not_settled = 0
+        self._noted = 0
+        self._pace = Pace(options.rate)
+        self._pace_turn = anyio.Lock()
+        self._pause = _MIN_PAUSE
+        self._scopes: set[anyio.CancelScope] = set()
+
+    # ---------------------------------------------------------------- how much to take
+
+    @property
+    def group_size(self) -> int:
+        """Return how many messages a worker may take at once."""
+        return min(self.caller.group_size, self._pace.at_once or self.caller.group_size)
+
+    @property
+    def left(self) -> int | None:
+        """Return how many messages may still be taken; None for any number."""
+        maximum = self.options.max_messages
+        return None if maximum is None else max(0, maximum - self.taken)
+
+    async def wait_for_pace(self, count: int) -> bool:
+        """Wait until ``count`` messages may be begun. Return False if the run is stopped before that."""
+        async with self._pace_turn:
+            with self.until_stopped():
+                await self._pace.wait(count)
+        return not self.is_stopping
+
+    def key_of(self, message: LockedMessage) -> str:
+        """Return a key that two deliveries of the same message share, so that one waits for the other."""
+        return key_of(message) if self.caller.remembers else str(message.sequence_number)
+
+    # ---------------------------------------------------------------- problems
+
+    def note_reachable(self, problem: str | None = None) -> None:
+        """Note that Service Bus was reached.
+
+        Args:
+            problem: a problem that remains, for the status.
+        """
+        self.problem, self._pause = problem, _MIN_PAUSE
+
+    async def back_off(self, error: Exception) -> None:
+        """Wait before the next attempt, twice as long each time up to 30 seconds, and show the error in the status."""
+        self.problem = f"{type(error).__name__}: it is tried again."
+        self._pause = min(self._pause * 2, _MAX_PAUSE)
+        await anyio.sleep(self._pause)
+
+    # ---------------------------------------------------------------- stopping
+
+    @contextmanager
+    def until_stopped(self) -> Generator[anyio.CancelScope]:
+        """Open a block that is cancelled when the run is stopped, unless :meth:`protect` was called for it before."""
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            if self.is_stopping:
+                scope.cancel()
+            try:
+                yield scope
+            finally:
+                self._scopes.discard(scope)
+
+    def protect(self, scope: anyio.CancelScope) -> None:
+        """Protect a block of :meth:`until_stopped` from now on: a stop waits for the work in it."""
+        self._scopes.discard(scope)
+
+    def stop(self) -> None:
+        """Begin no more messages."""
+        self.is_stopping = True
+        self.caller.stop()
+        for scope in tuple(self._scopes):
+            scope.cancel()
+        self.changed.notify()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop, and raise this error at the end. The first error counts."""
+        self.error = self.error or error
+        self.stop()
+
+    # ---------------------------------------------------------------- what was done
+
+    def note_end(self, worker: int, ended: EndedCall) -> None:
+        """Count a function that has ended, and stop the run if the policy says so."""
+        if ended.done_at is not None:
+            self.repeated += 1
+            return
+        self.leases.ended_for(worker, ended.message.sequence_number, ended.end)
+        then = self.options.policy.row(ended.end).then
+        if then is Then.STOP:
+            self.stop()
+        elif then is Then.RAISE and ended.error is not None:
+            self.fail(ended.error)
+
+    def note_outcome(self, outcome: Outcome, index: int | None = None) -> int:
+        """Put a finished message into the report.
+
+        Args:
+            outcome: its outcome.
+            index: its position in the report if it is in there already, None to append it.
+
+        Returns:
+            Its position in the report.
+        """
+        if index is None:
+            index, self._noted = self._noted, self._noted + 1
+            if self.options.progress is not None:
+                self.options.progress(1)
+        self.tally.note(index, outcome)
+        self.not_settled += not outcome.ok
+        if self.finisher.error is not None:
+            self.fail(self.finisher.error)
+        return index

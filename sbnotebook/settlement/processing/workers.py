@@ -1,0 +1,459 @@
+"""The workers of a run: they take messages, have the function called, and settle.
+
+:class:`SharedWorkers` share the messages of an entity: the first free worker takes the next message.
+:class:`SessionWorkers` each hold a session: its messages are done in their order, and several sessions at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+from uuid import UUID
+
+import anyio
+from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
+
+from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus, Release
+from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.locking.sessions import SessionBatch
+from sbnotebook.settlement.processing.calls import CallGroup, EndedCall
+from sbnotebook.settlement.processing.run import TRANSIENT_ERRORS, Run
+
+__all__ = ["SessionWorkers", "SharedWorkers", "Workers"]
+
+_MAX_WAITING: Final = 500
+"""Messages that are locked ahead of shared workers at most."""
+_AHEAD_SECONDS: Final = 1.0
+"""Seconds of work that are locked ahead, so that other receivers get their share of slow work."""
+_RECEIVE_SECONDS: Final = 0.5
+"""Seconds that one receive waits for a message, because nothing can be settled meanwhile."""
+_COLLECT_EVERY: Final = 0.25
+"""Seconds between two collections of ended calls."""
+_MAX_UNSETTLED: Final = 1_000
+"""Ended and unsettled messages up to which more are begun."""
+_SETTLE_GROUP: Final = 200
+"""Messages that are settled together."""
+
+_SESSION_AHEAD: Final = 50
+"""Messages of one session that are locked at once; no other receiver can have them anyway."""
+_SESSION_IDLE: Final = 1.0
+"""Seconds without a message after which a worker closes its session and takes another."""
+_SESSION_WAIT: Final = 30.0
+"""Seconds that one request for a session waits in a run without an end."""
+
+
+class Workers(Protocol):
+    """The workers of one run."""
+
+    async def work(self) -> None:
+        """Work until there is no more to do or the run is stopped, then settle what has ended."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages are locked and wait for a worker."""
+        ...
+
+    @property
+    def unsettled(self) -> int:
+        """Return how many messages have ended and are not settled yet."""
+        ...
+
+
+class SharedWorkers:
+    """Locks ahead, has the function called by several workers at once, and settles meanwhile.
+
+    A message passes through ``_queue``, a worker's group, ``_unremembered`` (until its work is written down),
+    ``_unsettled`` and the report. A message that goes back to the entity waits in ``_held_back`` until the run ends.
+
+    Args:
+        run: the state that the workers share.
+        batch: on the entity, not open yet.
+    """
+
+    def __init__(self, run: Run, batch: LockedBatch) -> None:
+        self._run = run
+        self._batch = batch
+        self._queue: deque[LockedMessage] = deque()
+        self._active: set[str] = set()
+        """Keys of messages in work or not settled yet."""
+        self._parked: dict[str, list[LockedMessage]] = {}
+        """Messages whose key is active, by key."""
+        self._unremembered: deque[EndedCall] = deque()
+        self._unsettled: deque[EndedCall] = deque()
+        self._held_back: list[EndedCall] = []
+        self._lost: dict[int, tuple[EndedCall, int]] = {}
+        """Ended messages whose settlement was not confirmed. If they come again, they are only settled."""
+        self._indexes: dict[UUID, int] = {}
+        """Positions of messages that are in the report already."""
+        self._groups: dict[int, CallGroup] = {}
+        """The group that each worker works on."""
+        self._settling = 0
+        self._ended = 0
+        self._is_fed = False
+        self._over = anyio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages are locked and wait for a worker."""
+        return len(self._queue) + sum(map(len, self._parked.copy().values()))
+
+    @property
+    def unsettled(self) -> int:
+        """Return how many messages have ended and are not settled yet."""
+        return len(self._unremembered) + len(self._unsettled) + self._settling + len(self._held_back)
+
+    async def work(self) -> None:
+        """Work until there is no more to do or the run is stopped, then settle what has ended."""
+        with self._run.until_stopped() as opening:
+            async with self._batch:
+                self._run.protect(opening)
+                await self._work_together()
+
+    async def _work_together(self) -> None:
+        async with anyio.create_task_group() as settling:
+            settling.start_soon(self._or_fail, self._settle_ends)
+            settling.start_soon(self._or_fail, self._collect_often)
+            settling.start_soon(self._or_fail, self._remember_ends)
+            async with anyio.create_task_group() as working:
+                working.start_soon(self._or_fail, self._feed)
+                for worker in range(self._run.options.max_in_flight):
+                    working.start_soon(self._or_fail, self._work, worker)
+            self._over.set()
+            self._run.changed.notify()
+
+    async def _or_fail(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
+        try:
+            await task(*args)
+        except Exception as error:  # noqa: BLE001 (the other tasks settle what has ended; then it is raised)
+            self._run.fail(error)
+        self._run.changed.notify()
+
+    # ---------------------------------------------------------------- locking ahead
+
+    async def _feed(self) -> None:
+        """Lock about as many messages as the workers end in a second, until the entity is empty or the run stops."""
+        silent, since, counted = 0.0, time.monotonic(), 0
+        per_second = 0.0
+        max_wait = self._run.options.max_wait
+        while not self._run.is_stopping and self._run.left != 0 and (max_wait is None or silent < max_wait):
+            wanted = self._wanted(per_second)
+            if not wanted:
+                await self._run.changed.wait()
+                continue
+            # The rate rises at once, and falls by half with each receive.
+            now = time.monotonic()
+            per_second = max((self._ended - counted) / max(now - since, 1e-3), per_second / 2)
+            since, counted = now, self._ended
+            wait = _RECEIVE_SECONDS if max_wait is None else min(_RECEIVE_SECONDS, max_wait - silent)
+            # After a silence one is asked for: it is worked on at once, and does not wait until others have come.
+            locked = await self._receive(1 if silent else wanted, wait)
+            self._enqueue(locked)
+            silent = 0.0 if locked else silent + wait
+        self._is_fed = True
+
+    def _wanted(self, per_second: float) -> int:
+        """Return how many messages to lock now: none as long as there are enough."""
+        workers = self._run.options.max_in_flight
+        enough = min(_MAX_WAITING, math.ceil(per_second * _AHEAD_SECONDS)) + workers
+        here = self.waiting + sum(1 + len(group.todo) for group in self._groups.values())
+        # In large parts, because receiving a few takes as long.
+        if here >= enough or (self.waiting and here > enough // 2) or len(self._unsettled) > _MAX_UNSETTLED:
+            return 0
+        return min(enough - here, enough if self._run.left is None else self._run.left)
+
+    async def _receive(self, count: int, wait: float) -> Sequence[LockedMessage]:
+        locked: Sequence[LockedMessage] = ()
+        with self._run.until_stopped():
+            try:
+                locked = await self._batch.receive(count, max_wait=wait)
+            except TRANSIENT_ERRORS as error:
+                if self._run.options.max_wait is not None:
+                    raise
+                await self._run.back_off(error)
+            else:
+                self._run.note_reachable(self._batch.renewal_error)
+        return locked
+
+    def _enqueue(self, locked: Sequence[LockedMessage]) -> None:
+        for message in locked:
+            if not self._settle_again(message):
+                self._run.taken += 1
+                self._queue.append(message)
+        self._run.changed.notify()
+
+    def _settle_again(self, message: LockedMessage) -> bool:
+        """Settle a message once more if its work is done and only its settlement was lost. Return True if so."""
+        lost = self._lost.get(message.sequence_number)
+        if lost is None or lost[0].message.enqueued_time != message.enqueued_time:
+            return False
+        del self._lost[message.sequence_number]
+        self._indexes[message.lock_token] = lost[1]  # it keeps its position in the report
+        self._unsettled.append(replace(lost[0], message=message))
+        return True
+
+    # ---------------------------------------------------------------- working
+
+    async def _work(self, worker: int) -> None:
+        run = self._run
+        run.leases.begin(worker, run.clock.now())
+        while messages := await self._take():
+            run.leases.work_on(worker, messages[0].sequence_number, run.clock.now())
+            group = self._groups[worker] = CallGroup(deque(messages))
+            try:
+                await run.caller.run(group)
+            finally:
+                del self._groups[worker]
+                self._collect(worker, group)
+            self._put_back(group.todo)
+            run.changed.notify()
+        run.leases.end(worker, run.clock.now())
+
+    async def _take(self) -> list[LockedMessage]:
+        """Take messages for one worker; none when there will be no more."""
+        while not self._run.is_stopping:
+            has_room = len(self._unremembered) + len(self._unsettled) < _MAX_UNSETTLED
+            messages = self._next() if has_room else []
+            if messages and await self._run.wait_for_pace(len(messages)):
+                return messages
+            self._put_back(messages)
+            if self._is_fed and not self.waiting:
+                break
+            await self._run.changed.wait()
+        return []
+
+    def _next(self) -> list[LockedMessage]:
+        messages: list[LockedMessage] = []
+        while self._queue and len(messages) < self._run.group_size:
+            message = self._queue.popleft()
+            key = self._run.key_of(message)
+            if not self._batch.holds(message) or self._settle_again(message):
+                self._run.taken -= 1  # it comes again, or came again while its first delivery was in work
+            elif key in self._active:
+                self._parked.setdefault(key, []).append(message)
+            else:
+                self._active.add(key)
+                messages.append(message)
+        return messages or self._take_over()
+
+    def _take_over(self) -> list[LockedMessage]:
+        """Take half of the messages that wait behind a slow message of another worker."""
+        before = time.monotonic() - _COLLECT_EVERY / 2
+        slow = (group.todo for group in self._groups.values() if group.begun < before)
+        longest = max(slow, key=len, default=deque[LockedMessage]())
+        taken: deque[LockedMessage] = deque()
+        with contextlib.suppress(IndexError):  # the other worker's thread takes from it, too
+            for _ in range((len(longest) + 1) // 2):
+                taken.appendleft(longest.pop())
+        return list(taken)
+
+    def _put_back(self, messages: Collection[LockedMessage]) -> None:
+        self._queue.extendleft(reversed(tuple(messages)))
+        for message in messages:
+            self._free(self._run.key_of(message))
+
+    def _free(self, key: str) -> None:
+        """Let the next delivery with this key be worked on."""
+        self._active.discard(key)
+        self._queue.extendleft(reversed(self._parked.pop(key, ())))
+
+    # ---------------------------------------------------------------- settling
+
+    async def _collect_often(self) -> None:
+        """Collect ended calls, so that they are settled even if a slow message follows in their group."""
+        while not self._over.is_set():
+            with anyio.move_on_after(_COLLECT_EVERY):
+                await self._over.wait()
+            for worker, group in self._groups.items():
+                self._collect(worker, group)
+            self._run.changed.notify()
+
+    def _collect(self, worker: int, group: CallGroup) -> None:
+        while group.ends:
+            ended = group.ends.popleft()
+            self._ended += 1
+            self._run.note_end(worker, ended)
+            if self._run.finisher.returns(ended) and not self._run.options.redelivers:
+                self._held_back.append(ended)
+                self._free(self._run.key_of(ended.message))
+            else:
+                self._unremembered.append(ended)
+
+    async def _remember_ends(self) -> None:
+        """Write down whose work is done. Settling may take long, so this runs beside it."""
+        while self._unremembered or not self._over.is_set():
+            ends = tuple(self._unremembered)
+            if not ends:
+                await self._run.changed.wait()
+                continue
+            await self._run.finisher.remember(ends)
+            for _ in ends:
+                self._unsettled.append(self._unremembered.popleft())
+            self._run.changed.notify()
+
+    async def _settle_ends(self) -> None:
+        while True:
+            if not self._unsettled and not self._unremembered and self._over.is_set():
+                # All else is settled: now the messages that go back to the entity.
+                self._unsettled.extend(self._held_back)
+                self._held_back.clear()
+                if not self._unsettled:
+                    return
+            if not self._unsettled:
+                await self._run.changed.wait()
+                continue
+            group = [self._unsettled.popleft() for _ in range(min(_SETTLE_GROUP, len(self._unsettled)))]
+            self._settling = len(group)
+            outcomes = await self._run.finisher.settle(self._batch, group)
+            self._settling = 0
+            for ended, outcome in zip(group, outcomes, strict=True):
+                self._note(ended, outcome)
+            self._run.changed.notify()
+
+    def _note(self, ended: EndedCall, outcome: Outcome) -> None:
+        index = self._run.note_outcome(outcome, self._indexes.pop(ended.message.lock_token, None))
+        is_lost = outcome.status in (OutcomeStatus.LOCK_LOST, OutcomeStatus.UNCONFIRMED)
+        if is_lost and not self._run.finisher.returns(ended):
+            self._lost[ended.message.sequence_number] = (ended, index)
+        self._free(self._run.key_of(ended.message))
+
+
+class SessionWorkers:
+    """Workers that each take the next session, do its messages one after the other, and continue with another session.
+
+    A message is settled before the next one of its session is begun. If one is not removed, because its function
+    failed or its settlement was not confirmed, the rest of the session is released, and the session continues with
+    that message as often as Service Bus delivers it.
+
+    Args:
+        run: the state that the workers share.
+        next_session: returns a batch for the next session, not open yet; takes the seconds to wait for one.
+    """
+
+    def __init__(self, run: Run, next_session: Callable[[float], SessionBatch]) -> None:
+        self._run = run
+        self._next_session = next_session
+        self._waiting: dict[int, int] = {}
+        """Locked messages that wait, by worker."""
+        self._lost: dict[int, tuple[EndedCall, int]] = {}
+        """Ended messages whose settlement was not confirmed. If they come again, they are only settled."""
+        self._in_work: dict[int, anyio.Event] = {}
+        """For each message in work, an event that is set when its outcome is known."""
+        self._settling = 0
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages are locked and wait for a worker."""
+        return sum(self._waiting.copy().values())
+
+    @property
+    def unsettled(self) -> int:
+        """Return how many messages have ended and are not settled yet."""
+        return self._settling
+
+    async def work(self) -> None:
+        """Work until there is no more to do or the run is stopped, then settle what has ended."""
+        async with anyio.create_task_group() as tasks:
+            for worker in range(self._run.options.max_in_flight):
+                tasks.start_soon(self._work, worker)
+
+    async def _work(self, worker: int) -> None:
+        try:
+            while not self._run.is_stopping and self._run.left != 0:
+                if not await self._work_on_next(worker):
+                    break
+        except Exception as error:  # noqa: BLE001 (the other workers settle what has ended; then it is raised)
+            self._run.fail(error)
+
+    async def _work_on_next(self, worker: int) -> bool:
+        """Work on the next session. Return False if there is none within ``max_wait``."""
+        run, max_wait = self._run, self._run.options.max_wait
+        with run.until_stopped() as opening:
+            try:
+                async with self._next_session(_SESSION_WAIT if max_wait is None else max_wait) as batch:
+                    run.protect(opening)
+                    run.note_reachable()
+                    await self._work_on(worker, batch)
+            except OperationTimeoutError:
+                return max_wait is None
+            except SessionLockLostError:
+                run.problem = "A session's lock was lost: what is left of it is delivered again."
+            except TRANSIENT_ERRORS as error:
+                if max_wait is not None:
+                    raise
+                await run.back_off(error)
+        return True
+
+    async def _work_on(self, worker: int, batch: SessionBatch) -> None:
+        run = self._run
+        run.leases.begin(worker, run.clock.now(), batch.session_id)
+        try:
+            while not run.is_stopping and run.left != 0:
+                wanted = _SESSION_AHEAD if run.left is None else min(_SESSION_AHEAD, run.left)
+                locked: Sequence[LockedMessage] = ()
+                with run.until_stopped():
+                    locked = await batch.receive(wanted, max_wait=_SESSION_IDLE)
+                if not locked:
+                    break
+                await self._work_through(worker, batch, locked)
+        finally:
+            self._waiting.pop(worker, None)
+            run.leases.end(worker, run.clock.now())
+
+    async def _work_through(self, worker: int, batch: SessionBatch, locked: Sequence[LockedMessage]) -> None:
+        for done, message in enumerate(locked):
+            if self._run.is_stopping or self._run.left == 0:
+                return  # closing the batch releases the rest
+            self._waiting[worker] = len(locked) - done - 1
+            if not batch.holds(message):
+                return
+            if not await self._work_on_message(worker, batch, message):
+                await batch.settle(Release(), [later for later in locked[done:] if batch.holds(later)])
+                return
+
+    async def _work_on_message(self, worker: int, batch: SessionBatch, message: LockedMessage) -> bool:
+        """Have the function called and settle. Return False if the message is still in the session."""
+        number = message.sequence_number
+        while number in self._in_work:  # its session was lost while another worker worked on it
+            await self._in_work[number].wait()
+        over = self._in_work[number] = anyio.Event()
+        try:
+            return await self._work_alone(worker, batch, message)
+        finally:
+            del self._in_work[number]
+            over.set()
+
+    async def _work_alone(self, worker: int, batch: SessionBatch, message: LockedMessage) -> bool:
+        run = self._run
+        if not await run.wait_for_pace(1):
+            return False
+        # Call the function, unless only the settlement of its last call was lost.
+        ended, index = self._lost.pop(message.sequence_number, (None, None))
+        if ended is not None and ended.message.enqueued_time == message.enqueued_time:
+            ended = replace(ended, message=message)
+        else:
+            run.taken += 1
+            run.leases.work_on(worker, message.sequence_number, run.clock.now())
+            group = CallGroup(deque([message]))
+            await run.caller.run(group)
+            if not group.ends:  # the run was stopped before it began
+                return False
+            ended, index = group.ends.popleft(), None
+            run.note_end(worker, ended)
+        # Settle it before the next one of the session is begun.
+        self._settling += 1
+        try:
+            await run.finisher.remember([ended])
+            (outcome,) = await run.finisher.settle(batch, [ended])
+        finally:
+            self._settling -= 1
+        index = run.note_outcome(outcome, index)
+        is_removed = not run.finisher.returns(ended)
+        if is_removed and not outcome.ok:
+            self._lost[message.sequence_number] = (ended, index)
+        return outcome.ok and is_removed
