@@ -116,9 +116,7 @@ def lab(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate(timeout=30)
 
 
-def test_lab_serves_a_copy_of_the_tutorials_and_leaves_what_was_changed(
-    tmp_path: Path, lab: subprocess.Popen[str]
-) -> None:
+def test_lab_serves_a_copy_of_tutorials_and_keeps_changes(tmp_path: Path, lab: subprocess.Popen[str]) -> None:
     assert lab.stderr is not None
     served = next(line for line in lab.stderr if "Serving notebooks from local directory" in line)
     assert served.rstrip().endswith(str(tmp_path))

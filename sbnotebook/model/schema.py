@@ -19,8 +19,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.amqp import AmqpValue, encode, type_name
 from sbnotebook.model.body import BodyType, body_of_text
-from sbnotebook.model.extras import extras_from_bytes, extras_to_bytes
-from sbnotebook.model.message import Message, MessageState, PeekedMessage
+from sbnotebook.model.message import Message, MessageState, PeekedMessage, extras_from_bytes, extras_to_bytes
 from sbnotebook.model.property_text import from_text, to_text
 
 __all__ = [

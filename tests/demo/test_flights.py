@@ -30,7 +30,7 @@ def test_all_flights_of_the_year_are_there_with_ids_of_their_own() -> None:
     assert len({message.message_id for message in flight_messages(flights.head(20_000))}) == 20_000
 
 
-def test_the_rule_rejects_what_is_not_complete_and_the_repair_mends_it() -> None:
+def test_check_flight_rejects_and_repair_air_time_fixes() -> None:
     flights = load_flights(2_000)
     minutes = route_minutes(load_flights())
     reasons: dict[str, int] = {}

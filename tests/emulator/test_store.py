@@ -79,7 +79,7 @@ def test_entities_come_back_topics_before_subscriptions(tmp_path: Path) -> None:
     ]
 
 
-def test_an_entity_that_changes_keeps_its_messages_and_its_last_number(tmp_path: Path) -> None:
+def test_a_changed_entity_keeps_messages_and_last_number(tmp_path: Path) -> None:
     kept(tmp_path, [QUEUE, *added(1, 2)], [replace(QUEUE, description={"a": 1}, updated_time=9)])
     assert loaded(tmp_path).entities == [StoredEntity(1, "queue", "orders", {"a": 1}, 7, 9, 2)]
     assert len(standing(tmp_path)[BOX]) == 2
@@ -136,7 +136,7 @@ def test_a_new_payload_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     assert standing(tmp_path)[BOX] == [plain(changed), plain(replace(silent, payload=message(2).payload))]
 
 
-def test_a_message_without_its_payload_is_refused_and_nothing_is_kept(tmp_path: Path) -> None:
+def test_a_message_without_its_payload_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         with pytest.raises(ValueError, match="without its payload"):
             store.apply([QUEUE, MessageAdded(BOX, message(1, payload=None, size=20_000))])
@@ -145,12 +145,12 @@ def test_a_message_without_its_payload_is_refused_and_nothing_is_kept(tmp_path: 
     assert loaded(tmp_path) == Snapshot()
 
 
-def test_a_number_that_was_given_is_remembered_even_if_its_message_never_met_the_disk(tmp_path: Path) -> None:
+def test_the_number_of_a_message_that_was_never_written_is_kept(tmp_path: Path) -> None:
     kept(tmp_path, [QUEUE, *added(1, 2, 3), *(MessageRemoved(BOX, number) for number in (1, 2, 3))])
     assert loaded(tmp_path) == Snapshot([StoredEntity(1, "queue", "orders", QUEUE.description, 7, 8, 3)])
 
 
-def test_an_older_number_in_the_dead_letter_queue_is_not_the_last_one(tmp_path: Path) -> None:
+def test_an_older_dead_letter_is_not_the_last_number(tmp_path: Path) -> None:
     kept(tmp_path, [QUEUE, *added(1, 2)], [MessageRemoved(BOX, 1), *added(1, box=BOX + 1)])
     assert loaded(tmp_path).entities[0].last_sequence_number == 2
     assert set(standing(tmp_path)) == {BOX, BOX + 1}
@@ -163,7 +163,7 @@ def test_of_two_partitions_the_later_number_is_the_last_one(tmp_path: Path) -> N
     assert [each[0] for each in standing(tmp_path)[BOX]] == [second, first]
 
 
-def test_a_message_that_goes_and_comes_back_within_a_turn_is_there_once(tmp_path: Path) -> None:
+def test_a_message_back_within_a_turn_is_stored_once(tmp_path: Path) -> None:
     again = message(1, delivery_count=1)
     kept(tmp_path, [QUEUE, *added(1)], [MessageRemoved(BOX, 1), MessageAdded(BOX, again)])
     assert standing(tmp_path) == {BOX: [plain(again)]}
@@ -194,7 +194,7 @@ def everything_of_one() -> list[Change]:
     return [QUEUE, *boxes, SessionStateSet(BOX, "a", b"s", 5), *ids]
 
 
-def test_what_an_entity_leaves_is_removed_little_by_little_and_never_seen_again(tmp_path: Path) -> None:
+def test_remains_of_a_deleted_entity_are_removed_step_by_step(tmp_path: Path) -> None:
     other = EntityKept(2, "queue", "other", {}, 0, 0)
     kept(tmp_path, [*everything_of_one(), other, *added(1, box=8)], [EntityDeleted(1)])
     assert loaded(tmp_path) == Snapshot(
@@ -231,7 +231,7 @@ KEYS = st.tuples(st.sampled_from((BOX, BOX + 1, BOX + 4)), st.sampled_from((1, 2
         st.lists(st.tuples(st.sampled_from(["add", "update", "rewrite", "remove"]), KEYS), max_size=8), max_size=8
     )
 )
-def test_whatever_happens_it_comes_back(
+def test_any_changes_come_back_from_the_store(
     tmp_path_factory: pytest.TempPathFactory, turns: list[list[tuple[str, tuple[int, int]]]]
 ) -> None:
     directory = tmp_path_factory.mktemp("store")

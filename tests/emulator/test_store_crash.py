@@ -365,6 +365,6 @@ def test_damage_that_is_found_later_ends_the_emulator(tmp_path: Path) -> None:
     assert "emulator.sqlite3 cannot be read (database disk image is malformed)" in said.splitlines()[-1]
 
 
-def test_what_was_confirmed_survives_every_crash(tmp_path: Path) -> None:
+def test_confirmed_changes_survive_every_crash(tmp_path: Path) -> None:
     print(f"SBNOTEBOOK_SEED={SEED}")  # noqa: T201 - pytest shows it if the test fails
     asyncio.run(crash_often(tmp_path))

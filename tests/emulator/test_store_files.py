@@ -34,9 +34,7 @@ OPENED_IN_ANOTHER_PROCESS = (
 )
 
 
-def test_another_process_is_kept_out_after_one_in_this_process_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_process_is_kept_out_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BUSY_TIMEOUT, 0.1)
     store = Store(tmp_path)
     with pytest.raises(EmulatorError, match="Another emulator uses"):
@@ -61,7 +59,7 @@ def test_of_two_that_find_nothing_one_owns_the_directory(tmp_path: Path, monkeyp
     Store(tmp_path).close()
 
 
-def test_what_a_removed_file_left_behind_does_not_come_back(tmp_path: Path) -> None:
+def test_a_log_of_a_removed_file_is_not_replayed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.apply([QUEUE])
     left = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name.endswith("-wal")}
@@ -74,7 +72,7 @@ def test_what_a_removed_file_left_behind_does_not_come_back(tmp_path: Path) -> N
         assert store.load(0).entities == []
 
 
-def test_it_is_in_use_while_it_is_open(tmp_path: Path) -> None:
+def test_a_store_is_in_use_while_it_is_open(tmp_path: Path) -> None:
     assert not is_in_use(tmp_path / "missing")
     with closing(Store(tmp_path)):
         assert is_in_use(tmp_path)
@@ -104,7 +102,7 @@ def test_a_foreign_file_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"\xff" * 200])
-def test_what_is_no_database_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     assert_untouched(tmp_path, "is not a file of the emulator")
 

@@ -16,7 +16,7 @@ def parts(address: EntityAddress) -> tuple[str, str | None, SubQueue | None]:
 
 
 @given(entity_addresses())
-def test_what_is_shown_and_what_is_sent_are_read_as_the_same_address(address: EntityAddress) -> None:
+def test_both_spellings_of_an_address_are_read_as_the_same(address: EntityAddress) -> None:
     # Equality looks at the path only, so the parts are compared, too.
     assert parts(EntityAddress.parse(str(address))) == parts(address)
     assert parts(EntityAddress.parse(address.path)) == parts(address)
@@ -101,7 +101,7 @@ def test_addresses_are_read_as_users_type_them(text: str, expected: tuple[str, s
         "events/subscriptions//$dlq",
     ],
 )
-def test_what_is_no_address_is_refused_with_a_hint(text: str) -> None:
+def test_an_invalid_address_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(InvalidEntityAddressError, match=r"Write QUEUE, TOPIC or TOPIC/subscriptions/NAME"):
         EntityAddress.parse(text)
 

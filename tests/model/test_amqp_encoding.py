@@ -176,6 +176,6 @@ def test_a_number_that_its_type_cannot_hold_is_refused(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, 1j])
-def test_what_is_no_amqp_value_is_refused(value: Any) -> None:
+def test_encode_refuses_values_without_an_amqp_type(value: Any) -> None:
     with pytest.raises(TypeError, match="AMQP has no type"):
         encode(value)

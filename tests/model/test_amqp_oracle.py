@@ -90,7 +90,7 @@ _TYPES: list[tuple[str, st.SearchStrategy[Any], Callable[[Any], AmqpValue]]] = [
 
 @pytest.mark.parametrize(("amqp_type", "values", "ours"), _TYPES, ids=[each[0] for each in _TYPES])
 @given(data=st.data())
-def test_what_the_sdk_writes_is_read_as_the_same_type(
+def test_values_that_the_sdk_writes_are_read_with_their_types(
     amqp_type: str,
     values: st.SearchStrategy[Any],
     ours: Callable[[Any], AmqpValue],
@@ -104,7 +104,7 @@ def test_what_the_sdk_writes_is_read_as_the_same_type(
 
 @pytest.mark.parametrize(("amqp_type", "values", "ours"), _TYPES, ids=[each[0] for each in _TYPES])
 @given(data=st.data())
-def test_what_we_write_is_read_by_the_sdk(
+def test_values_that_we_write_are_read_by_the_sdk(
     amqp_type: str,
     values: st.SearchStrategy[Any],
     ours: Callable[[Any], AmqpValue],

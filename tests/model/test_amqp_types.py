@@ -15,7 +15,7 @@ def test_a_timestamp_counts_milliseconds() -> None:
     assert Timestamp.from_datetime(moment).to_datetime() == moment
 
 
-def test_a_timestamp_takes_a_moment_of_another_zone_and_a_naive_one_as_utc() -> None:
+def test_from_datetime_takes_any_zone_and_naive_as_utc() -> None:
     east = timezone(timedelta(hours=2))
     assert Timestamp.from_datetime(datetime(1970, 1, 1, 2, tzinfo=east)) == 0
     assert Timestamp.from_datetime(datetime(1970, 1, 1, 1)) == 3_600_000  # noqa: DTZ001 - naive on purpose

@@ -127,7 +127,7 @@ def test_prefixes_are_kept() -> None:
     ],
     ids=range(14),
 )
-def test_what_these_clients_did_not_write_is_left_alone(body: bytes) -> None:
+def test_bytes_that_are_no_binary_xml_are_left_alone(body: bytes) -> None:
     assert read_binary_xml(body) is None
 
 

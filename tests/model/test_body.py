@@ -48,7 +48,7 @@ def test_json_stays_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     "body", [b"\xff\xfe", b"\x80", "é".encode("latin-1"), b"\xc3", b"PK\x03\x04\xf5\xff", b"\xed\xa0\x80"]
 )
-def test_what_is_not_text_has_none(body: bytes) -> None:
+def test_a_binary_body_has_no_text(body: bytes) -> None:
     assert body_text(body, BodyType.DATA) is None
 
 

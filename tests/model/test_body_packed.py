@@ -44,12 +44,12 @@ def test_the_charset_that_is_named_is_used(charset: str, codec: str) -> None:
         *("mbcs", "undefined", "a" * 10_000, "\0", "utf-8\r\nX: y", "utf_7"),
     ],
 )
-def test_what_is_no_charset_is_passed_over(charset: str) -> None:
+def test_an_unknown_charset_is_ignored(charset: str) -> None:
     for body in (b"plain", b"\\u0041", b"68656c6c6f", b"xn--n3h"):
         assert body_text(body, BodyType.DATA, f"text/plain; charset={charset}") == body.decode()
 
 
-def test_what_is_not_in_its_charset_is_no_text() -> None:
+def test_a_body_outside_its_charset_has_no_text() -> None:
     assert body_text("é".encode(), BodyType.DATA, "text/plain; charset=us-ascii") is None
     assert body_text(b"\xd8", BodyType.DATA, "text/plain; charset=utf-16") is None
 
@@ -75,12 +75,12 @@ def test_deflate_is_read_without_its_envelope_too() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity", ""])
-def test_what_is_not_packed_stays_as_it_is(encoding: str) -> None:
+def test_a_body_of_unknown_encoding_stays_as_it_is(encoding: str) -> None:
     assert body_text(b"plain text", BodyType.DATA, None, encoding) == "plain text"
     assert body_text(b"\xff\xff", BodyType.DATA, None, encoding) is None
 
 
-def test_what_is_cut_off_in_the_middle_is_shown_as_far_as_it_goes() -> None:
+def test_a_packed_body_that_is_cut_off_is_shown_up_to_there() -> None:
     packed = gzip.compress(b"0123456789" * 100_000, mtime=0)
     text = body_text(packed[: len(packed) // 2], BodyType.DATA, None, "gzip")
     assert text is not None

@@ -32,7 +32,7 @@ def test_every_decision_has_a_verb_of_its_own() -> None:
     ],
     ids=str,
 )
-def test_what_can_be_resubmitted(options: dict[str, Any]) -> None:
+def test_resubmit_accepts_these_settings(options: dict[str, Any]) -> None:
     assert Resubmit(**options).verb == "resubmit"
 
 
@@ -46,12 +46,12 @@ def test_what_can_be_resubmitted(options: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_resubmitted_is_refused_before_anything_is_done(options: dict[str, Any], why: str) -> None:
+def test_resubmit_refuses_impossible_settings(options: dict[str, Any], why: str) -> None:
     with pytest.raises(DecisionError, match=why):
         Resubmit(**options)
 
 
 @pytest.mark.parametrize("to", ["orders/$dlq", "events/subscriptions/audit"])
-def test_nothing_is_sent_back_to_where_nothing_can_be_sent(to: str) -> None:
+def test_undo_refuses_a_destination_that_takes_no_messages(to: str) -> None:
     with pytest.raises(DecisionError, match="name a queue or a topic"):
         Undo(EntityAddress.parse(to))

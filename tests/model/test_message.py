@@ -30,7 +30,7 @@ def test_a_message_survives_pickle_and_copy(message: Message) -> None:
 
 
 @given(peeked_messages())
-def test_a_peeked_message_survives_pickle_with_what_the_service_set(message: PeekedMessage) -> None:
+def test_a_peeked_message_survives_pickle(message: PeekedMessage) -> None:
     twin = pickle.loads(pickle.dumps(message))  # noqa: S301
     assert type(twin) is PeekedMessage
     assert differences(twin, message) == {}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
 from sbnotebook.model.amqp import Array, Char, Decimal128, Described, Int, Long, Symbol, Timestamp, ULong, encode
-from sbnotebook.model.extras import EXTRAS
+from sbnotebook.model.message import EXTRAS
 from sbnotebook.model.schema import (
     COLUMNS,
     SENT_COLUMNS,
@@ -149,7 +149,7 @@ def test_numbers_become_texts_where_a_text_belongs() -> None:
     assert message_from_row({"message_id": 5, "session_id": UUID(int=1)}).message_id == "5"
 
 
-def test_properties_may_be_given_with_the_types_of_python_or_by_name() -> None:
+def test_properties_have_types_of_python_or_by_name() -> None:
     row = {"application_properties": {"a": Long(1), "b": "2"}, "application_property_types": {"b": "int", "c": "long"}}
     found = message_from_row(row).application_properties
     assert same_value(dict(found), {"a": Long(1), "b": Int(2)})
@@ -164,7 +164,7 @@ MISSING = (None, math.nan, pd.NA, pd.NaT)
 
 
 @pytest.mark.parametrize("missing", MISSING, ids=repr)
-def test_what_pandas_writes_for_nothing_is_nothing(missing: Any) -> None:
+def test_missing_values_of_pandas_are_none(missing: Any) -> None:
     row = {column.name: missing for column in COLUMNS}
     assert message_from_row(row) == Message()
     assert peeked_from_row(row | {"entity": "orders", "sequence_number": 1.0}) == PeekedMessage(

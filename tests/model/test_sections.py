@@ -68,7 +68,7 @@ def test_an_empty_payload_has_no_sections() -> None:
         (b"garbage", "No message section"),
     ],
 )
-def test_what_is_no_message_is_refused(payload: bytes, why: str) -> None:
+def test_bytes_that_are_no_message_are_refused(payload: bytes, why: str) -> None:
     with pytest.raises(AmqpDecodeError, match=why):
         split(payload)
 
@@ -102,7 +102,7 @@ def test_a_mutated_message_is_split_or_refused(changes: list[tuple[int, int]]) -
             continue
 
 
-def test_delivery_annotations_may_stand_last_as_the_python_sdk_writes_them() -> None:
+def test_delivery_annotations_may_stand_last() -> None:
     message = AmqpAnnotatedMessage(data_body=b"x", delivery_annotations={"a": 1}, header={"priority": 1})
     payload = bytes(encode_payload(bytearray(), PyamqpTransport.to_outgoing_amqp_message(message)))
     assert [section.code for section in sections.split(payload)] == [

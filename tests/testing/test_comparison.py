@@ -70,6 +70,6 @@ def test_a_message_does_not_differ_from_itself(message: Message) -> None:
         ({"application_properties": {"n": 1, "m": None}}, {"property m": (None, None)}),
     ],
 )
-def test_what_differs_is_named(changes: dict[str, Any], found: dict[str, Any]) -> None:
+def test_differences_are_named(changes: dict[str, Any], found: dict[str, Any]) -> None:
     message = Message(body=b"a", subject="s", application_properties={"n": 1})
     assert differences(message, message.with_changes(**changes)) == found

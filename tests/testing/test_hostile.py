@@ -51,7 +51,7 @@ def test_a_terminal_sees_no_character_that_it_acts_on(letters: Messages) -> None
     assert {one for one in shown if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp")} == {"\n"}
 
 
-def test_exports_read_again_are_the_same_and_no_cell_is_a_formula(letters: Messages, tmp_path: Path) -> None:
+def test_exports_are_the_same_when_read_and_hold_no_formula(letters: Messages, tmp_path: Path) -> None:
     for ending in ("parquet", "jsonl"):
         read = read_messages(letters.export(tmp_path / f"letters.{ending}"))
         assert read.to_arrow().equals(letters.to_arrow())

@@ -14,7 +14,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 LOADED = """
 import sys
-def test_nothing_heavy_is_loaded():
+def test_the_plugin_loads_no_heavy_module():
     heavy = {"azure", "aiohttp", "pandas", "pyarrow", "sbnotebook.emulator", "sbnotebook.settlement"}
     assert "sbnotebook.testing.plugin" in sys.modules
     assert not heavy & sys.modules.keys()
@@ -40,13 +40,13 @@ def test_a_run_that_uses_no_fixture_loads_nothing_heavy(pytester: pytest.Pyteste
     run(pytester).assert_outcomes(passed=1)
 
 
-def test_nothing_of_hypothesis_is_needed() -> None:
+def test_the_plugin_does_not_need_hypothesis() -> None:
     code = "import sys; sys.modules['hypothesis'] = None; import sbnotebook.testing.plugin, sbnotebook.testing as t; "
     code += "t.administration_client"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
-def test_it_can_be_switched_off(pytester: pytest.Pytester) -> None:
+def test_the_plugin_can_be_switched_off(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(servicebus_emulator): pass")
     result = run(pytester, "-p", "no:sbnotebook")
     result.assert_outcomes(errors=1)
@@ -103,11 +103,11 @@ def hours_ahead(emulator):
 
 from sbnotebook.testing import administration_client
 
-def test_it_is_turned(servicebus_emulator, servicebus_clock):
+def test_the_clock_is_advanced_by_hand(servicebus_emulator, servicebus_clock):
     servicebus_clock.advance(7200)
     assert hours_ahead(servicebus_emulator) == 2
 
-def test_it_goes_by_the_machine_again(servicebus_emulator):
+def test_the_next_test_has_the_system_clock_again(servicebus_emulator):
     assert hours_ahead(servicebus_emulator) == 0
 """
 

@@ -18,7 +18,7 @@ from uuid import UUID
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, PeekedMessage
 from sbnotebook.model.amqp import AmqpValue, Timestamp, ULong
-from sbnotebook.model.extras import DATA_SECTIONS, PROPERTY_EXTRAS, PROPERTY_NAMES, UNREADABLE
+from sbnotebook.model.message import DATA_SECTIONS, PROPERTY_EXTRAS, PROPERTY_NAMES, UNREADABLE
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     DATA,

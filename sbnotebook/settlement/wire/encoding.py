@@ -9,7 +9,7 @@ from typing import Any
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model import BodyType, Message
 from sbnotebook.model.amqp import AmqpValue, Symbol, Timestamp, UInt, skip
-from sbnotebook.model.extras import DATA_SECTIONS, EXTRAS, PROPERTY_EXTRAS, PROPERTY_NAMES
+from sbnotebook.model.message import DATA_SECTIONS, EXTRAS, PROPERTY_EXTRAS, PROPERTY_NAMES
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     DATA,

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import MessageState
 from sbnotebook.model.amqp import AmqpValue, Timestamp, encode, skip
-from sbnotebook.model.extras import HEADER_EXTRAS
+from sbnotebook.model.message import HEADER_EXTRAS
 from sbnotebook.model.sections import (
     DELIVERY_ANNOTATIONS,
     HEADER,

@@ -58,7 +58,7 @@ def test_a_message_has_the_size_that_tier_and_queue_allow(
     assert refused(queue, sent("x" * (limit - overhead + 1))) is Refusal.TOO_LARGE
 
 
-def test_what_is_not_body_has_a_limit_of_its_own(queue: Queue, sent: Sent) -> None:
+def test_the_header_of_a_message_has_a_limit_of_its_own(queue: Queue, sent: Sent) -> None:
     queue.admission.check([sent("x", properties={"a": "x" * 65_000})])
     assert refused(queue, sent("x", properties={"a": "x" * 65_536})) is Refusal.TOO_LARGE
 
@@ -82,7 +82,7 @@ def test_a_queue_with_sessions_asks_for_one(registry: Registry, sent: Sent) -> N
     queue.admission.check([sent("x", session_id="s" * 128)])
 
 
-def test_what_cannot_be_read_is_refused_where_it_has_to_be_read(registry: Registry) -> None:
+def test_an_unreadable_message_is_refused_where_it_is_read(registry: Registry) -> None:
     damaged = read_sent(bytes.fromhex("005373c00401a101ff005375a00178"))
     registry.create_queue("plain").admission.check([damaged])
     unique = registry.create_queue("unique", QueueOptions(requires_duplicate_detection=True))
@@ -123,7 +123,7 @@ def unique(registry: Registry) -> Queue:
     return registry.create_queue("unique", options)
 
 
-def test_a_message_whose_id_was_seen_is_dropped_until_the_window_ends(unique: Queue, sent: Sent) -> None:
+def test_a_duplicate_is_dropped_until_the_window_ends(unique: Queue, sent: Sent) -> None:
     for now, count in ((0, 1), (19_999, 1), (20_000, 2), (20_001, 2)):
         unique.send(sent("x", message_id="a"), now)
         assert unique.message_count == count

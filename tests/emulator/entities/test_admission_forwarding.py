@@ -90,7 +90,7 @@ def test_a_loop_ends(registry: Registry, sent: Sent, names: list[str]) -> None:
         (QueueOptions(max_message_size_kb=1), "MessageSizeExceeded"),
     ],
 )
-def test_what_cannot_go_on_is_in_the_transfer_dead_letter_queue(
+def test_a_failed_forward_ends_in_the_transfer_dead_letter_queue(
     registry: Registry, sent: Sent, target: QueueOptions | None, why: str
 ) -> None:
     if target is not None:
@@ -113,7 +113,7 @@ def test_a_full_target_takes_nothing(registry: Registry, sent: Sent) -> None:
     assert reason(queue.transfer_dead_letter) == "QuotaExceeded"
 
 
-def test_what_the_target_cannot_read_stays_in_the_transfer_dead_letter_queue(registry: Registry) -> None:
+def test_a_message_that_the_target_cannot_read_is_transferred(registry: Registry) -> None:
     registry.create_topic("target")
     queue = registry.create_queue("q", QueueOptions(forward_to="target"))
     queue.send(read_sent(bytes.fromhex("005373c00401a101ff005375a00178")), 0)

@@ -8,9 +8,7 @@ from sbnotebook.emulator.entities import QueueOptions, Registry, SentMessage
 _MANY = 40_000
 
 
-def test_ids_that_were_seen_are_forgotten_at_once_however_many_there_are(
-    registry: Registry, sent: Callable[..., SentMessage]
-) -> None:
+def test_many_seen_ids_are_forgotten_quickly(registry: Registry, sent: Callable[..., SentMessage]) -> None:
     queue = registry.create_queue("orders", QueueOptions(requires_duplicate_detection=True))
     messages = [sent(message_id=str(number)) for number in range(_MANY)]
     begun = time.process_time()

@@ -62,7 +62,7 @@ def test_a_completed_message_is_gone(queue: Queue, sent: Sent) -> None:
 
 
 @pytest.mark.parametrize(("settle", "count"), [(Queue.abandon, 1), (Queue.release, 0)])
-def test_what_is_given_back_stands_in_its_old_place(
+def test_a_message_that_is_given_back_has_its_old_place(
     queue: Queue, sent: Sent, settle: Callable[[Queue, UUID, int], bool], count: int
 ) -> None:
     fill(queue, sent, 3)
@@ -195,7 +195,7 @@ def test_peek_sees_every_message_whatever_its_state(queue: Queue, sent: Sent) ->
     assert order(queue) == [3, 4]
 
 
-def test_whoever_gives_a_message_back_can_set_properties(registry: Registry, queue: Queue, sent: Sent) -> None:
+def test_abandon_and_defer_can_set_properties(registry: Registry, queue: Queue, sent: Sent) -> None:
     queue.send(sent("x", properties={"a": 1, "b": 2}), 0)
     message, token = lock(queue)
     queue.abandon(token, 0, {"a": "new"})
@@ -221,7 +221,7 @@ def test_properties_cannot_be_set_beyond_what_a_message_may_have(registry: Regis
     assert queue.complete(token, 0)
 
 
-def test_old_messages_that_nobody_holds_are_deleted_the_oldest_first(queue: Queue, sent: Sent) -> None:
+def test_delete_removes_old_unlocked_messages_oldest_first(queue: Queue, sent: Sent) -> None:
     for now in range(6):
         queue.send(sent(now), now)
     lock(queue)

@@ -12,7 +12,7 @@ from sbnotebook.emulator.store import Store
 Sent = Callable[..., SentMessage]
 
 
-def test_what_came_in_later_is_not_even_read(tmp_path: Path, registry: Registry, sent: Sent) -> None:
+def test_delete_does_not_read_messages_that_came_in_later(tmp_path: Path, registry: Registry, sent: Sent) -> None:
     with Store(tmp_path) as store:
         registry.residency = Residency(store, budget=0)
         queue = registry.create_queue("orders")

@@ -46,7 +46,7 @@ def test_a_dropped_lock_is_no_more() -> None:
     assert (message.lock_token, message.locked_until) == (None, 0)
 
 
-def test_all_are_known() -> None:
+def test_all_locks_are_listed() -> None:
     locks = Locks()
     messages = [locked(locks, number, until=10) for number in range(3)]
     assert locks.all() == messages

@@ -37,7 +37,7 @@ def test_a_plain_message_is_kept_as_it_is(encode_message: Encode) -> None:
     assert (sent.message_id, sent.session_id, sent.partition_key) == (None, None, None)
 
 
-def test_what_the_broker_needs_is_read(sent: Callable[..., SentMessage]) -> None:
+def test_read_sent_reads_the_fields_of_the_broker(sent: Callable[..., SentMessage]) -> None:
     message = sent("x", message_id="id", session_id="s", scheduled_time=1234, time_to_live=5, partition_key="p")
     assert (message.message_id, message.session_id, message.partition_key) == ("id", "s", "p")
     assert (message.scheduled_time, message.time_to_live) == (1234, 5)
@@ -88,7 +88,7 @@ def test_a_long_life_stands_in_the_properties(encode_message: Encode) -> None:
 
 
 @pytest.mark.parametrize("life", [ULong(2**64 - 1), Long(2**63 - 1)])
-def test_nothing_lives_longer_than_time_itself(encode_message: Encode, life: AmqpValue) -> None:
+def test_time_to_live_is_capped_at_the_last_moment_of_dotnet(encode_message: Encode, life: AmqpValue) -> None:
     assert read_sent(encode_message(sections={HEADER: [None, None, life]})).time_to_live == END_OF_TIME
 
 

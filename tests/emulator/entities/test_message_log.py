@@ -42,7 +42,7 @@ def filled_log(budget: int, numbers: range) -> tuple[MessageLog, Residency, Shel
 
 
 @given(st.lists(st.integers(1, 5_000), unique=True), st.data())
-def test_it_is_a_sorted_map(numbers: list[int], data: st.DataObject) -> None:
+def test_a_message_log_is_a_sorted_map(numbers: list[int], data: st.DataObject) -> None:
     residency = Residency()
     log = MessageLog(0, residency)
     model: dict[int, BrokeredMessage] = {}
@@ -88,7 +88,7 @@ def test_a_number_that_is_not_there_is_not_found() -> None:
         log.remove(message(6))
 
 
-def test_ready_messages_are_taken_by_number_whatever_order_they_came_in() -> None:
+def test_ready_messages_are_taken_by_number() -> None:
     log = MessageLog()
     for number in (3000, 5, 2000, 7, 6):
         log.add(message(number))
@@ -114,7 +114,7 @@ def test_a_payload_can_be_replaced() -> None:
 # ------------------------------------------------------------------------------------------- shedding
 
 
-def test_what_was_not_used_for_long_is_given_up_and_comes_back() -> None:
+def test_least_recently_used_shelves_are_shed_and_loaded_again() -> None:
     log, residency, shelves = filled_log(budget=1_500_000, numbers=range(4 * SHELF))
     residency.turn += 1
     log.get(10)  # the first shelf is in use
@@ -127,7 +127,7 @@ def test_what_was_not_used_for_long_is_given_up_and_comes_back() -> None:
     assert [found.sequence_number for found in iter(log.take_ready, None)] == list(range(4 * SHELF))
 
 
-def test_what_is_locked_stays() -> None:
+def test_a_shelf_with_a_locked_message_is_not_shed() -> None:
     log, residency, _ = filled_log(budget=1, numbers=range(10))
     taken = log.take_ready()
     assert taken is not None
@@ -141,7 +141,7 @@ def test_what_is_locked_stays() -> None:
     assert residency.size == 0
 
 
-def test_nothing_is_given_up_that_is_nowhere_else() -> None:
+def test_messages_without_a_storage_stay_in_memory() -> None:
     log = MessageLog(5, residency := Residency(None, budget=1))
     log.add(message(1))
     residency.shed()
@@ -157,7 +157,7 @@ def test_a_shelf_that_is_shed_can_still_be_added_to() -> None:
     assert residency.size == log.resident_size
 
 
-def test_a_payload_that_did_not_come_along_is_loaded_when_it_is_asked_for() -> None:
+def test_a_large_payload_is_loaded_when_it_is_read() -> None:
     log, _, _ = filled_log(budget=1, numbers=range(1))
     assert log.payload(message(3, 2)) == b"xx"
     assert log.payload(BrokeredMessage(4, 4, 0, None, size=9)) == b"5-4"
@@ -173,7 +173,7 @@ def test_a_shelf_that_comes_back_with_fewer_is_noticed() -> None:
         log.get(5)
 
 
-def test_restored_shelves_stay_where_they_are_until_they_are_asked_for() -> None:
+def test_restored_shelves_are_loaded_when_they_are_read() -> None:
     shelves = Shelves()
     shelves.messages = {
         1: message(1, 10, state=MessageState.DEFERRED),

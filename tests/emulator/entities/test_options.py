@@ -37,7 +37,7 @@ from sbnotebook.errors import ConfigurationError
         ({"user_metadata": "x" * 1025}, "UserMetadata"),
     ],
 )
-def test_what_is_out_of_range_is_refused(options: dict[str, Any], name: str) -> None:
+def test_options_out_of_range_are_refused(options: dict[str, Any], name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
         QueueOptions(**options)
 
@@ -92,7 +92,7 @@ def test_options_come_back_from_json(options: Options) -> None:
     assert options_from_json(type(options), plain) == options
 
 
-def test_what_an_older_or_a_newer_version_wrote_is_read() -> None:
+def test_options_of_other_versions_are_read() -> None:
     assert options_from_json(QueueOptions, {"lock_duration": 5000}) == QueueOptions(lock_duration=5000)
     assert options_from_json(SubscriptionOptions, {"not_yet_known": 1}) == SubscriptionOptions()
 

@@ -17,7 +17,7 @@ def test_durations_are_read(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1M", "P1M", "PT1M2", "PT-1S", "PT1.5M", "60"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a duration"):
         parse_duration(text)
 

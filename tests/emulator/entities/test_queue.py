@@ -66,9 +66,7 @@ def test_a_session_has_one_holder(calls: Queue) -> None:
     accept(calls, "a")
 
 
-def test_closing_a_session_counts_no_failure_and_the_end_of_its_lock_does(
-    registry: Registry, calls: Queue, sent: Sent
-) -> None:
+def test_only_an_expired_session_lock_counts_as_a_failure(registry: Registry, calls: Queue, sent: Sent) -> None:
     fill(calls, sent, "a")
     session, token = accept(calls)
     message = calls.receive(0, session)
@@ -117,7 +115,7 @@ def test_a_deferred_message_belongs_to_its_session(calls: Queue, sent: Sent) -> 
     assert calls.receive_deferred([1], 0, session=accept(calls, "a")[0]) == [message]
 
 
-def test_what_a_session_remembers_is_kept(registry: Registry, calls: Queue) -> None:
+def test_session_state_is_kept(registry: Registry, calls: Queue) -> None:
     session, token = accept(calls, "a")
     registry.take_changes()
     calls.set_session_state(session, b"half", 5)
@@ -173,9 +171,7 @@ def test_messages_with_sessions_are_accounted_for(registry: Registry, calls: Que
     assert registry.residency.size == 0
 
 
-def test_what_is_there_when_a_queue_with_sessions_begins_to_forward_goes_on(
-    registry: Registry, calls: Queue, sent: Sent
-) -> None:
+def test_a_queue_with_sessions_forwards_the_messages_it_has(registry: Registry, calls: Queue, sent: Sent) -> None:
     target = registry.create_queue("target")
     fill(calls, sent, "aba")
     calls.receive(0, accept(calls, "a")[0])
@@ -186,9 +182,7 @@ def test_what_is_there_when_a_queue_with_sessions_begins_to_forward_goes_on(
     assert (calls.sessions.has_free, list(calls.sessions.listed(None))) == (False, [])
 
 
-def test_a_message_without_a_session_is_dead_lettered_in_a_subscription_that_has_them(
-    registry: Registry, sent: Sent
-) -> None:
+def test_a_subscription_with_sessions_dead_letters_one_without(registry: Registry, sent: Sent) -> None:
     topic = registry.create_topic("t")
     subscription = registry.create_subscription(topic, "s", SubscriptionOptions(requires_session=True))
     topic.send(sent("x"), 0)

@@ -37,9 +37,7 @@ def standing(queue: Queue) -> list[BrokeredMessage]:
     return list(queue.peek(0, 10))
 
 
-def test_what_is_in_the_dead_letter_queue_already_goes_on_in_order(
-    registry: Registry, errors: Queue, sent: Sent
-) -> None:
+def test_old_dead_letters_are_forwarded_in_order(registry: Registry, errors: Queue, sent: Sent) -> None:
     queue = registry.create_queue("orders")
     for body in ("a", "b"):
         dead_letter(queue, sent(body))
@@ -52,7 +50,7 @@ def test_what_is_in_the_dead_letter_queue_already_goes_on_in_order(
     assert {message.dead_letter_source for message in standing(errors)} == {"orders"}
 
 
-def test_what_cannot_go_on_stays_until_it_can(registry: Registry, sent: Sent) -> None:
+def test_a_dead_letter_stays_until_its_target_takes_it(registry: Registry, sent: Sent) -> None:
     queue = registry.create_queue("orders", FORWARDING)
     dead_letter(queue, sent("a"))
     assert queue.counts.dead_letter == 1
@@ -63,7 +61,7 @@ def test_what_cannot_go_on_stays_until_it_can(registry: Registry, sent: Sent) ->
     assert (queue.counts.dead_letter, errors.counts.active) == (0, 1)
 
 
-def test_what_a_subscription_cannot_take_goes_on_too(registry: Registry, errors: Queue, sent: Sent) -> None:
+def test_dead_letters_of_a_subscription_are_forwarded(registry: Registry, errors: Queue, sent: Sent) -> None:
     topic = registry.create_topic("events")
     options = SubscriptionOptions(requires_session=True, forward_dead_letters_to="errors")
     subscription = registry.create_subscription(topic, "chats", options)

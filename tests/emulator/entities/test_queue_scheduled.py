@@ -113,7 +113,7 @@ def test_an_activation_is_a_removal_and_a_new_message(registry: Registry, queue:
     assert (added.message.state, again.message.state) == (MessageState.SCHEDULED, MessageState.ACTIVE)
 
 
-def test_what_was_scheduled_goes_on_once_the_queue_forwards(registry: Registry, queue: Queue, sent: Sent) -> None:
+def test_scheduled_messages_are_forwarded_once_they_are_active(registry: Registry, queue: Queue, sent: Sent) -> None:
     target = registry.create_queue("target")
     queue.send(sent("later", scheduled_time=5), 0)
     registry.update(queue, QueueOptions(forward_to="target"))

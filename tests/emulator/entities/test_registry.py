@@ -237,7 +237,7 @@ def test_a_topic_is_used_with_its_subscriptions(registry: Registry) -> None:
     assert set(idle(registry, IDLE + 3_000)) == {topic, subscription}
 
 
-def test_what_was_deleted_meanwhile_is_not_idle(registry: Registry) -> None:
+def test_a_deleted_entity_is_not_idle(registry: Registry) -> None:
     queue = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE))
     registry.expire(IDLE)
     registry.delete(queue)
@@ -245,9 +245,7 @@ def test_what_was_deleted_meanwhile_is_not_idle(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("clears", [False, True])
-def test_nothing_of_a_deleted_entity_stays_in_memory_until_its_messages_would_have_expired(
-    registry: Registry, sent: Sent, *, clears: bool
-) -> None:
+def test_a_deleted_entity_leaves_no_alarm_in_memory(registry: Registry, sent: Sent, *, clears: bool) -> None:
     queue = registry.create_queue("q")
     queue.send(sent("x", time_to_live=1_000_000), 0)
     gone = weakref.ref(queue)
@@ -263,7 +261,7 @@ def test_nothing_of_a_deleted_entity_stays_in_memory_until_its_messages_would_ha
     assert registry.next_deadline is None
 
 
-def test_what_stays_expires_though_another_entity_was_deleted(registry: Registry, sent: Sent) -> None:
+def test_deleting_an_entity_keeps_the_alarms_of_others(registry: Registry, sent: Sent) -> None:
     gone, stays = registry.create_queue("gone"), registry.create_queue("stays")
     for life, queue in ((1, gone), (3, stays), (2, gone)):
         queue.send(sent("x", time_to_live=life), 0)

@@ -61,7 +61,7 @@ def test_the_header_keeps_what_the_sender_wrote(encode_message: Encode) -> None:
     assert values(answered(encode_message()))[HEADER] == [None, None, None, None, 2]
 
 
-def test_the_senders_annotations_stay_unless_they_are_the_brokers(encode_message: Encode) -> None:
+def test_the_senders_own_annotations_stay(encode_message: Encode) -> None:
     own: AmqpValue = {Symbol("x-opt-partition-key"): "p", Symbol("mine"): [Short(1)]}
     stale: AmqpValue = {Symbol("x-opt-sequence-number"): Long(99), Symbol("x-opt-locked-until"): Timestamp(1)}
     sent = encode_message(sections={MESSAGE_ANNOTATIONS: {**own, **stale}})
@@ -115,7 +115,7 @@ def test_a_scheduled_message_lives_from_its_time_on(encode_message: Encode) -> N
     assert values(rendered)[HEADER] == [None, None, 4_000, None, 2]
 
 
-def test_where_a_message_was_dead_lettered_is_told_once_it_was_forwarded(encode_message: Encode) -> None:
+def test_a_forwarded_dead_letter_names_its_source(encode_message: Encode) -> None:
     annotations = values(answered(encode_message(), dead_letter_source="orders"))[MESSAGE_ANNOTATIONS]
     assert isinstance(annotations, dict)
     assert annotations["x-opt-deadletter-source"] == "orders"

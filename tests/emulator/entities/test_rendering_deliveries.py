@@ -52,7 +52,7 @@ def test_a_moved_message_has_the_number_that_it_got_first() -> None:
     assert annotations["x-opt-enqueue-sequence-number"] == 7
 
 
-def test_the_senders_delivery_annotations_reach_the_receiver_wherever_they_stood() -> None:
+def test_delivery_annotations_of_the_sender_reach_the_receiver() -> None:
     mine: AmqpValue = {Symbol("mine"): Long(3), Symbol("x-opt-lock-token"): UUID(int=1)}
     last = encoded((HEADER, [True]), (PROPERTIES, ["id"])) + encode(Described(ULong(DELIVERY_ANNOTATIONS), mine))
     payload = read_sent(last).payload

@@ -32,7 +32,7 @@ def take(session: Session) -> BrokeredMessage:
     return message
 
 
-def test_the_session_that_has_waited_for_the_longest_time_is_next(sessions: Sessions) -> None:
+def test_the_session_that_has_waited_longest_is_next(sessions: Sessions) -> None:
     for number, name in enumerate("bacb"):
         come(sessions, number, name)
     first = sessions.next_free()
@@ -83,7 +83,7 @@ def test_a_held_session_is_not_free_whatever_comes(sessions: Sessions) -> None:
     assert not sessions.has_free
 
 
-def test_whoever_held_a_session_is_told_once(sessions: Sessions) -> None:
+def test_on_lost_is_called_once(sessions: Sessions) -> None:
     told: list[str] = []
     session = sessions.found("a")
     sessions.lock(session, 10)
@@ -111,7 +111,7 @@ def test_a_session_is_there_as_long_as_something_is_in_it(sessions: Sessions) ->
     assert sessions.get("a") is None
 
 
-def test_sessions_are_listed_by_id_or_by_when_their_state_was_set(sessions: Sessions) -> None:
+def test_sessions_are_listed_by_id_or_by_time_of_state(sessions: Sessions) -> None:
     for name in "cab":
         come(sessions, 1, name)
     for name, when in (("c", 5), ("d", 7)):
@@ -121,7 +121,7 @@ def test_sessions_are_listed_by_id_or_by_when_their_state_was_set(sessions: Sess
     assert [each.session_id for each in sessions.listed(5)] == ["c", "d"]
 
 
-def test_a_lock_is_found_as_soon_among_many_sessions_as_among_few(sessions: Sessions) -> None:
+def test_a_lock_is_found_quickly_among_many_sessions(sessions: Sessions) -> None:
     tokens: list[UUID] = []
     for number in range(10_000):
         come(sessions, number, str(number))

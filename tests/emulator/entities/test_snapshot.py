@@ -73,7 +73,7 @@ def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry,
     ]
 
 
-def test_what_expired_meanwhile_is_gone(registry: Registry, kept: Kept, sent: Sent) -> None:
+def test_a_message_that_expired_while_locked_is_gone(registry: Registry, kept: Kept, sent: Sent) -> None:
     registry.create_queue("q").send(sent("x", time_to_live=50), 0)
     restored = again(registry, kept, now=60)
     assert restored.next_deadline == 50
@@ -134,7 +134,7 @@ def test_a_scheduled_message_of_a_topic_comes_back(registry: Registry, kept: Kep
     assert restored.topics[0].subscriptions[0].counts.active == 1
 
 
-def test_what_does_not_fit_together_is_said(registry: Registry, kept: Kept) -> None:
+def test_restore_refuses_a_snapshot_that_does_not_fit_together(registry: Registry, kept: Kept) -> None:
     registry.create_subscription(registry.create_topic("t"), "s")
     kept.keep(registry)
     topic = kept.entities.pop(1)

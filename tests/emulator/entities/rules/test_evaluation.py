@@ -129,7 +129,7 @@ def test_an_expression_is_true_false_or_unknown(expression: str, expected: bool 
         "p(size) = 1", "p('sys.Nonsense') = 1", "color LIKE size", "color LIKE 'a' ESCAPE @two", "color * 2 = 'x'",
     ],
 )  # fmt: skip
-def test_what_cannot_be_evaluated_is_an_error_of_the_message(expression: str, subject: MakeSubject) -> None:
+def test_a_filter_that_fails_raises_filter_error(expression: str, subject: MakeSubject) -> None:
     with pytest.raises(FilterError):
         evaluated(expression, subject(PROPERTIES), {"two": "ab"})
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_evaluated_is_an_error_of_the_message(expression: str, su
         "color LIKE 'a' ESCAPE color",
     ],
 )  # fmt: skip
-def test_what_is_no_condition_is_refused(expression: str) -> None:
+def test_an_expression_without_a_condition_is_refused(expression: str) -> None:
     with pytest.raises(ConfigurationError):
         compile_predicate(parse(expression), {})
 

@@ -9,7 +9,7 @@ from sbnotebook.errors import ConfigurationError
 
 @pytest.mark.parametrize("separator", ["; ", " ", ", ", ";\n"])
 @pytest.mark.parametrize("last", ["", ";"])
-def test_what_stands_between_statements_is_free(separator: str, last: str) -> None:
+def test_separators_between_statements_are_free(separator: str, last: str) -> None:
     message = RuleSubject(b"")
     for statement in compile_statements(separator.join(["set A = 1", "SET user.b = 2", "Remove a"]) + last, {}):
         statement(message)
@@ -32,7 +32,7 @@ def test_properties_may_be_named_after_the_words_of_an_action() -> None:
         "SET a = @b", "SET a = 1;;SET b = x y", "UPDATE a SET b = 1", "SET a = 'x",
     ],
 )  # fmt: skip
-def test_what_is_no_statement_is_refused(expression: str) -> None:
+def test_an_invalid_statement_is_refused(expression: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         compile_statements(expression, {})
     assert "sqlglot" not in str(refused.value)

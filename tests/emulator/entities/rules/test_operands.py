@@ -64,7 +64,7 @@ def test_equal_values_are_equal_whatever_their_width(left: Operand, right: Opera
      (None, None), (None, "a"), ([], []), ({}, {})],
     ids=shown,
 )  # fmt: skip
-def test_what_has_nothing_in_common_is_unknown(left: Operand, right: Operand) -> None:
+def test_comparing_values_of_different_kinds_is_unknown(left: Operand, right: Operand) -> None:
     for test in (operator.eq, operator.ne, operator.lt, operator.ge):
         assert compare(test, left, right) is None
 
@@ -111,7 +111,7 @@ def test_zero_by_zero_is_no_number(symbol: str) -> None:
     ],
     ids=shown,
 )  # fmt: skip
-def test_what_cannot_be_calculated_is_an_error(left: Operand, symbol: str, right: Operand) -> None:
+def test_an_impossible_calculation_raises_filter_error(left: Operand, symbol: str, right: Operand) -> None:
     with pytest.raises(FilterError):
         combine(symbol, left, right)
 

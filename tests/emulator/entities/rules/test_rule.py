@@ -48,7 +48,7 @@ def test_a_datetime_is_kept_as_a_timestamp() -> None:
     assert back.filter.properties == {"when": Timestamp(1_714_953_600_000)}
 
 
-def test_the_copy_of_a_rule_is_changed_and_named_and_the_message_is_not(subject: MakeSubject) -> None:
+def test_an_action_changes_the_copy_and_not_the_message(subject: MakeSubject) -> None:
     message = subject({"size": Int(4)})
     before = message.payload
     copy = RuleSubject(Rule("half", TrueFilter(), SqlAction("SET size = size / 2")).copy(message))

@@ -46,7 +46,7 @@ def test_a_missing_property_makes_a_null_and_no_error(subject: MakeSubject) -> N
 @pytest.mark.parametrize(
     "expression", ["SET sys.Nonsense = 1", "REMOVE sys.Size", "SET a = b / 0", "SET sys.TimeToLive = 5"]
 )
-def test_what_cannot_be_carried_out_is_an_error_of_the_message(subject: MakeSubject, expression: str) -> None:
+def test_an_action_that_fails_raises_filter_error(subject: MakeSubject, expression: str) -> None:
     with pytest.raises(FilterError):
         SqlAction(expression).apply(subject({"b": Int(1)}))
 

@@ -40,7 +40,7 @@ def test_delimited_names_hold_any_character(expression: str, name: str) -> None:
         "a LIKE ANY ('b')", "a = '\ud800'", "SELECT 1", "a & 1 = 1", "~a = 1", "a = 1 XOR b = 2",
     ],
 )  # fmt: skip
-def test_what_service_bus_does_not_have_is_refused(expression: str) -> None:
+def test_sql_that_service_bus_does_not_have_is_refused(expression: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         SqlFilter(expression)
     assert len(str(refused.value)) < 200
@@ -81,7 +81,7 @@ def test_a_long_row_is_not_deep(joined: str) -> None:
 
 
 @given(st.sampled_from([SqlFilter, SqlAction]), st.lists(st.sampled_from(WORDS), max_size=25))
-def test_nothing_but_our_own_errors_comes_of_nonsense(kind: type[SqlFilter | SqlAction], words: list[str]) -> None:
+def test_nonsense_expressions_raise_only_our_own_errors(kind: type[SqlFilter | SqlAction], words: list[str]) -> None:
     with contextlib.suppress(ConfigurationError, FilterError):
         made = kind("SET " * (kind is SqlAction) + " ".join(words), {"p": 1})
         carry_out = made.matches if isinstance(made, SqlFilter) else made.apply

@@ -79,7 +79,7 @@ def test_identifiers_are_texts_whatever_the_sender_wrote(subject: MakeSubject) -
     assert subject(correlation_id=ULong(12)).system("CorrelationId") == "12"
 
 
-def test_what_is_set_on_a_system_property_becomes_a_text(subject: MakeSubject) -> None:
+def test_a_value_of_a_system_property_becomes_a_text(subject: MakeSubject) -> None:
     message = subject(label="a")
     for value, result in ((UUID(int=1), str(UUID(int=1))), (Long(5), "5"), (True, "True"), (None, None)):
         message.set("Label", value, system=True)
@@ -111,7 +111,7 @@ def test_a_number_keeps_its_type(subject: MakeSubject) -> None:
     assert type(message.user("other")) is Long
 
 
-def test_what_is_not_changed_stays_byte_for_byte(encode_message: Encode) -> None:
+def test_unchanged_sections_stay_byte_for_byte(encode_message: Encode) -> None:
     wide = b"\x00\x80" + (0x75).to_bytes(8) + b"\xb0" + (3).to_bytes(4) + b"abc"
     head = encode_message(sections={PROPERTIES: ["id"], APPLICATION_PROPERTIES: {"a": 1}}).removesuffix(
         encode_message()
@@ -140,7 +140,7 @@ def test_a_system_property_that_is_not_there_is_an_error(subject: MakeSubject, n
             attempt()
 
 
-def test_what_the_broker_says_cannot_be_set(subject: MakeSubject) -> None:
+def test_the_brokers_own_properties_cannot_be_set(subject: MakeSubject) -> None:
     with pytest.raises(FilterError, match="cannot be changed"):
         subject().set("SequenceNumber", Long(1), system=True)
 
@@ -179,7 +179,7 @@ def test_a_damaged_message_is_an_error_of_the_message(payload: bytes) -> None:
             attempt()
 
 
-def test_what_amqp_cannot_hold_is_an_error_of_the_message(subject: MakeSubject) -> None:
+def test_a_value_that_amqp_cannot_hold_raises_filter_error(subject: MakeSubject) -> None:
     with pytest.raises(FilterError, match="AMQP has nothing"):
         subject().set("a", Timestamp(2**70), system=False)
 

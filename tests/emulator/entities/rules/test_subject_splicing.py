@@ -82,7 +82,7 @@ def test_a_new_section_stands_in_its_order(encode_message: Encode, code: int) ->
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_new_header_stands_first_wherever_the_delivery_annotations_are(encode_message: Encode, first: bool) -> None:
+def test_a_new_header_is_the_first_section(encode_message: Encode, first: bool) -> None:
     annotations = encode(Described(ULong(DELIVERY_ANNOTATIONS), {Symbol("d"): 1}))
     before = annotations + encode_message() if first else encode_message() + annotations
     after = with_list_item(before, HEADER, 0, encode(True))
