@@ -1,7 +1,7 @@
-"""Lets Spark find ``format("servicebus")`` by itself.
+"""The entry point by which Spark finds ``format("servicebus")``.
 
-Spark imports every module named ``pyspark_*`` at the first look-up of a data source, whosever it is, and registers
-the ``DefaultSource`` in it. So this must be quick, and must not fail.
+At the first look-up of any data source, Spark imports every module named ``pyspark_*`` and registers its
+``DefaultSource``. So this module must be quick to import, and must not fail.
 
 Source: PySpark documentation, "Python Data Source API"; ``pyspark.sql.worker.lookup_data_sources``.
 """
@@ -12,11 +12,11 @@ from contextlib import suppress
 
 __all__ = ["DefaultSource"]
 
-# Who looks for another source must not fail for this one, whatever is wrong with it: sbnotebook.spark.register says it.
+# A look-up of another source must not fail because of this one. sbnotebook.spark.register reports the error.
 with suppress(Exception):
     import pyspark
 
-    # There, what Spark has found by itself cannot be registered again, and so not be given a secret: it does not find
-    # this one, and whoever uses it registers it.
+    # In Spark 4.0, a source that was found in this way cannot be registered again, and so cannot be given a secret. So
+    # it is not found there, and users register it themselves.
     if not pyspark.__version__.startswith("4.0."):
         from sbnotebook.spark.source import ServiceBusDataSource as DefaultSource

@@ -1,10 +1,10 @@
-"""Decisions in the rows of a table, one for each message: read and checked before anything is done.
+"""Decisions in the rows of a table, one for each message, read and checked before anything is settled.
 
 ====================  =============================================================================================
-sequence_number       which message
+sequence_number       of the message
 decision              ``complete``, ``dead_letter``, ``abandon``, ``defer`` or ``resubmit``, in any spelling
 reason, description   of a dead letter; other decisions have none
-entity                where the message stands, as in the message columns; else it is said once for all rows
+entity                of the message, as in the message columns; without this column, one entity for all rows
 ====================  =============================================================================================
 """
 
@@ -23,7 +23,7 @@ from sbnotebook.settlement.locking.settle import check_decision
 __all__ = ["COLUMNS", "check_columns", "conflicts", "decision_of", "decisions_in", "read_decisions"]
 
 COLUMNS: Final = ("sequence_number", "decision", "reason", "description", "entity")
-"""The columns that are looked at."""
+"""The columns that are read."""
 
 _SCHEMA: Final = pa.schema(
     [
@@ -45,14 +45,14 @@ _pc: Any = pac
 
 
 def check_columns(names: Sequence[str], entity: EntityAddress | None) -> None:
-    """Refuse a table that has not all columns that are needed.
+    """Refuse a table that lacks a column.
 
     Args:
         names: of its columns.
-        entity: where all messages stand; None where a column says it.
+        entity: of all messages; None where a column says it.
 
     Raises:
-        ConfigurationError: columns are missing, or are there twice; says which.
+        ConfigurationError: columns are missing or repeated; says which.
     """
     there = [name.lower() for name in names]
     needed = COLUMNS[:2] if entity is not None else (*COLUMNS[:2], "entity")
@@ -69,15 +69,15 @@ def check_columns(names: Sequence[str], entity: EntityAddress | None) -> None:
 
 
 def read_decisions(table: pa.Table, entity: EntityAddress | None) -> pa.Table:
-    """Decisions in a form that is the same for all: addresses and verbs as this library writes them.
+    """Return decisions in one form, with addresses and verbs as sbnotebook writes them.
 
     Args:
         table: with the columns of this module; others are left out.
-        entity: where all messages stand; None where a column says it.
+        entity: of all messages; None where a column says it.
 
     Returns:
         The same number of rows in the same order, with the columns entity, sequence_number, decision, reason,
-        description, and problem: why the row cannot be carried out, in a sentence, null where it can.
+        description, and problem: a sentence that says why the row cannot be carried out, null where it can.
 
     Raises:
         ConfigurationError: a column is missing or has another type.
@@ -94,8 +94,8 @@ def read_decisions(table: pa.Table, entity: EntityAddress | None) -> pa.Table:
     columns = {name.lower(): table.column(place) for place, name in enumerate(table.column_names)}
     numbers = _numbers(columns["sequence_number"])
     decisions, no_decision = _mapped(_text(columns, "decision", table.num_rows), _verb)
-    entities, no_entity = _mapped(_text(columns, "entity", table.num_rows), _Places(entity).name)
-    # Texts that the service does not know have a meaning with a dead letter only.
+    entities, no_entity = _mapped(_text(columns, "entity", table.num_rows), _EntityNames(entity).name)
+    # Only a dead letter has a reason and a description.
     dead_letter = _pc.fill_null(_pc.equal(decisions, DeadLetter.verb), False)
     reasons, descriptions = (
         _pc.if_else(dead_letter, _text(columns, name, table.num_rows), pa.scalar(None, pa.string()))
@@ -114,13 +114,10 @@ def read_decisions(table: pa.Table, entity: EntityAddress | None) -> pa.Table:
 
 
 def conflicts(read: pa.Table) -> pa.Table:
-    """The messages that rows decide on in more than one way.
+    """Return the entity and sequence_number of messages with more than one decision.
 
     Args:
-        read: what :func:`read_decisions` gave.
-
-    Returns:
-        Their entity and sequence_number.
+        read: the result of :func:`read_decisions`.
     """
     places = ["entity", "sequence_number"]
     once: Any = read.group_by([*places, "decision", "reason", "description"], use_threads=False).aggregate([])
@@ -129,10 +126,10 @@ def conflicts(read: pa.Table) -> pa.Table:
 
 
 def decisions_in(read: pa.Table | pa.RecordBatch) -> Iterator[tuple[EntityAddress, int, Decision]]:
-    """Where each message stands, its number, and its decision; rows without a problem only.
+    """Yield the entity, the number and the decision of each message.
 
     Args:
-        read: what :func:`read_decisions` gave, or a part of it.
+        read: the result of :func:`read_decisions`, or a part of it, without rows that have a problem.
     """
     places: dict[str, EntityAddress] = {}
     columns: Any = [read.column(name).to_pylist() for name in ("entity", *COLUMNS[:4])]
@@ -142,7 +139,7 @@ def decisions_in(read: pa.Table | pa.RecordBatch) -> Iterator[tuple[EntityAddres
 
 
 def decision_of(verb: str, reason: str | None = None, description: str | None = None) -> Decision:
-    """The decision that a row means.
+    """Return the decision of a row.
 
     Args:
         verb: in any spelling: upper or lower case, with ``_``, ``-``, a space or nothing between words.
@@ -167,15 +164,15 @@ def _verb(word: str) -> str:
     return decision_of(word).verb
 
 
-class _Places:
-    """Names each entity in one way, however its rows write it."""
+class _EntityNames:
+    """One name for each entity, in any spelling that its rows have."""
 
     def __init__(self, entity: EntityAddress | None) -> None:
         self._only = entity
         self._seen: dict[EntityAddress, str] = {}
 
     def name(self, text: str) -> str:
-        """The name of the entity that a row means; the row's own text may be empty."""
+        """Return the name of the entity of a row, whose own text may be empty."""
         if text and self._only is not None and EntityAddress.parse(text) != self._only:
             raise DecisionError(f"It stands in {text[:_SHOWN]!r}, and not in {self._only}.")
         if not text and self._only is None:
@@ -192,7 +189,7 @@ def _check_both(joined: str) -> str:
 
 
 def _mapped(column: Any, of: Callable[[str], str]) -> tuple[Any, Any]:
-    """What a function makes of each text of a column, and why it refuses some; it is asked once for each text."""
+    """Return the result of a function for each text of a column, and its refusals; call it once for each text."""
     encoded = _pc.fill_null(column, "").dictionary_encode()
     values: list[str] = []
     problems: list[str | None] = []

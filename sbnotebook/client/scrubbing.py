@@ -1,4 +1,4 @@
-"""Errors without secrets, where Spark shows their text to the user and keeps it in its event log."""
+"""Errors without secrets, for Spark, which shows their text and keeps it in its event log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})
 
 
 def secrets_of(target: str) -> tuple[str, ...]:
-    """What must not be shown of a target: the connection string and the keys in it, the longest first.
+    """Return the texts of a target that must not be shown: the connection string and its keys, the longest first.
 
     Example:
         >>> secrets_of("Endpoint=sb://n/;SharedAccessKeyName=k;SharedAccessKey=abc=")[-1]
@@ -27,7 +27,7 @@ def secrets_of(target: str) -> tuple[str, ...]:
         ()
     """
     parts = [part.partition("=") for part in target.split(";")]
-    # Without the padding, which is cut off easily; what is left of it says nothing.
+    # Without the padding, which is easily cut off a key in a text; padding alone reveals nothing.
     keys = [value.strip().rstrip("=") for name, _, value in parts if name.strip().lower() in _SECRET_PARTS]
     found = {target, *keys} if "=" in target else set(keys)
     found |= {quote(text, safe="") for text in found}  # as in a URL
@@ -35,16 +35,16 @@ def secrets_of(target: str) -> tuple[str, ...]:
 
 
 class scrubbed(ContextDecorator):  # noqa: N801 (used like a function)
-    """Let errors out of the block without secrets, without the errors that caused them, and in a few lines.
+    """A block that raises errors without secrets, without the errors that caused them, and in a few lines.
 
-    An error of sbnotebook's own stays what it is, any other is named in the text. Spark shows users the stack of an
-    error as well: here it begins at this block, so that the sentence is not lost below it.
+    An error of sbnotebook's own keeps its type; the text of any other names its type. Spark also shows users the stack
+    of an error. It begins at this block, so that the sentence is not lost below it.
 
     Args:
-        secrets: texts that are taken out wherever they stand; what looks like a key is, too.
+        secrets: texts to remove, together with texts that look like a key.
 
     Raises:
-        SbNotebookError: in the place of any error of another kind.
+        SbNotebookError: in place of any error of another kind.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -65,7 +65,7 @@ class scrubbed(ContextDecorator):  # noqa: N801 (used like a function)
 
 
 def in_words(error: BaseException) -> str:
-    """The text of an error, with the name of its kind where it is not one of sbnotebook's own."""
+    """Return the text of an error, with the name of its type unless it is one of sbnotebook's own."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     if isinstance(error, SbNotebookError):

@@ -1,6 +1,6 @@
-"""Trying again what has no answer, for a limited time: a service that restarts is back after some seconds.
+"""Repeating requests that have no answer, for a limited time: Service Bus is back seconds after a restart.
 
-The SDK tries again, too, for a few seconds. What may be done twice without harm can wait longer.
+The SDK repeats requests, too, for a few seconds. A request that may safely be repeated can wait longer.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ async def patiently(
     patience: float = PATIENCE,
     only_busy: bool = False,
 ) -> T:
-    """Do something, and do it again when nobody answered.
+    """Call a function, and call it again when there is no answer.
 
     Args:
-        attempt: what does no harm when it is done twice.
-        arguments: of it.
-        address: the entity that it is about.
+        attempt: a function that may safely be called twice.
+        arguments: of the function.
+        address: the entity that it asks.
         patience: seconds after which the error is raised.
-        only_busy: whether it is done again only where the service answers that it is busy.
+        only_busy: whether to call again only when Service Bus answers that it is busy.
 
     Raises:
-        ServiceBusError: the service refused it, or there was no answer for so long.
+        ServiceBusError: Service Bus refused the request, or did not answer for so long.
     """
     until, pause = anyio.current_time() + patience, _FIRST_PAUSE
     while True:
@@ -58,7 +58,7 @@ async def patiently(
 
 
 def is_transient(error: Exception, address: EntityAddress) -> bool:
-    """Whether an error tells of the way to the service, or of its load, and not of what was asked for."""
+    """Return whether an error is about the connection or the load of Service Bus, and not about the request."""
     if isinstance(error, ServiceBusServerBusyError):
         return True
     outcome = outcome_of_error(error, verb="ask", entity=address, sequence_number=None, message_id=None)

@@ -1,4 +1,4 @@
-"""Locking as many messages as a micro-batch takes, and setting them aside."""
+"""Locking as many messages as a micro-batch takes, and deferring them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _LOG: Final = logging.getLogger(__name__)
 _FIRST_WAIT, _MORE_WAIT = 1.0, 0.25
 """Seconds to wait for the first message of a micro-batch, and for more of them."""
 _STEP, _GROWTH = 1000, 4
-"""Messages locked at once at most, and by which factor their number grows, as nobody knows yet how large they are."""
+"""Messages to lock at once at most, and the growth of their number while their size is not known yet."""
 _LEFT_WITHIN, _LEFT_PAUSE = 10.0, 0.5
-"""Seconds to wait for messages that are there and do not come, because another receiver holds them."""
+"""Seconds to wait for messages that another receiver holds, and between two tries."""
 _IN_FLIGHT: Final = 100
 _PAUSE: Final = 1.0
 _UNDECIDED: Final = frozenset({OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED, OutcomeStatus.FAILED})
@@ -34,25 +34,25 @@ _PARTITION_SHIFT: Final = 48
 
 
 @dataclass(slots=True)
-class _Came:
-    """What has come for a micro-batch, each message counted once, in about."""
+class _Received:
+    """The messages that have come for a micro-batch, each counted about once."""
 
     wanted: int = 0
     size: int = 0
     beyond: int = 0
     partitions: set[int] = field(default_factory=set[int])
-    """Of those that are beyond what is wanted."""
+    """Of the messages beyond those that are wanted."""
 
 
 @dataclass(slots=True)
 class BatchLocker:
-    """Takes messages of one entity, over one batch that is open as long as the stream.
+    """Locks and defers messages of one entity, over one batch that is open as long as the stream.
 
     Args:
-        entity: whose messages they are.
-        batch: open.
-        max_bytes: bytes of a micro-batch at most; a message that is larger comes alone.
-        until: the last number of each partition that is taken; None for all.
+        entity: of the messages.
+        batch: an open batch.
+        max_bytes: bytes of a micro-batch at most; a larger message comes alone.
+        until: the last number to take of each partition; None for all.
     """
 
     entity: AsyncEntity
@@ -64,9 +64,12 @@ class BatchLocker:
     # ---------------------------------------------------------------- locking
 
     async def lock(self, max_messages: int) -> tuple[LockedMessage, ...]:
-        """Lock messages, so many at most; none when none come within a second.
+        """Lock messages for a micro-batch; none when none come within a second.
 
-        What was locked beyond the bytes stays held, and comes into the next micro-batch.
+        Messages beyond the limit of bytes stay locked, for the next micro-batch.
+
+        Args:
+            max_messages: how many at most.
         """
         give_up = anyio.current_time() + _LEFT_WITHIN
         while True:
@@ -81,7 +84,7 @@ class BatchLocker:
             await anyio.sleep(_LEFT_PAUSE)
 
     async def _receive(self, max_messages: int) -> None:
-        came, wait = _Came(), _FIRST_WAIT
+        came, wait = _Received(), _FIRST_WAIT
         self._count(self.batch.messages, came)
         while step := self._step(max_messages, came):
             more = await patiently(partial(self.batch.receive, max_wait=wait), step, address=self.entity.address)
@@ -90,7 +93,7 @@ class BatchLocker:
             self._count(more, came)
             wait = _MORE_WAIT
 
-    def _count(self, messages: Sequence[LockedMessage], came: _Came) -> None:
+    def _count(self, messages: Sequence[LockedMessage], came: _Received) -> None:
         for message in messages:
             if self._is_wanted(message):
                 came.wanted += 1
@@ -99,8 +102,8 @@ class BatchLocker:
                 came.beyond += 1
                 came.partitions.add(partition_of(message.sequence_number))
 
-    def _step(self, max_messages: int, came: _Came) -> int:
-        """How many messages to ask for next; 0 when there are enough."""
+    def _step(self, max_messages: int, came: _Received) -> int:
+        """Return how many messages to ask for next; 0 when there are enough."""
         left = min(max_messages - came.wanted, _STEP, max(1, _GROWTH * (came.wanted + came.beyond)))
         if came.wanted:
             left = min(left, (self.max_bytes - came.size) * came.wanted // came.size)
@@ -120,8 +123,8 @@ class BatchLocker:
         number = message.sequence_number
         return self.until is None or number <= self.until.get(partition_of(number), -1)
 
-    def _is_past(self, came: _Came) -> bool:
-        """Whether all that is wanted stands in front of what has come, because messages come in order."""
+    def _is_past(self, came: _Received) -> bool:
+        """Return whether no wanted message can still come: messages come in order, and later ones have come."""
         if self.until is None:
             return False
         return came.beyond >= _STEP or (came.beyond > 0 and came.partitions >= self.until.keys())
@@ -132,7 +135,7 @@ class BatchLocker:
             await self.batch.settle(Release(), beyond)
 
     async def _is_more(self) -> bool:
-        """Whether messages that are wanted are there still."""
+        """Return whether the entity still holds wanted messages."""
         for partition, last in (self.until or {}).items():
             pages = self.entity.pages(
                 from_sequence_number=max(partition << _PARTITION_SHIFT, 1),
@@ -145,24 +148,24 @@ class BatchLocker:
         return False
 
     async def release(self, messages: Sequence[LockedMessage]) -> None:
-        """Let go of messages that are held still."""
+        """Release messages that are still locked."""
         await self.batch.settle(Release(), messages)
 
     # ---------------------------------------------------------------- deferring
 
     async def defer(self, messages: Sequence[LockedMessage]) -> list[int]:
-        """Set messages aside; gives the numbers of those that are deferred now, for certain.
+        """Defer messages; return the numbers of those that are deferred now, for certain.
 
-        The others come again by themselves: their lock was lost, or the service refused it.
+        The others come again: their locks were lost, or Service Bus refused to defer them.
 
         Raises:
-            SbNotebookError: of some it cannot be made certain.
-            ConfigurationError: the entity dead-letters what is deferred.
+            SbNotebookError: the outcome of some deferrals cannot be found out.
+            ConfigurationError: the entity dead-letters deferred messages.
         """
         if self._is_tried or not messages:
-            return self._told(messages, await self._deferred_of(messages))
-        # One first, because an entity that dead-letters what is deferred would do that to all of them.
-        deferred = await self._deferred_of(messages[:1])
+            return self._with_warning(messages, await self._defer(messages))
+        # One first, because an entity that dead-letters deferred messages would do that to all of them.
+        deferred = await self._defer(messages[:1])
         first = messages[0]
         is_gone = not (deferred or first.delivery_count or first.sequence_number in self.batch.lost)
         if is_gone and not await self._is_there(first):
@@ -171,24 +174,26 @@ class BatchLocker:
                 "set its maximum delivery count to 2 or more."
             )
         self._is_tried = True
-        return self._told(messages, deferred | await self._deferred_of(messages[1:]))
+        return self._with_warning(messages, deferred | await self._defer(messages[1:]))
 
-    async def _deferred_of(self, messages: Sequence[LockedMessage]) -> set[int]:
-        outcomes = await self._outcomes(messages)
+    async def _defer(self, messages: Sequence[LockedMessage]) -> set[int]:
+        """Defer messages, and peek at those whose outcome is in doubt; return the numbers that are deferred."""
+        outcomes = await self._settle_until_known(messages)
         settled = {number for number, outcome in outcomes.items() if outcome.ok}
         doubtful = {number for number, outcome in outcomes.items() if outcome.status is OutcomeStatus.UNCONFIRMED}
-        # A deferral counts as a delivery, and one too many moves a message to the dead-letter queue.
+        # A deferral counts as a delivery, and one too many moves a message to the dead-letter queue. So peek at those
+        # that were delivered before, and at one other.
         delivered_before = {message.sequence_number for message in messages if message.delivery_count}
         at_risk = settled & (delivered_before | ({messages[0].sequence_number} if messages else set()))
         if doubtful:
-            await anyio.sleep(_PAUSE)  # what was sent last may be on its way
+            await anyio.sleep(_PAUSE)  # the last deferrals may still arrive
         return (settled - at_risk) | await self._found_deferred(doubtful | at_risk)
 
-    def _told(self, messages: Sequence[LockedMessage], deferred: set[int]) -> list[int]:
+    def _with_warning(self, messages: Sequence[LockedMessage], deferred: set[int]) -> list[int]:
         missing = [message.sequence_number for message in messages if message.sequence_number not in deferred]
         if missing:
             _LOG.warning(
-                "%d messages of %s (the first is #%d) could not be set aside and are not in this micro-batch: their "
+                "%d messages of %s (the first is #%d) could not be deferred and are not in this micro-batch: their "
                 "locks were lost, and they come again, or they were delivered too often, and are dead-lettered.",
                 len(missing),
                 self.entity.address,
@@ -196,12 +201,14 @@ class BatchLocker:
             )
         return sorted(deferred)
 
-    async def _outcomes(self, messages: Sequence[LockedMessage]) -> dict[int, Outcome]:
+    async def _settle_until_known(self, messages: Sequence[LockedMessage]) -> dict[int, Outcome]:
+        """Defer messages, again and again where there is no answer; return their outcomes by number."""
         outcomes: dict[int, Outcome] = {}
         todo, until = list(messages), anyio.current_time() + PATIENCE
         while todo:
             report = await self.batch.settle(Defer(), todo, max_in_flight=_IN_FLIGHT)
             outcomes |= {m.sequence_number: outcome for m, outcome in zip(todo, report, strict=True)}
+            # Release messages that Service Bus refuses to defer, and try the undecided ones again.
             held = {message.lock_token for message in self.batch.messages}
             refused = [m for m in todo if m.lock_token in held and _is_refused(outcomes[m.sequence_number])]
             if refused:
@@ -213,7 +220,7 @@ class BatchLocker:
             ]
             if todo and anyio.current_time() > until:
                 raise SbNotebookError(
-                    f"Whether {len(todo):,} messages of {self.entity.address} are set aside is not known "
+                    f"Whether {len(todo):,} messages of {self.entity.address} are deferred is not known "
                     f"({outcomes[todo[0].sequence_number].description}): nothing of this micro-batch was read. Start "
                     "the stream again, which finds out."
                 )

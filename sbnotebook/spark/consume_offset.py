@@ -1,4 +1,4 @@
-"""The offset of a stream that consumes: which messages its last micro-batch is made of."""
+"""The offset of a stream that consumes: the messages of its last micro-batch."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["BatchMessage", "ConsumeOffset", "ranges_of"]
 
 _RANGE: Final = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
 _MOST: Final = 10_000_000
-"""Messages of a micro-batch that are believed."""
+"""Messages of a micro-batch at most; a checkpoint with more is not one of ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchMessage:
-    """What is remembered of a message that comes into a micro-batch.
+    """The facts that a micro-batch keeps of a message.
 
     Args:
         number: its sequence number.
         size: about how many bytes it has.
-        enqueued: when it came into the entity, in ms; None when it does not say.
+        enqueued: when it was enqueued, in ms since 1970; None when it does not say.
     """
 
     number: int
@@ -33,7 +33,7 @@ class BatchMessage:
 
     @classmethod
     def of(cls, message: ReceivedMessage) -> Self:
-        """What there is to remember of a message."""
+        """Return the facts of a message."""
         properties = message.application_properties
         size = 1 + len(message.body) + sum(len(name) + len(str(value)) for name, value in properties.items())
         time = message.enqueued_time
@@ -42,7 +42,7 @@ class BatchMessage:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOffset:
-    """What Spark writes into its checkpoint before the messages are set aside, and gives back when it reads again.
+    """The messages of a micro-batch, as Spark's checkpoint keeps them before they are deferred.
 
     Args:
         entity: whose messages they are.
@@ -59,11 +59,11 @@ class ConsumeOffset:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], entity: EntityAddress) -> Self:
-        """Read what stands in a checkpoint.
+        """Read an offset out of a checkpoint.
 
         Args:
-            given: what Spark gives.
-            entity: the one that is consumed now.
+            given: the offset as Spark read it.
+            entity: the entity that is consumed now.
 
         Raises:
             ConfigurationError: the checkpoint is another stream's.
@@ -88,7 +88,7 @@ class ConsumeOffset:
         return offset
 
     def as_dict(self) -> dict[str, Any]:
-        """The offset as Spark writes it.
+        """Return the offset as Spark writes it.
 
         Example:
             >>> ConsumeOffset(EntityAddress("orders"), 7, (1, 2, 3, 9), (1000, 2000)).as_dict()
@@ -103,28 +103,24 @@ class ConsumeOffset:
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The numbers as ranges, both ends included."""
+        """Return the numbers as ranges, both ends included."""
         return ranges_of(self.numbers)
 
     def next(self, messages: Iterable[BatchMessage]) -> Self:
-        """The offset of the next micro-batch.
-
-        Args:
-            messages: what it is made of.
-        """
-        taken = sorted(messages, key=lambda message: message.number)
-        times = [message.enqueued for message in taken if message.enqueued is not None]
+        """Return the offset of the next micro-batch, which is made of these messages."""
+        in_order = sorted(messages, key=lambda message: message.number)
+        times = [message.enqueued for message in in_order if message.enqueued is not None]
         enqueued = (min(times), max(times)) if times else None
-        return type(self)(self.entity, self.batch + 1, tuple(message.number for message in taken), enqueued)
+        return type(self)(self.entity, self.batch + 1, tuple(message.number for message in in_order), enqueued)
 
     def is_of(self, message: ReceivedMessage) -> bool:
-        """Whether a message with one of the numbers is one of the messages."""
+        """Return whether a message with one of the numbers is one of the messages, by its enqueued time."""
         time = BatchMessage.of(message).enqueued
         return self.enqueued is None or time is None or self.enqueued[0] <= time <= self.enqueued[1]
 
 
 def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Numbers in order as ranges, both ends included.
+    """Return numbers in order as ranges, both ends included.
 
     Example:
         >>> ranges_of([1, 2, 3, 7, 9, 10])

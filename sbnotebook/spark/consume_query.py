@@ -1,4 +1,4 @@
-"""What is open in the process that drives a query that consumes: a batch of locks, the look for orphans, the counts."""
+"""A query that consumes, in the process that drives it: its locks, its scan for orphans, and its counts."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = ["ConsumeQuery", "OrphanScan"]
 T = TypeVar("T")
 
 _MAX_BYTES: Final = 256 << 20
-"""Bytes of a micro-batch where nothing is said: they are in memory until they are set aside."""
+"""Bytes of a micro-batch by default: they are in memory until the messages are deferred."""
 _RENEW_FOR: Final = timedelta(days=3650)
 _LOG: Final = logging.getLogger(__name__)
 _CLOSE_WITHIN: Final = 5.0
 _COUNT_EVERY, _COUNT_AGAIN, _COUNT_WITHIN = 15.0, 600.0, 15.0
-"""Seconds: the service throttles management operations, and where one is refused so is the next."""
+"""Seconds: Service Bus throttles management operations, and where it refuses one it refuses the next."""
 _REST: Final = 2.0
 """How long to rest after each page of a scan, in times that the page took: the stream goes first."""
 _NAMED: Final = 5
@@ -49,14 +49,14 @@ _REFUSALS: Final = {
         "Messages cannot be consumed from the topic {0}: name a subscription, {0}/subscriptions/NAME."
     ),
 }
-"""What stands in an error of opening the entity, and what is said then."""
+"""Texts in the errors of opening an entity, and what sbnotebook says instead."""
 
 
 class ConsumeQuery:
     """Connections and locks of one query, from its first micro-batch until it ends.
 
     Args:
-        options: what is consumed, and how.
+        options: what to consume, and how.
 
     Raises:
         ConfigurationError: the entity cannot be consumed as a stream.
@@ -67,7 +67,7 @@ class ConsumeQuery:
         self._namespace = AsyncNamespace(options.namespace.connection(), archive=None)
         self._entity = self._namespace.entity(options.entity)
         batch = self._entity.batch(renew_for=_RENEW_FOR, recorded=False)
-        batch.watch(self._tell_trouble)
+        batch.watch(self._log_trouble)
         try:
             self._keeper = Keeper(batch)
         except Exception as error:
@@ -86,22 +86,22 @@ class ConsumeQuery:
         self._scanning: Future[int] | None = None
         self._is_begun = False
         self._counted: tuple[float, int | None] | None = None
-        """Until when a count holds, and the count, with what this process had removed by then."""
+        """The time until which a count holds, and the count plus the messages that this process had removed by then."""
         self._work: Work[Any] | None = None
 
-    def _tell_trouble(self, event: LockEvent) -> None:
+    def _log_trouble(self, event: LockEvent) -> None:
         if event.is_trouble:
             _LOG.warning("Locks of %s: %s", self._options.entity, event)
 
     def take_only_what_is_there(self) -> None:
-        """Take what is there now, and nothing that comes later."""
+        """Take the messages of this moment, and none that come later."""
         self._batches.locker.until = run(last_numbers, next_number_of(self._entity, PATIENCE))
 
     def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
-        """Remove what is durable, and lock the next micro-batch: see :meth:`MicroBatches.latest`."""
+        """Remove the durable messages, and lock the next micro-batch: see :meth:`MicroBatches.latest`."""
         self._scan.except_for(start.numbers)
         self._begin()
-        end = self._do(self._batches.latest, start, max_messages)
+        end = self._run_cancellable(self._batches.latest, start, max_messages)
         self._scan.except_for(end.numbers)
         if end == start and self._batches.locker.until is not None and self._scanning is not None:
             self._scan.rests = False  # it is the last time that Spark asks
@@ -109,11 +109,11 @@ class ConsumeQuery:
         return end
 
     def plan(self, end: ConsumeOffset) -> tuple[int, ...]:
-        """Set a micro-batch aside; gives its numbers."""
+        """Defer the messages of a micro-batch; return their numbers."""
         self._scan.except_for(end.numbers)
-        return self._do(self._batches.plan, end)
+        return self._run_cancellable(self._batches.plan, end)
 
-    def _do(self, function: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    def _run_cancellable(self, function: Callable[..., Awaitable[T]], *arguments: object) -> T:
         self._work = work = Work(function, *arguments)
         return work.start().result()
 
@@ -127,7 +127,7 @@ class ConsumeQuery:
         self._is_begun = True
 
     def progress(self) -> dict[str, Any] | None:
-        """How many messages wait behind this micro-batch, and how many orphans there are, as far as that is known."""
+        """Return how many messages wait behind this micro-batch, and how many orphans there are, if known."""
         known: dict[str, Any] = {}
         backlog = run(self._backlog)
         if backlog is not None:
@@ -139,18 +139,18 @@ class ConsumeQuery:
     async def _backlog(self) -> int | None:
         if self._counted is None or anyio.current_time() > self._counted[0]:
             count: int | None = None
-            with contextlib.suppress(Exception), anyio.fail_after(_COUNT_WITHIN):  # it takes the right Manage
+            with contextlib.suppress(Exception), anyio.fail_after(_COUNT_WITHIN):  # it needs the right Manage
                 count = await _count(self._entity) + self._batches.removed
             self._counted = anyio.current_time() + (_COUNT_EVERY if count is not None else _COUNT_AGAIN), count
         count = self._counted[1]
         return None if count is None else max(0, count - self._batches.removed - self._batches.held_count)
 
     def close(self) -> None:
-        """Give back what is locked and not set aside, as far as that is possible within some seconds."""
+        """Release the locked messages that are not deferred, and close the connections, within some seconds."""
         if self._scanning is not None:
             self._scanning.cancel()
         with contextlib.suppress(Exception):  # locks end by themselves
-            if self._work is not None:  # it goes on when a signal has ended the wait for it
+            if self._work is not None:  # it still runs when a signal has ended the wait for it
                 self._work.cancel()
                 self._work.wait(_CLOSE_WITHIN)
             self._keeper.close(_CLOSE_WITHIN)
@@ -163,7 +163,7 @@ class ConsumeQuery:
 
 
 async def _count(entity: AsyncEntity) -> int:
-    """Messages that stand in an entity, locked and deferred ones among them."""
+    """Return how many messages an entity holds, locked and deferred ones included."""
     address = entity.address
     place = EntityAddress(address.name, address.subscription)
     (counts,) = await entity.namespace.counts([place])
@@ -182,35 +182,37 @@ def _refused(error: Exception, entity: EntityAddress) -> ConfigurationError | No
 
 
 class OrphanScan:
-    """One look at all of an entity.
+    """One scan of an entity for messages that are deferred and belong to no micro-batch.
+
+    Without the stream, no receiver gets these orphans, because a deferred message is received by its number only.
 
     Args:
-        entity: which one.
+        entity: a queue, a subscription, or a sub-queue.
     """
 
     def __init__(self, entity: AsyncEntity) -> None:
         self.rests = True
-        """Whether most of the time is left to others; may be changed while it looks."""
+        """Whether the scan leaves most of the time to the stream; may be changed while it runs."""
         self._entity = entity
         self._ours: set[int] = set()
         self._is_done = False
 
     def except_for(self, numbers: Iterable[int]) -> None:
-        """These messages are the stream's own."""
+        """Leave out messages of the stream itself."""
         if not self._is_done:
             self._ours.update(numbers)
 
     async def find(self) -> dict[int, BatchMessage]:
-        """Look at once, and give what is known of the messages by number."""
+        """Scan without rests; return the orphans by number."""
         self.rests = False
-        return await self._look()
+        return await self._scan()
 
     async def report(self) -> int:
-        """Look beside the stream, and warn once if there are any; gives how many there are."""
+        """Scan beside the stream, and warn once if there are orphans; return how many."""
         address = self._entity.address
         try:
-            found = sorted(await self._look())
-        except Exception as error:  # noqa: BLE001 (it is a look only, and must not end the stream)
+            found = sorted(await self._scan())
+        except Exception as error:  # noqa: BLE001 (the scan must not end the stream)
             _LOG.warning("Deferred messages of %s could not be looked for: %s", address, in_words(error))
             return 0
         if found:
@@ -224,14 +226,14 @@ class OrphanScan:
             )
         return len(found)
 
-    async def _look(self) -> dict[int, BatchMessage]:
+    async def _scan(self) -> dict[int, BatchMessage]:
         orphans: dict[int, BatchMessage] = {}
         peeker, start = self._entity.namespace.peeker(self._entity.address), 1
         while True:
             began = anyio.current_time()
             page = await patiently(peeker.page, start, address=self._entity.address)
             if not page:
-                # What this stream has taken meanwhile was in its offset before it was deferred.
+                # Messages that this stream took in the meantime were in its offset before they were deferred.
                 ours, self._ours, self._is_done = self._ours, set(), True
                 return {number: message for number, message in orphans.items() if number not in ours}
             start = page[-1].sequence_number + 1

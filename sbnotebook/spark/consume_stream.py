@@ -1,32 +1,32 @@
-"""MicroBatches an entity as a stream: each message once, from end to end, where the sink takes each micro-batch once.
+"""Consuming an entity as a stream: each message once, from end to end, where the sink takes each micro-batch once.
 
 Spark writes the offset of a micro-batch to its checkpoint, reads the micro-batch as often as it needs to, and writes to
 the checkpoint that it is done. So that all reads give the same messages, a micro-batch goes through four steps:
 
-1. ``latestOffset`` *locks* messages and gives their sequence numbers as the offset. Whoever is killed here leaves
-   nothing behind: the locks end by themselves, and the messages come again.
-2. Spark writes the offset. Then ``partitions`` *defers* these messages, and plans to read those of which that is
-   confirmed. Only now are they set aside, so no message is set aside that no checkpoint knows.
-3. ``read`` *peeks* the deferred messages by their numbers, in any task, as often as Spark likes. Nobody else receives
-   them meanwhile, because a deferred message is given only to who asks for it by its number.
-4. ``latestOffset`` of the next micro-batch comes when this one is durable, and *removes* it before it locks another.
-   Spark calls ``commit`` late or never, so nothing is left to do there.
+1. ``latestOffset`` *locks* messages and returns their sequence numbers as the offset. A process that is killed here
+   leaves nothing behind: the locks expire, and the messages come again.
+2. Spark writes the offset. Then ``partitions`` *defers* these messages, and plans to read those whose deferral is
+   confirmed. So every deferred message is in a checkpoint.
+3. ``read`` *peeks* the deferred messages by their numbers, in any task, as often as Spark likes. No other receiver gets
+   them meanwhile, because Service Bus hands out a deferred message only by its number.
+4. Spark calls ``latestOffset`` for the next micro-batch when this one is durable. It *removes* this one before it locks
+   another. Spark calls ``commit`` late or never, so ``commit`` does nothing.
 
-Why the same messages are read after any crash: tasks run only after ``partitions`` has returned, and then each message
+Why the same messages are read after any crash: tasks run only after ``partitions`` has returned. By then each message
 of the offset is either deferred, for certain, or it is not part of the micro-batch and its lock is gone. A process that
-starts again asks for the same offset and finds the first by peeking; the others are active, and come again in a later
-micro-batch, with an offset of their own. Whoever was killed within ``partitions`` has read nothing, so that any part of
-the messages may be the micro-batch. A deferral that had no answer is repeated, and then looked at, until it is known;
-when that takes longer than a minute the query ends before it has read anything.
+starts again asks for the same offset and finds the deferred messages by peeking. The others are active, and come again
+in a later micro-batch, with an offset of their own. A process that was killed within ``partitions`` has read nothing,
+so any part of the messages may be the micro-batch. A deferral without an answer is repeated, and then verified by
+peeking, until its outcome is known. If that takes longer than a minute, the query ends before it has read anything.
 
-Why nothing is removed that was not read: the process that planned a micro-batch removes the numbers that it planned.
-Where it did not plan it at all, because the sink passed over its number, nothing is removed, and the messages come
-again. A process that starts later removes what is deferred under the numbers of the last offset. These were read,
-unless all of this comes together: a message was not set aside when the micro-batch was planned, the query ended before
-it wrote the next offset (which follows at once then, without messages if there are none), and another program, or a
-process that should have been dead, deferred that message meanwhile. So nobody else should defer messages of an entity
-that is consumed as a stream. The offset has the times of its messages, so that the checkpoint of one entity never
-removes from another.
+Why no message is removed unread: the process that planned a micro-batch removes the numbers that it planned. Where it
+did not plan the micro-batch at all, because the sink passed over its number, it removes nothing, and the messages come
+again. A process that starts later removes the messages that are deferred under the numbers of the last offset. These
+were read, unless all of this comes together: a message was not deferred when the micro-batch was planned; the query
+ended before it wrote the next offset (which follows at once then, without messages if there are none); and another
+program, or a process that should have been dead, deferred that message meanwhile. So no other program should defer
+messages of an entity that a stream consumes. The offset has the enqueued times of its messages, so that the checkpoint
+of one entity never removes messages from another.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class DeferredMessages(InputPartition):
 
     @property
     def numbers(self) -> list[int]:
-        """Their sequence numbers."""
+        """Return their sequence numbers."""
         return [number for first, last in self.ranges for number in range(first, last + 1)]
 
 
@@ -86,8 +86,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     for each query, which opens its connections at the first call and keeps them.
 
     Args:
-        options: what is consumed, and how much at once.
-        schema: the message columns that are wanted.
+        options: what to consume, and how much at once.
+        schema: the message columns that the user chose.
 
     Raises:
         ConfigurationError: the schema has other columns than messages have.
@@ -101,15 +101,15 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---------------------------------------------------------------- in the process that drives the query
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """Where a new stream begins: with no messages."""
+        """Return where a new stream begins: with no messages."""
         return ConsumeOffset(self._options.entity).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
-        """How many messages a micro-batch has at most; the bytes are counted here."""
+        """Return how many messages a micro-batch has at most; sbnotebook limits its bytes."""
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """Take what is there now, and nothing that comes later."""
+        """Take the messages of this moment, and none that come later."""
         with self._scrubbed():
             self._opened().take_only_what_is_there()
 
@@ -125,7 +125,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             ConfigurationError: the trigger is once, the entity has sessions, or the checkpoint is not this stream's.
-            SbNotebookError: the service does not answer, or refuses it.
+            SbNotebookError: Service Bus does not answer, or refuses the request.
         """
         with self._scrubbed():
             if isinstance(limit, ReadAllAvailable):
@@ -139,28 +139,28 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._opened().latest(offset, most).as_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
-        """What the query's progress shows as the latest offset of the source.
+        """Return what the query's progress shows as the latest offset of the source.
 
         Returns:
-            ``backlog``, the messages that wait behind the micro-batch, where the connection may ask for that (right
-            Manage), and ``orphans``, the deferred messages that belong to nobody, if there are any.
+            ``backlog``, the number of messages that wait behind the micro-batch, where the connection has the right
+            Manage; and ``orphans``, the number of deferred messages that belong to no micro-batch, if there are any.
         """
         with self._scrubbed():
             return None if self._query is None else self._query.progress()
 
     def partitions(
         self,
-        start: dict[str, Any],  # noqa: ARG002 (the offset tells all)
+        start: dict[str, Any],  # noqa: ARG002 (the end says it all)
         end: dict[str, Any],
     ) -> list[DeferredMessages]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Set the messages of a micro-batch aside, whose offset is in the checkpoint now, and divide them among tasks.
+        """Defer the messages of a micro-batch, whose offset is in the checkpoint now, and divide them among tasks.
 
         Args:
             start: where it begins.
-            end: its offset; it may be one that another process has given.
+            end: its offset; it may come from another process.
 
         Raises:
-            SbNotebookError: some of them are not there any more, or it is not certain that they are set aside.
+            SbNotebookError: some messages are gone, or it is not certain that they are deferred.
         """
         with self._scrubbed():
             offset = self._offset(end)
@@ -170,13 +170,13 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [DeferredMessages(offset.batch, ranges_of(numbers[first:last])) for first, last in pairwise(cuts)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: Spark says this late or never, and :meth:`latestOffset` has removed the messages by then."""
+        """Do nothing: Spark calls this late or never, and :meth:`latestOffset` has removed the messages by then."""
 
     def stop(self) -> None:
-        """Give back what is locked and not set aside, without raising a delivery count."""
-        life, self._query = self._query, None
-        if life is not None:
-            life.close()
+        """Release the locked messages that are not deferred, without raising a delivery count."""
+        query, self._query = self._query, None
+        if query is not None:
+            query.close()
 
     def _offset(self, given: dict[str, Any]) -> ConsumeOffset:
         return ConsumeOffset.parse(given, self._options.entity)
@@ -196,7 +196,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition: one of :meth:`partitions`.
 
         Raises:
-            SbNotebookError: some of them are not there any more.
+            SbNotebookError: some of them are gone.
         """
         options, numbers = self._options, partition.numbers
         missing = set(numbers)
@@ -219,7 +219,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _stop_at_sigterm() -> None:
-    """Have :meth:`ConsumeStream.stop` called when Spark ends the process, which it does by this signal."""
+    """Have :meth:`ConsumeStream.stop` called when Spark ends the process with SIGTERM."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _exit)
 

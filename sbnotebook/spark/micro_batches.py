@@ -1,7 +1,7 @@
 """Taking messages out of an entity, batch by batch, so that each batch can be read again until it is durable.
 
-The work of :class:`sbnotebook.spark.consume_stream.ConsumeStream`, asynchronously, in the one process that drives its
-query. Why each step is where it is stands there.
+This is the asynchronous part of :class:`sbnotebook.spark.consume_stream.ConsumeStream`, in the one process that drives
+its query. The order of the steps is explained there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOKS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class _Locked:
-    """A micro-batch whose offset was given to Spark, and which was not planned yet.
+    """A micro-batch whose offset Spark has, and which it has not planned yet.
 
     Args:
         start: the offset before it.
@@ -47,13 +47,13 @@ class _Locked:
 
 @dataclass(slots=True)
 class MicroBatches:
-    """One entity from which micro-batches are taken.
+    """The micro-batches of one entity: each is locked, deferred, read, and then removed.
 
     Args:
-        entity: which one.
-        locker: locks its messages.
+        entity: a queue, a subscription, or a sub-queue.
+        locker: locks and defers its messages.
         deleter: removes them.
-        fails_on_data_loss: whether messages that are not there any more are an error.
+        fails_on_data_loss: whether messages that are gone are an error.
     """
 
     entity: AsyncEntity
@@ -61,21 +61,21 @@ class MicroBatches:
     deleter: DeferredDeleter
     fails_on_data_loss: bool = True
     orphans: dict[int, BatchMessage] = field(default_factory=dict[int, BatchMessage])
-    """Messages that were deferred before, to be taken into the next micro-batches."""
+    """Messages that were deferred before, for the next micro-batches."""
     removed: int = 0
-    """How many messages were removed by this process."""
+    """Messages that this process has removed."""
     _locked: _Locked | None = None
     _planned: tuple[ConsumeOffset, tuple[int, ...]] | None = None
     _removed: ConsumeOffset | None = None
 
     @property
     def held_count(self) -> int:
-        """Messages that are locked for the stream, or deferred by it, and not removed yet."""
+        """Return how many messages the stream has locked or deferred, and not removed yet."""
         planned = len(self._planned[1]) if self._planned and self._planned[0] != self._removed else 0
         return planned + len(self.locker.batch.messages)
 
     async def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
-        """Remove what is durable, and lock the next micro-batch.
+        """Remove the durable messages, and lock the next micro-batch.
 
         Args:
             start: everything up to here is durable.
@@ -89,8 +89,8 @@ class MicroBatches:
             return locked.end  # asked again
         self._locked = None
         if locked is not None and locked.end == start:
-            # It counts as done and was never planned, as a sink does that has the number of a micro-batch already,
-            # from an earlier checkpoint: nobody has read it. What is locked is held still, and comes again.
+            # Spark counts it as done and never planned it. A sink does this that has the number of a micro-batch from
+            # an earlier checkpoint. It was not read: its messages are still locked, and come again.
             self._planned, self._removed, again = None, start, locked.adopted
         else:
             again = await self._deferred_late(start)
@@ -104,22 +104,22 @@ class MicroBatches:
         return end
 
     def _left_behind(self, start: ConsumeOffset) -> set[int]:
-        """Numbers in an offset whose messages were not set aside, and so not read, when it was planned here.
+        """Return the numbers of an offset whose messages were not deferred, and so not read, when it was planned here.
 
-        As long as that offset is the last one, a process that starts later would take what is deferred under them for
-        what was read. So another offset follows, if need be that of an empty micro-batch.
+        As long as that offset is the last one, a process that starts later would believe that messages deferred under
+        these numbers were read. So another offset follows, if need be that of an empty micro-batch.
         """
         if self._planned is None or self._planned[0] != start or len(self._planned[1]) == len(start.numbers):
             return set()
         return set(start.numbers).difference(self._planned[1])
 
     async def _deferred_late(self, start: ConsumeOffset) -> list[BatchMessage]:
-        """Those left behind that are deferred by now: by a process that was not dead yet when this one took over."""
+        """Return those left behind that another process, which was not dead yet, has deferred since."""
         pages = numbered_pages(self.entity, self._left_behind(start), ())
         return [BatchMessage.of(m) async for page in pages for m in page if m.state is MessageState.DEFERRED]
 
     async def _remove_and_lock(self, start: ConsumeOffset, max_messages: int) -> tuple[LockedMessage, ...]:
-        """Both at once; when this returns, it is certain that nothing of the last micro-batch is left."""
+        """Do both at once; when this returns, nothing of the last micro-batch is left, for certain."""
         errors: list[Exception] = []
         messages: tuple[LockedMessage, ...] = ()
 
@@ -138,10 +138,10 @@ class MicroBatches:
         return messages
 
     async def plan(self, end: ConsumeOffset) -> tuple[int, ...]:
-        """The numbers of a micro-batch whose offset is in the checkpoint; from now on they are deferred.
+        """Defer the messages of a micro-batch whose offset is in the checkpoint; return their numbers.
 
         Raises:
-            SbNotebookError: some of them are not there any more, or it is not certain that they are deferred.
+            SbNotebookError: some messages are gone, or it is not certain that they are deferred.
         """
         if self._planned is None or self._planned[0] != end:
             locked, self._locked = self._locked, None
@@ -154,12 +154,12 @@ class MicroBatches:
         return self._planned[1]
 
     async def _still_deferred(self, end: ConsumeOffset, *, fails: bool) -> list[int]:
-        """Which messages of a micro-batch are deferred, where this process did not do it."""
+        """Return the messages of a micro-batch that are deferred, where this process did not defer them."""
         states = await self._states(end)
         for _ in range(_LOOKS):
             if all(state is MessageState.DEFERRED for state in states.values()):
                 break
-            await anyio.sleep(_PAUSE)  # what a process that was ended has sent last may be on its way
+            await anyio.sleep(_PAUSE)  # the last deferrals of a process that was ended may still arrive
             before, states = states, await self._states(end)
             if states == before:
                 break
@@ -169,7 +169,7 @@ class MicroBatches:
             report_loss(self.entity.address, absent, end.batch, fails=fails)
         if len(deferred) < len(states):
             _LOG.warning(
-                "%d messages of micro-batch %d were not set aside before the stream ended: they come again later.",
+                "%d messages of micro-batch %d were not deferred before the stream ended: they come again later.",
                 len(states) - len(deferred),
                 end.batch,
             )
@@ -214,10 +214,10 @@ class MicroBatches:
 
 
 def report_loss(entity: EntityAddress, numbers: Collection[int], batch: int, *, fails: bool) -> None:
-    """Say that messages of a micro-batch are not there any more.
+    """Raise or warn because messages of a micro-batch are gone.
 
     Raises:
-        SbNotebookError: that is an error, as it is unless the user said otherwise.
+        SbNotebookError: the loss is an error, as it is by default.
     """
     text = (
         f"{len(numbers):,} messages of {entity} that belong to micro-batch {batch} are not there any more (the first "

@@ -1,4 +1,4 @@
-"""The options that a user gave, taken one by one and refused where they are wrong."""
+"""A parser for the options of ``format("servicebus")``, which refuses wrong names and values."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class OptionParser:
-    """The options as the user gave them, by the lower case of their names, as Spark hands them on.
+    """The options of a user; their names are case-insensitive, as in Spark.
 
     Args:
         options: names and values.
-        names: the options that there are here, beside the entity and the namespace.
+        names: the options that are allowed here, beside the entity and the namespace.
 
     Raises:
         ConfigurationError: there is no such option.
@@ -51,18 +51,18 @@ class OptionParser:
 
     @property
     def secrets(self) -> list[str]:
-        """What must not be shown."""
+        """Return the texts that must not be shown."""
         return secrets_in(self._values)
 
     def entity(self) -> EntityAddress:
-        """Which entity is meant."""
+        """Return the entity."""
         text = self._values.get("entity")
         if not text:
             raise ConfigurationError('The entity is missing: .option("entity", "orders/$dlq").')
         return EntityAddress.parse(text)
 
     def namespace(self) -> NamespaceTarget:
-        """Which namespace is meant."""
+        """Return the namespace."""
         given = [name for name in _TARGETS if self._values.get(name.lower())]
         if len(given) != 1:
             raise ConfigurationError(f"Give exactly one of the options {', '.join(_TARGETS)}.")
@@ -81,14 +81,14 @@ class OptionParser:
         return NamespaceTarget(value)
 
     def text(self, name: str) -> str | None:
-        """A text; None when it was not given."""
+        """Return a text; None when the option is absent."""
         text = self._values.get(name.lower())
         if text == "":
             raise ConfigurationError(f"{name} is empty: leave it out, or give it a value.")
         return text
 
     def whole(self, name: str, *, most: int = MAX_NUMBER) -> int | None:
-        """A whole number from 1 on; None when it was not given."""
+        """Return a whole number from 1 on; None when the option is absent."""
         text = self._values.get(name.lower())
         if text is None:
             return None
@@ -98,7 +98,7 @@ class OptionParser:
         return int(text)
 
     def size(self, name: str) -> int | None:
-        """Bytes, ``500000``, ``64k``, ``16m`` or ``1g``; None when it was not given."""
+        """Return a number of bytes, given as ``500000``, ``64k``, ``16m`` or ``1g``; None when the option is absent."""
         text = self._values.get(name.lower())
         if text is None:
             return None
@@ -111,7 +111,7 @@ class OptionParser:
         return size
 
     def rate(self, name: str) -> float | None:
-        """A number of messages a second; None when it was not given."""
+        """Return a number of messages a second; None when the option is absent."""
         text = self._values.get(name.lower())
         try:
             rate = None if text is None else float(text)
@@ -122,14 +122,14 @@ class OptionParser:
         return rate
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """``true`` or ``false``."""
+        """Return whether an option is ``true``; the default when it is absent."""
         text = self._values.get(name.lower(), str(default)).lower()
         if text not in ("true", "false"):
             raise ConfigurationError(f"{name} is true or false, not {_quoted(text)}.")
         return text == "true"
 
     def choice(self, name: str, kind: type[Choice]) -> Choice | None:
-        """One of some words; None when it was not given."""
+        """Return one of the values of an enumeration; None when the option is absent."""
         text = self._values.get(name.lower())
         try:
             return None if text is None else kind(text.lower())
@@ -138,7 +138,7 @@ class OptionParser:
 
 
 def secrets_in(options: Mapping[str, str]) -> list[str]:
-    """What must not be shown of options, also where it was given by a wrong name."""
+    """Return the texts in options that must not be shown, also under a misspelt name."""
     targets = {name.lower() for name in _TARGETS}
     texts = [value.strip() for name, value in options.items() if name.lower() in targets or scrub(value) != value]
     return [secret for text in texts for secret in secrets_of(text)]

@@ -92,14 +92,14 @@ DEFAULT_MAX_MESSAGES: Final = 10_000
 
 
 class Mode(StrEnum):
-    """What a stream does with the messages."""
+    """How a stream reads: browse peeks, consume removes."""
 
     BROWSE = "browse"
     CONSUME = "consume"
 
 
 class Orphans(StrEnum):
-    """What a stream does with messages that are deferred when it starts, and not by its checkpoint."""
+    """The treatment of messages that are deferred when a stream starts and are not in its checkpoint."""
 
     REPORT = "report"
     ADOPT = "adopt"
@@ -107,14 +107,14 @@ class Orphans(StrEnum):
 
 
 class Operation(StrEnum):
-    """What is done with the rows that are written."""
+    """The treatment of rows that are written."""
 
     SEND = "send"
     SETTLE = "settle"
 
 
 def check_names(options: Mapping[str, str]) -> None:
-    """Refuse an option that neither a read nor a stream has: Spark does not say which of the two it is about.
+    """Refuse an option that neither a read nor a stream has: Spark does not say which of the two it plans.
 
     Raises:
         ConfigurationError: there is no such option, or the entity or the namespace is missing.
@@ -127,11 +127,11 @@ def check_names(options: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What is read.
+    """The options of ``spark.read``.
 
     Args:
         entity: a queue, a subscription, or a sub-queue.
-        namespace: where it is.
+        namespace: of the entity.
         from_sequence_number: where to begin, included.
         to_sequence_number: where to stop, included; None for the end.
         max_messages: messages at most, None for all.
@@ -149,7 +149,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Read the options of ``spark.read``; upper and lower case are the same in their names.
+        """Read the options of ``spark.read``; their names are case-insensitive.
 
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
@@ -174,19 +174,19 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """What is streamed, and how much at once.
+    """The options of ``spark.readStream``.
 
     Args:
         entity: a queue, a subscription, or a sub-queue.
-        namespace: where it is.
-        mode: whether messages are only looked at, or consumed.
+        namespace: of the entity.
+        mode: whether to browse or to consume messages.
         max_messages: messages of a micro-batch at most.
         max_bytes: bytes of a micro-batch at most, None for no limit.
         partitions: tasks that read a micro-batch.
-        from_sequence_number: to browse: where a new stream begins, included; None for what comes from now on.
+        from_sequence_number: to browse: where a new stream begins, included; None for messages from now on.
         state: to browse: only messages in this state.
-        orphans: to consume: what is done with deferred messages that no checkpoint knows.
-        fail_on_data_loss: to consume: whether the stream fails when messages to be read again are not there any more.
+        orphans: to consume: the treatment of deferred messages that are in no checkpoint.
+        fail_on_data_loss: to consume: whether the stream fails when messages to be read again are gone.
     """
 
     entity: EntityAddress
@@ -202,7 +202,7 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
-        """Read the options of ``spark.readStream``; upper and lower case are the same in their names.
+        """Read the options of ``spark.readStream``; their names are case-insensitive.
 
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
@@ -228,12 +228,12 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What is done with rows.
+    """The options of ``frame.write`` and ``frame.writeStream``.
 
     Args:
-        entity: to send, a queue or a topic; to settle, where the messages stand.
-        namespace: where it is.
-        operation: whether rows are sent as messages, or hold decisions that are carried out.
+        entity: to send, a queue or a topic; to settle, the entity of the messages.
+        namespace: of the entity.
+        operation: whether rows are sent as messages, or hold decisions to carry out.
         max_in_flight: transfers of a task that wait for their confirmation at once.
         max_in_flight_total: the same for all tasks together, None for no such limit.
         failures_path: the folder to which rows that failed are written, None when they fail the job.
@@ -254,7 +254,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Read the options of ``frame.write``; upper and lower case are the same in their names.
+        """Read the options of ``frame.write``; their names are case-insensitive.
 
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
@@ -282,7 +282,7 @@ class WriteOptions:
 
 
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
-"""Options of ``writeStream`` that Spark hands on although they are its own."""
+"""Spark's own options of ``writeStream``, which it hands on."""
 
 
 def _refuse(given: OptionParser, where: str, names: tuple[str, ...]) -> None:

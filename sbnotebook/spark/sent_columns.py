@@ -1,4 +1,4 @@
-"""The columns of a frame that is sent, looked at before anything is sent."""
+"""The columns of a frame that is sent, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _ALIKE: Final = 0.85
 
 
 def check_sent_columns(schema: StructType) -> None:
-    """Refuse a frame whose rows cannot be sent as they are meant.
+    """Refuse a frame whose rows cannot be sent as the user means them.
 
     Args:
         schema: the frame's.
 
     Raises:
-        ConfigurationError: a message column has a type that does not fit, a column would be lost, or nothing is there
-            that could be a body.
+        ConfigurationError: a message column has a wrong type, a column would be lost, or there is nothing that could be
+            a body.
 
     Example:
         >>> check_sent_columns(StructType().add("message_id", "string").add("carrier", "string"))
@@ -80,7 +80,7 @@ def _check_type(name: str, kind: DataType) -> None:
             shown = kind.simpleString()[:_SHOWN]
             raise ConfigurationError(f"The column {name} has the type {shown}, but it must be {holds}: cast it.")
     try:
-        with suppress(ValueError):  # the map of nothing to nothing, which is handed over all the same
+        with suppress(ValueError):  # an empty map, which Spark hands over all the same
             arrow_type(kind)
     except PySparkTypeError:
         shown = kind.simpleString()[:_SHOWN]
@@ -90,7 +90,7 @@ def _check_type(name: str, kind: DataType) -> None:
 
 
 def _refuse_misspelt(others: list[str]) -> None:
-    """Columns beside a body are not sent, which is not what somebody wants who wrote messageId."""
+    """Refuse names such as messageId: beside a body, such a column would not be sent."""
     plain = {column.replace("_", ""): column for column in SENT_COLUMNS}
     for name in others:
         near = difflib.get_close_matches(name.lower().replace("_", ""), plain, n=1, cutoff=_ALIKE)
@@ -102,7 +102,7 @@ def _refuse_misspelt(others: list[str]) -> None:
 
 
 def _refuse_misspelt_body(others: list[str]) -> None:
-    """Without a body the columns become one of JSON, which is not what somebody wants who wrote Body or bodyText."""
+    """Refuse names such as Body or bodyText: without a body, such a column would become a part of a JSON body."""
     plain = {column.replace("_", ""): column for column in _BODIES}
     for name in others:
         meant = plain.get(name.lower().replace("_", ""))

@@ -1,8 +1,8 @@
-"""Where the messages of an entity stand in its sequence numbers, and ranges of them that are peeked in parallel.
+"""The sequence numbers that messages of an entity have, found by peeking, and ranges of them to peek in parallel.
 
-The service tells how many messages there are but not which numbers they have: many of them may be gone, and in a
-partitioned entity the top 16 bits are the number of a partition, with a count of its own in the bits below. So it is
-found by peeking single messages.
+Service Bus counts the messages of an entity but does not say which numbers they have. Many numbers may have no message
+any more. In a partitioned entity, the top 16 bits are the number of a partition, and each partition counts in the bits
+below. So this module peeks single messages.
 
 Source: Service Bus documentation, "Message sequencing and timestamps".
 """
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 NextNumber = Callable[[int], Awaitable[int | None]]
-"""Gives the first sequence number from this one on that there is a message for, None when there is none."""
+"""Returns the first sequence number from this one on that has a message, None when there is none."""
 
 _LARGEST: Final = 2**63 - 1
 _FIRST_STEP, _GROWTH = 256, 8
 _FEWEST_PIECES: Final = 16
-"""In which the numbers are looked at, and two more for each range."""
+"""Pieces into which the numbers are cut, and two more for each range."""
 _FINEST: Final = 250
-"""Numbers that are no more than one peek."""
+"""Numbers that one peek covers."""
 _MOST_PROBES: Final = 200
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
@@ -63,11 +63,11 @@ class SequenceRange(InputPartition):
 
 
 def next_number_of(entity: AsyncEntity, patience: float = 0.0) -> NextNumber:
-    """Ask an entity, by peeking one message.
+    """Return a function that finds the next sequence number of an entity by peeking one message.
 
     Args:
-        entity: which one.
-        patience: seconds for which a service that does not answer is asked again.
+        entity: a queue, a subscription, or a sub-queue.
+        patience: seconds to go on trying where Service Bus does not answer.
     """
     peeker = entity.namespace.peeker(entity.address)
 
@@ -79,12 +79,12 @@ def next_number_of(entity: AsyncEntity, patience: float = 0.0) -> NextNumber:
 
 
 async def last_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTHING) -> dict[int, int]:
-    """The last sequence number that there is a message for, by partition; those without messages are left out.
+    """Return the last sequence number that has a message, by partition; partitions without messages are left out.
 
     Args:
-        next_number: asks the service: about twice the binary logarithm of the numbers in each partition, and once
-            for each partition in which nothing has come.
-        known: numbers by partition that are passed over; they stay in the answer where nothing stands behind them.
+        next_number: asks Service Bus: about twice the binary logarithm of the numbers in each partition, and once for
+            each partition without new messages.
+        known: numbers by partition to pass over; they stay in the answer where no message follows them.
     """
     lasts = dict(known)
     async for partition, first in first_numbers(next_number, known):
@@ -93,9 +93,9 @@ async def last_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTH
 
 
 async def first_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTHING) -> AsyncIterator[tuple[int, int]]:
-    """The partitions that have messages, each with the first of its numbers: see :func:`last_numbers`.
+    """Yield the partitions that have messages, each with its first number: see :func:`last_numbers`.
 
-    Behind the last message of one the service goes on with another, in an order of its own.
+    Behind the last message of a partition, Service Bus continues with another one, in any order.
     """
     seen: set[int] = set()
     first = await next_number(known.get(0, 0) + 1)
@@ -115,12 +115,12 @@ async def first_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOT
 
 
 async def last_number(first: int, end: int, next_number: NextNumber) -> int:
-    """The last number up to ``end`` that there is a message for: in steps that grow, then by halving.
+    """Return the last number up to ``end`` that has a message; search in growing steps, then by halving.
 
     Args:
-        first: a number that there is a message for.
+        first: a number that has a message.
         end: where to stop, included.
-        next_number: asks the service.
+        next_number: asks Service Bus.
     """
     low, high, step = first, end + 1, _FIRST_STEP
     while high - low > 1:
@@ -134,11 +134,11 @@ async def last_number(first: int, end: int, next_number: NextNumber) -> int:
 
 
 def divide(spans: Sequence[tuple[int, int]], count: int) -> list[list[SequenceRange]]:
-    """Divide spans of numbers into so many lists of ranges, or fewer, with about as many numbers each.
+    """Divide spans of numbers into lists of ranges with about the same count of numbers.
 
     Args:
         spans: first and last numbers, both included.
-        count: how many lists.
+        count: of the lists, at most.
 
     Example:
         >>> divide([(1, 4), (11, 12)], 2)
@@ -163,14 +163,14 @@ def divide(spans: Sequence[tuple[int, int]], count: int) -> list[list[SequenceRa
 async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber) -> list[SequenceRange]:
     """Cut a range into ranges of about as many messages each.
 
-    Together they cover all that was asked for, whatever comes or goes in the meantime: only the cuts are found by
-    where messages stand. An entity that has partitions of its own stays one range.
+    Together the ranges cover the whole, even when messages come or go in the meantime: the messages decide only where
+    to cut. A partitioned entity stays one range.
 
     Args:
-        count: how many ranges; fewer where there are fewer sequence numbers.
-        whole: what is cut.
-        next_number: asks the service: as for :func:`last_numbers`, then a few times for each range, and never for
-            one range.
+        count: of the ranges; fewer where there are fewer sequence numbers.
+        whole: the range to cut.
+        next_number: asks Service Bus: as for :func:`last_numbers`, then a few times for each range, and never for one
+            range.
     """
     if count == 1:
         return [whole]
@@ -179,11 +179,13 @@ async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber)
         found = await next_number(max(number, whole.first))
         return None if found is None or (whole.last is not None and found > whole.last) else found
 
+    # Find the spans that have messages.
     firsts = [each async for each in first_numbers(within)]
     if any(partition for partition, _ in firsts):
         return [whole]  # partitions come in no order that ranges could follow
     spans = [(first, await last_number(first, end_of_partition(partition), within)) for partition, first in firsts]
     pieces = await _without_gaps(spans, count, within)
+    # Cut where the pieces, laid end to end, are divided evenly.
     starts = [0, *accumulate(last - first + 1 for first, last in pieces)]
     total = starts[-1]
     count = max(1, min(count, total))
@@ -197,7 +199,7 @@ async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber)
 
 
 async def _without_gaps(spans: list[tuple[int, int]], count: int, next_number: NextNumber) -> list[tuple[int, int]]:
-    """The spans in smaller pieces, without the large gaps in which there are no messages."""
+    """Return the spans in smaller pieces, without large gaps that hold no messages; probe the longest piece first."""
     longest = [(first - last - 1, first, last) for first, last in spans]
     heapify(longest)
     total = sum(last - first + 1 for first, last in spans)

@@ -17,11 +17,11 @@ def problems(rows: dict[str, list[Any]], entity: EntityAddress | None = ORDERS) 
 
 
 @pytest.mark.parametrize("word", ["dead_letter", "Dead-Letter", "DEADLETTER", " dead letter "])
-def test_every_spelling_means_the_same(word: str) -> None:
+def test_decision_of_accepts_every_spelling(word: str) -> None:
     assert decision_of(word, "Bad", "no price") == DeadLetter("Bad", "no price")
 
 
-def test_there_are_five_decisions() -> None:
+def test_decision_of_knows_five_decisions() -> None:
     words = ["complete", "abandon", "defer", "resubmit"]
     assert [decision_of(word) for word in words] == [Complete(), Abandon(), Defer(), Resubmit()]
     for word in ("release", "purge", "delete", "", "complete it", "\x1b[2J" * 100):
@@ -33,7 +33,7 @@ def test_there_are_five_decisions() -> None:
         assert len(str(told.value)) < 200
 
 
-def test_rows_are_read_in_one_form_and_in_their_order() -> None:
+def test_read_decisions_keeps_the_order_in_one_form() -> None:
     rows = {
         "Sequence_Number": pa.array([3, 1, 2], pa.int32()),
         "decision": ["Complete", "dead_letter", "DeadLetter"],
@@ -57,7 +57,7 @@ def test_rows_are_read_in_one_form_and_in_their_order() -> None:
     ]
 
 
-def test_each_row_that_cannot_be_carried_out_says_why() -> None:
+def test_read_decisions_says_why_a_row_is_refused() -> None:
     rows: dict[str, list[Any]] = {
         "sequence_number": [None, 0, -5, 4, 5, 6, 7],
         "decision": ["complete", "complete", "complete", None, "compleet", "complete", "complete"],
@@ -77,13 +77,13 @@ def test_each_row_that_cannot_be_carried_out_says_why() -> None:
     assert "sub-queue" in (why or "")
 
 
-def test_an_empty_table_is_no_error() -> None:
+def test_read_decisions_accepts_an_empty_table() -> None:
     rows: dict[str, list[Any]] = {"sequence_number": [], "decision": []}
     assert problems(rows) == []
     assert conflicts(read_decisions(pa.table(rows), ORDERS)).num_rows == 0
 
 
-def test_missing_columns_are_named() -> None:
+def test_check_columns_names_missing_columns() -> None:
     with pytest.raises(ConfigurationError, match="needs a column sequence_number and a column decision and a column"):
         check_columns(["number"], None)
     with pytest.raises(ConfigurationError, match="needs a column decision: one row"):
@@ -103,13 +103,13 @@ def test_missing_columns_are_named() -> None:
         ("reason", [b"Bad"], "The column reason holds texts"),
     ],
 )
-def test_a_column_of_another_type_is_refused(name: str, values: Any, said: str) -> None:
+def test_read_decisions_refuses_another_type(name: str, values: Any, said: str) -> None:
     rows: dict[str, Any] = {"sequence_number": [1], "decision": ["complete"]} | {name: values}
     with pytest.raises(ConfigurationError, match=said):
         read_decisions(pa.table(rows), ORDERS)
 
 
-def test_messages_with_more_than_one_decision_are_found_and_repeated_rows_are_none() -> None:
+def test_conflicts_are_different_decisions_on_one_message() -> None:
     rows = {
         "sequence_number": [1, 1, 2, 2, 3, 3, 4],
         "decision": ["complete", "COMPLETE", "complete", "abandon", "dead_letter", "dead_letter", "complete"],

@@ -22,7 +22,7 @@ def fail_with_causes() -> None:
         raise LookupError(f"({KEY}) tried SharedAccessSignature=sig%3D1\nand sig=abc&se=1")  # noqa: B904
 
 
-def test_no_secret_is_left_in_an_error_or_in_what_caused_it() -> None:
+def test_scrubbed_removes_secrets_from_errors_and_causes() -> None:
     with pytest.raises(SbNotebookError) as caught, scrubbed(secrets_of(TEXT)):
         fail_with_causes()
     shown = "".join(traceback.format_exception(caught.value))
@@ -32,7 +32,7 @@ def test_no_secret_is_left_in_an_error_or_in_what_caused_it() -> None:
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
-def test_users_see_the_stack_from_the_block_on_only() -> None:
+def test_scrubbed_cuts_the_stack_at_the_block() -> None:
     @scrubbed()
     def outer() -> None:
         EntityAddress.parse("")
@@ -44,31 +44,31 @@ def test_users_see_the_stack_from_the_block_on_only() -> None:
     assert len(stack) == 5
 
 
-def test_the_first_error_of_a_group_is_told() -> None:
+def test_in_words_takes_the_first_error_of_a_group() -> None:
     with pytest.raises(SbNotebookError, match=r"^KeyError: 'a'$"), scrubbed():
         raise ExceptionGroup("several", [ExceptionGroup("more", [KeyError("a")]), ValueError("b")])
 
 
-def test_an_error_of_our_own_without_a_secret_stays_what_it_is() -> None:
+def test_scrubbed_keeps_our_own_errors_without_secrets() -> None:
     for error in (InvalidEntityAddressError("no address"), MissingExtraError("Spark", "spark")):
         with pytest.raises(type(error)) as caught, scrubbed([KEY]):
             raise error
         assert caught.value is error
 
 
-def test_an_error_of_our_own_with_a_secret_is_told_without_it() -> None:
+def test_scrubbed_cleans_our_own_errors() -> None:
     with pytest.raises(SbNotebookError, match=r"^\*\*\* is no address$"), scrubbed([KEY]):
         raise InvalidEntityAddressError(f"{KEY} is no address")
 
 
 @pytest.mark.parametrize("target", ["", "emulator", "name.servicebus.windows.net"])
-def test_what_is_no_connection_string_holds_no_secret(target: str) -> None:
+def test_secrets_of_other_targets_are_none(target: str) -> None:
     assert secrets_of(target) == ()
 
 
-def test_a_key_is_taken_out_of_a_url_too() -> None:
+def test_scrubbed_removes_a_key_from_a_url() -> None:
     assert "a%2Bb%2F" in secrets_of("Endpoint=sb://n/;SharedAccessKey=a+b/=")
 
 
-def test_a_signature_is_a_secret_too() -> None:
+def test_secrets_of_finds_a_signature() -> None:
     assert "sr=x&sig=y" in secrets_of("Endpoint=sb://n/;SharedAccessSignature=sr=x&sig=y")

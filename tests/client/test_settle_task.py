@@ -36,7 +36,7 @@ def settle(namespace: AsyncNamespace, decided: dict[Place, Decision], *, journal
         run(namespace.close)
 
 
-def test_outcomes_come_out_of_a_table_as_they_went_in() -> None:
+def test_outcome_table_round_trips() -> None:
     queue = EntityAddress.parse("events/subscriptions/audit/$dlq")
     outcomes = [
         Outcome(OutcomeStatus.SETTLED, "complete", queue, 7, "m7"),
@@ -49,7 +49,7 @@ def test_outcomes_come_out_of_a_table_as_they_went_in() -> None:
     assert outcome_table([]).num_rows == 0
 
 
-def test_what_cannot_be_reached_does_not_hide_what_was_settled(
+def test_unreachable_entity_does_not_hide_other_outcomes(
     namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
     first, second, nowhere = with_deferred(namespace, 2), with_deferred(namespace, 1), EntityAddress("no-such-queue")
@@ -78,7 +78,7 @@ def test_what_cannot_be_reached_does_not_hide_what_was_settled(
     archived.close()
 
 
-def test_where_nobody_reads_them_no_journal_and_no_archive_are_made(
+def test_task_storage_of_a_cluster_writes_no_files(
     namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = with_deferred(namespace, 1)
@@ -89,13 +89,13 @@ def test_where_nobody_reads_them_no_journal_and_no_archive_are_made(
     assert not (tmp_path / "data").exists()
 
 
-def test_another_machine_does_not_write_what_is_of_this_one(tmp_path: Path, shared_emulator: RunningEmulator) -> None:
+def test_task_storage_refuses_another_machine(tmp_path: Path, shared_emulator: RunningEmulator) -> None:
     elsewhere = replace(TaskStorage(tmp_path / "journal.sqlite"), machine="elsewhere.invalid")
     with pytest.raises(ConfigurationError, match="Spark runs on another machine"):
         elsewhere.namespace(Connection(shared_emulator.connection_string))
 
 
-def test_the_archive_is_that_of_the_namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
+def test_task_storage_opens_the_same_journal_and_archive(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "own.sqlite", retention=timedelta(days=1), max_bytes=1_000_000)
     journal = Journal(tmp_path / "journal.sqlite")
     storage = TaskStorage.of(journal, archive)

@@ -97,7 +97,7 @@ def is_alive(process: subprocess.Popen[bytes]) -> bool:
 
 
 @pytest.mark.parametrize("number", range(RUNS))
-def test_whenever_it_is_killed_each_message_is_read_once(tmp_path: Path, number: int) -> None:
+def test_killed_engine_reads_each_message_once(tmp_path: Path, number: int) -> None:
     seed = f"{SEED}-{number}"
     print(f"SBNOTEBOOK_SEED={SEED}, {seed}")  # noqa: T201 - pytest shows it if the test fails
     run = Run(tmp_path, seed)

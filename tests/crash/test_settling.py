@@ -18,7 +18,7 @@ from tests.crash.settling_driver import COUNT
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 
 
-def test_what_a_killed_worker_may_have_settled_is_unknown_and_the_rest_is_settled(tmp_path: Path) -> None:
+def test_killed_worker_leaves_outcomes_unknown_and_others_settled(tmp_path: Path) -> None:
     command = [sys.executable, "-m", settling_driver.__name__, str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, cwd=ROOT)
     assert result.returncode == 0, result.stderr

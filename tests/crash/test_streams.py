@@ -31,7 +31,7 @@ SHORT: Final = [
 
 
 @pytest.mark.parametrize("number", range(STREAMS))
-def test_a_stream_that_is_killed_reads_each_message_once(tmp_path: Path, number: int) -> None:
+def test_killed_stream_reads_each_message_once(tmp_path: Path, number: int) -> None:
     seed = f"{SEED}-{number}"
     lives = lives_of(random.Random(seed), LIVES) if number else SHORT  # noqa: S311 - no secrets
     mode = "browse" if number % 5 == 4 else "consume"

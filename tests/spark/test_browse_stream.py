@@ -68,7 +68,7 @@ def rows(query: StreamingQuery) -> list[int]:
     return [progress["numInputRows"] for progress in query.recentProgress]
 
 
-def test_each_message_comes_once_over_restarts_and_none_is_consumed(
+def test_browse_stream_yields_each_message_once_over_restarts(
     browse: Browse, found: Callable[[], list[str]], namespace: Namespace, queue: str
 ) -> None:
     fill(namespace, queue, *ids(250))
@@ -85,7 +85,7 @@ def test_each_message_comes_once_over_restarts_and_none_is_consumed(
     assert [message.delivery_count for message in namespace.entity(queue).peek()] == [0] * 280
 
 
-def test_once_reads_all_that_there_is(
+def test_trigger_once_reads_all_messages(
     browse: Browse, found: Callable[[], list[str]], namespace: Namespace, queue: str
 ) -> None:
     fill(namespace, queue, *ids(50))
@@ -93,7 +93,7 @@ def test_once_reads_all_that_there_is(
     assert found() == ids(50)
 
 
-def test_what_comes_while_it_runs_and_only_from_then_on(
+def test_browse_stream_from_latest_reads_later_messages_only(
     browse: Browse, found: Callable[[], list[str]], namespace: Namespace, queue: str
 ) -> None:
     fill(namespace, queue, *ids(5))
@@ -147,7 +147,7 @@ class Driven:
         return [name for task in tasks for batch in worker.read(task) for name in batch.to_pydict()["message_id"]]
 
 
-def test_partitions_and_lower_numbers_that_come_later(
+def test_browse_stream_reads_partitions_with_lower_numbers(
     namespace: Namespace, partitioned_queue: str, connection_string: str
 ) -> None:
     for number in range(40):
@@ -163,7 +163,7 @@ def test_partitions_and_lower_numbers_that_come_later(
     assert list(map(len, driven.batches)) == [15, 15, 10, 15, 5]
 
 
-def test_a_subscription_with_sessions(
+def test_browse_stream_reads_a_subscription_with_sessions(
     namespace: Namespace, shared_emulator: RunningEmulator, connection_string: str
 ) -> None:
     topic = f"topic-{uuid.uuid4().hex[:8]}"
@@ -179,7 +179,9 @@ def test_a_subscription_with_sessions(
     assert Driven(connection_string, f"{subscription}/$dlq").to_the_end() == ["a1"]
 
 
-def test_dead_letters_from_a_number_on_in_one_state(namespace: Namespace, queue: str, connection_string: str) -> None:
+def test_browse_stream_reads_dead_letters_from_a_number_in_a_state(
+    namespace: Namespace, queue: str, connection_string: str
+) -> None:
     fill(namespace, queue, *ids(6))
     with namespace.entity(queue).lock(6) as batch:
         assert batch.dead_letter().ok
@@ -192,7 +194,7 @@ def test_dead_letters_from_a_number_on_in_one_state(namespace: Namespace, queue:
     assert Driven(connection_string, path, fromSequenceNumber=number, state="deferred").to_the_end() == ids(2, 2)
 
 
-def test_dead_letters_that_come_in_another_order_are_told_of(
+def test_browse_stream_warns_of_the_order_of_dead_letters(
     namespace: Namespace, queue: str, connection_string: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(namespace, queue, *ids(3))
@@ -208,7 +210,7 @@ def test_dead_letters_that_come_in_another_order_are_told_of(
     assert caplog.text == ""
 
 
-def test_what_is_removed_meanwhile_is_passed_over(namespace: Namespace, queue: str, connection_string: str) -> None:
+def test_browse_stream_passes_over_removed_messages(namespace: Namespace, queue: str, connection_string: str) -> None:
     fill(namespace, queue, *ids(30))
     driven = Driven(connection_string, queue, maxMessagesPerTrigger=10)
     stream = BrowseStream(driven.options, NARROW)
@@ -223,7 +225,7 @@ def test_what_is_removed_meanwhile_is_passed_over(namespace: Namespace, queue: s
     assert driven.to_the_end() == ids(5, 25)
 
 
-def test_all_that_is_available_is_not_limited(namespace: Namespace, queue: str, connection_string: str) -> None:
+def test_read_all_available_has_no_limit(namespace: Namespace, queue: str, connection_string: str) -> None:
     fill(namespace, queue, *ids(30))
     driven = Driven(connection_string, queue, maxMessagesPerTrigger=7, maxBytesPerTrigger=100)
     driven.to_the_end(ReadAllAvailable(), available_now=False)
@@ -237,7 +239,7 @@ def test_bytes_are_limited(namespace: Namespace, queue: str, connection_string: 
     assert list(map(len, driven.batches)) == [2, 2, 2]
 
 
-def test_the_checkpoint_of_another_entity_is_refused(queue: str, connection_string: str) -> None:
+def test_browse_stream_refuses_the_checkpoint_of_another_entity(queue: str, connection_string: str) -> None:
     stream = BrowseStream(Driven(connection_string, f"{queue}/$dlq").options, NARROW)
     other = BrowseStream(Driven(connection_string, queue).options, NARROW).initialOffset()
     says = f"The checkpoint is of a stream of {queue}, and this one reads {queue}/"

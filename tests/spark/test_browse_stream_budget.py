@@ -50,7 +50,7 @@ def batches(entity: AsyncEntity, found: list[int], messages: int, size: int | No
     return [len(part) for part in parts]
 
 
-def test_a_dense_entity_is_taken_in_batches_of_the_limit(namespace: Namespace, queue: str, own: AsyncNamespace) -> None:
+def test_end_of_batch_of_a_dense_entity_is_the_limit(namespace: Namespace, queue: str, own: AsyncNamespace) -> None:
     assert namespace.entity(queue).send(Message() for _ in range(3 * PAGE)).ok
     entity = own.entity(EntityAddress.parse(queue))
     found = numbers(namespace, queue)
@@ -60,7 +60,7 @@ def test_a_dense_entity_is_taken_in_batches_of_the_limit(namespace: Namespace, q
     assert [*read_on(entity, 10_000)][-1][1] == {0: found[-1]}, "not beyond the last message"
 
 
-def test_rare_messages_are_counted_and_gaps_are_passed_over(
+def test_end_of_batch_counts_rare_messages_and_passes_gaps(
     namespace: Namespace, queue: str, own: AsyncNamespace
 ) -> None:
     all_of_them = namespace.entity(queue)
@@ -73,9 +73,7 @@ def test_rare_messages_are_counted_and_gaps_are_passed_over(
     assert batches(entity, found, 260) == [260, 40]
 
 
-def test_bytes_are_counted_and_a_message_that_is_larger_comes_alone(
-    namespace: Namespace, queue: str, own: AsyncNamespace
-) -> None:
+def test_end_of_batch_counts_bytes(namespace: Namespace, queue: str, own: AsyncNamespace) -> None:
     sizes = [1000, 1000, 9000, 1000, 1000, 1000, 9000, 9000, 10]
     assert namespace.entity(queue).send([Message(body=bytes(size)) for size in sizes], max_in_flight=1).ok
     entity = own.entity(EntityAddress.parse(queue))
@@ -83,7 +81,9 @@ def test_bytes_are_counted_and_a_message_that_is_larger_comes_alone(
     assert batches(entity, numbers(namespace, queue), 2, 10**9) == [2, 2, 2, 2, 1]
 
 
-def test_every_partition_gets_its_share(namespace: Namespace, partitioned_queue: str, own: AsyncNamespace) -> None:
+def test_end_of_batch_gives_every_partition_its_share(
+    namespace: Namespace, partitioned_queue: str, own: AsyncNamespace
+) -> None:
     queue = namespace.entity(partitioned_queue)
     assert queue.send([Message(partition_key=f"key {n % 3}") for n in range(300)]).ok
     found = numbers(namespace, partitioned_queue)
@@ -113,9 +113,7 @@ def _partitions_of_keys(namespace: Namespace, queue: str) -> list[int]:
     return [partitions[f"key {n}"] for n in range(3)]
 
 
-def test_nothing_is_taken_that_came_after_the_end_was_set(
-    namespace: Namespace, partitioned_queue: str, own: AsyncNamespace
-) -> None:
+def test_end_of_batch_stops_at_until(namespace: Namespace, partitioned_queue: str, own: AsyncNamespace) -> None:
     queue = namespace.entity(partitioned_queue)
     assert queue.send([Message(partition_key="a") for _ in range(10)]).ok
     found = numbers(namespace, partitioned_queue)

@@ -19,7 +19,7 @@ NUMBERS = st.dictionaries(st.integers(0, 20), st.integers(1, 2**48 - 1)).map(
 
 
 @given(st.integers(1, 2**63 - 1), NUMBERS)
-def test_an_offset_comes_back_from_the_checkpoint_and_is_always_the_same_text(first: int, read: dict[int, int]) -> None:
+def test_browse_offset_round_trips_as_the_same_text(first: int, read: dict[int, int]) -> None:
     offset = BrowseOffset(ORDERS, first, read)
     text = json.dumps(offset.as_dict())
     assert BrowseOffset.parse(json.loads(text), ORDERS) == offset
@@ -28,9 +28,7 @@ def test_an_offset_comes_back_from_the_checkpoint_and_is_always_the_same_text(fi
 
 
 @given(NUMBERS, NUMBERS, st.integers(1, 2**50))
-def test_what_is_read_is_behind_one_offset_and_up_to_the_other(
-    read: dict[int, int], more: dict[int, int], first: int
-) -> None:
+def test_browse_offset_spans_lie_between_two_offsets(read: dict[int, int], more: dict[int, int], first: int) -> None:
     before = BrowseOffset(ORDERS, first, read)
     for start, end in before.spans_to(before.reading(more)):
         partition = partition_of(start)
@@ -49,6 +47,6 @@ def test_what_is_read_is_behind_one_offset_and_up_to_the_other(
         ({}, "of another kind of stream"),
     ],
 )
-def test_the_checkpoint_of_another_stream_is_refused(offset: dict[str, Any], says: str) -> None:
+def test_browse_offset_refuses_the_checkpoint_of_another_stream(offset: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         BrowseOffset.parse(offset, ORDERS)

@@ -21,14 +21,14 @@ ORDERS = EntityAddress("orders")
         unique_by=lambda taken: taken.number,
     )
 )
-def test_an_offset_comes_back_from_a_checkpoint_as_it_was(messages: list[BatchMessage]) -> None:
+def test_consume_offset_round_trips(messages: list[BatchMessage]) -> None:
     offset = ConsumeOffset(ORDERS, 6).next(messages)
     assert ConsumeOffset.parse(json.loads(json.dumps(offset.as_dict())), ORDERS) == offset
     assert offset.numbers == tuple(sorted(message.number for message in messages))
     assert offset.batch == 7
 
 
-def test_neighbours_are_written_as_ranges() -> None:
+def test_consume_offset_writes_neighbours_as_ranges() -> None:
     offset = ConsumeOffset(ORDERS).next(BatchMessage(number, 1, 5) for number in [*range(1, 10_001), 2 << 48])
     assert offset.as_dict()["ranges"] == "1-10000,562949953421312"
     assert len(json.dumps(offset.as_dict())) < 100
@@ -48,12 +48,12 @@ def test_neighbours_are_written_as_ranges() -> None:
         {"batch": 1, "entity": "//", "ranges": "", "enqueued": ""},
     ],
 )
-def test_what_is_no_offset_of_this_kind_is_refused(given: dict[str, Any]) -> None:
+def test_consume_offset_refuses_other_offsets(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="checkpointLocation of its own"):
         ConsumeOffset.parse(given, ORDERS)
 
 
-def test_a_message_of_an_entity_that_was_made_anew_is_another_one() -> None:
+def test_consume_offset_tells_messages_of_a_new_entity_apart() -> None:
     def message(millis: int | None) -> PeekedMessage:
         time = None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
         return PeekedMessage(entity=ORDERS, sequence_number=1, enqueued_time=time)

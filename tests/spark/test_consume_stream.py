@@ -40,7 +40,7 @@ def ids_of(frame: DataFrame) -> list[str]:
     return sorted(row.message_id for row in frame.select("message_id").collect())
 
 
-def test_what_is_there_is_consumed_once_and_to_the_end(
+def test_available_now_consumes_all_messages_once(
     stream: Stream, spark: SparkSession, namespace: Namespace, queue: str, checkpoint: str, tmp_path: Path
 ) -> None:
     out = str(tmp_path / "out")
@@ -58,7 +58,7 @@ def test_what_is_there_is_consumed_once_and_to_the_end(
     assert not namespace.entity(queue).peek()
 
 
-def test_a_micro_batch_is_read_again_as_it_was_by_two_actions_and_after_failures_of_the_sink_and_of_a_task(
+def test_micro_batch_is_read_again_after_actions_and_failures(
     stream: Stream, namespace: Namespace, queue: str, checkpoint: str, tmp_path: Path
 ) -> None:
     ids = fill(namespace, queue, 60)
@@ -89,7 +89,7 @@ def test_a_micro_batch_is_read_again_as_it_was_by_two_actions_and_after_failures
     assert not namespace.entity(queue).peek()
 
 
-def test_a_query_that_goes_on_removes_the_last_micro_batch_and_loses_nothing_that_it_has_locked(
+def test_stopped_query_removes_the_last_batch_and_releases_locks(
     stream: Stream, namespace: Namespace, queue: str, checkpoint: str
 ) -> None:
     got: list[list[str]] = []
@@ -119,9 +119,7 @@ def test_a_query_that_goes_on_removes_the_last_micro_batch_and_loses_nothing_tha
     assert (message.message_id, message.delivery_count in (0, 1)) == ("large", True)
 
 
-def test_trigger_once_is_refused_with_what_to_do(
-    stream: Stream, namespace: Namespace, queue: str, checkpoint: str
-) -> None:
+def test_trigger_once_is_refused_with_advice(stream: Stream, namespace: Namespace, queue: str, checkpoint: str) -> None:
     fill(namespace, queue, 1)
     writer = stream(queue, mode="consume").writeStream.option("checkpointLocation", checkpoint)
     query = writer.format("memory").queryName(f"once_{uuid.uuid4().hex}").trigger(once=True).start()

@@ -97,9 +97,7 @@ def test_each_message_comes_once_wherever_the_process_ends(
     assert namespace.entity(queue).peek().to_pandas().empty
 
 
-def test_the_locks_of_a_process_that_is_ended_are_given_back_and_no_delivery_counts(
-    query: Query, namespace: Namespace, queue: str
-) -> None:
+def test_stop_releases_locks_without_a_delivery(query: Query, namespace: Namespace, queue: str) -> None:
     fill(namespace, queue, 3)
     query.log_next()
     query.stop()
@@ -107,7 +105,7 @@ def test_the_locks_of_a_process_that_is_ended_are_given_back_and_no_delivery_cou
         assert [message.delivery_count for message in batch.messages] == [0, 0, 0]
 
 
-def test_what_spark_asks_again_it_is_told_again(query: Query, namespace: Namespace, queue: str) -> None:
+def test_repeated_calls_return_the_same(query: Query, namespace: Namespace, queue: str) -> None:
     ids = fill(namespace, queue, 8)
     process = query.started()
     start, limit = process.initialOffset(), process.getDefaultReadLimit()
@@ -127,7 +125,7 @@ def test_what_spark_asks_again_it_is_told_again(query: Query, namespace: Namespa
     assert [message.sequence_number for message in namespace.entity(queue).peek()] == [5, 6, 7, 8]
 
 
-def test_idle_asking_removes_the_last_micro_batch(query: Query, namespace: Namespace, queue: str) -> None:
+def test_idle_latest_offset_removes_the_last_micro_batch(query: Query, namespace: Namespace, queue: str) -> None:
     fill(namespace, queue, 2)
     query.step()
     assert len(namespace.entity(queue).peek()) == 2
@@ -144,9 +142,7 @@ def test_trigger_once_is_refused_before_anything_is_locked(query: Query, namespa
     assert namespace.entity(queue).lock(1, max_wait=1)
 
 
-def test_micro_batches_are_limited_by_bytes_and_a_larger_message_comes_alone(
-    emulator: RunningEmulator, namespace: Namespace, queue: str
-) -> None:
+def test_micro_batches_are_limited_by_bytes(emulator: RunningEmulator, namespace: Namespace, queue: str) -> None:
     query = Query(emulator, queue, {"maxBytesPerTrigger": "1k"})
     sizes = [300, 300, 300, 300, 5000, 700, 700, 100]
     for number, size in enumerate(sizes):
@@ -157,9 +153,7 @@ def test_micro_batches_are_limited_by_bytes_and_a_larger_message_comes_alone(
     assert query.ids == [f"m{n:05}" for n in range(8)]
 
 
-def test_what_others_have_removed_is_an_error_that_says_how_to_go_on(
-    query: Query, namespace: Namespace, queue: str
-) -> None:
+def test_lost_messages_raise_with_advice(query: Query, namespace: Namespace, queue: str) -> None:
     ids = fill(namespace, queue, 4)
     query.log_next()
     partitions = query.planned()
@@ -177,7 +171,7 @@ def test_what_others_have_removed_is_an_error_that_says_how_to_go_on(
     assert not namespace.entity(queue).peek()
 
 
-def test_messages_whose_locks_are_lost_before_they_are_deferred_come_later(
+def test_messages_whose_locks_are_lost_come_later(
     query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids = fill(namespace, queue, 4)
@@ -194,7 +188,7 @@ def test_messages_whose_locks_are_lost_before_they_are_deferred_come_later(
 
 @pytest.mark.parametrize("fault", ["drop_before_nth", "drop_after_nth"])
 @pytest.mark.parametrize("moment", ["planned", "removed"])
-def test_a_connection_that_breaks_loses_and_repeats_nothing(
+def test_broken_connection_loses_and_repeats_nothing(
     query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, fault: str, moment: str
 ) -> None:
     ids = fill(namespace, queue, 8)
@@ -215,7 +209,7 @@ def test_a_connection_that_breaks_loses_and_repeats_nothing(
 
 
 @pytest.mark.parametrize("orphans", ["report", "adopt", "ignore"])
-def test_messages_that_were_deferred_before_are_reported_adopted_or_ignored(
+def test_orphans_are_reported_adopted_or_ignored(
     query: Query, namespace: Namespace, queue: str, caplog: pytest.LogCaptureFixture, orphans: str
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -257,7 +251,7 @@ def test_dead_letter_queues_and_subscriptions_are_consumed(emulator: RunningEmul
         assert not namespace.entity(entity).peek()
 
 
-def test_a_partitioned_queue_is_consumed_to_where_it_ended(emulator: RunningEmulator, namespace: Namespace) -> None:
+def test_partitioned_queue_is_consumed_to_its_end(emulator: RunningEmulator, namespace: Namespace) -> None:
     emulator.create_queue("partitioned", QueueOptions(enable_partitioning=True))
     ids = fill(namespace, "partitioned", 40)
     query = Query(emulator, "partitioned", {"maxMessagesPerTrigger": "15", "partitions": "2"})
@@ -270,7 +264,7 @@ def test_a_partitioned_queue_is_consumed_to_where_it_ended(emulator: RunningEmul
     assert [message.delivery_count for message in left] == [0] * 10
 
 
-def test_available_now_leaves_what_comes_later_as_it_was(query: Query, namespace: Namespace, queue: str) -> None:
+def test_available_now_leaves_later_messages_alone(query: Query, namespace: Namespace, queue: str) -> None:
     ids = fill(namespace, queue, 6)
     query.started().prepareForTriggerAvailableNow()
     fill(namespace, queue, 6, 100)
@@ -280,7 +274,7 @@ def test_available_now_leaves_what_comes_later_as_it_was(query: Query, namespace
         assert [message.delivery_count for message in batch.messages] == [0] * 6
 
 
-def test_what_cannot_be_a_stream_says_so_at_its_start(emulator: RunningEmulator) -> None:
+def test_entities_that_cannot_be_consumed_are_refused(emulator: RunningEmulator) -> None:
     emulator.create_queue("sessions", QueueOptions(requires_session=True))
     emulator.create_topic("news")
     for entity, text in (
@@ -293,7 +287,7 @@ def test_what_cannot_be_a_stream_says_so_at_its_start(emulator: RunningEmulator)
             process.latestOffset(process.initialOffset(), process.getDefaultReadLimit())
 
 
-def test_a_checkpoint_of_something_else_is_refused_and_removes_nothing(
+def test_foreign_checkpoint_is_refused_and_removes_nothing(
     query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, clock: ManualClock
 ) -> None:
     fill(namespace, queue, 4)
@@ -316,7 +310,7 @@ def test_a_checkpoint_of_something_else_is_refused_and_removes_nothing(
         browse.ask()
 
 
-def test_another_receiver_beside_it_gets_the_rest(query: Query, namespace: Namespace, queue: str) -> None:
+def test_another_receiver_gets_the_rest(query: Query, namespace: Namespace, queue: str) -> None:
     ids = fill(namespace, queue, 12)
     with namespace.entity(queue).lock(3) as batch:
         others = [message.message_id or "" for message in batch.messages]
@@ -332,9 +326,7 @@ def test_another_receiver_beside_it_gets_the_rest(query: Query, namespace: Names
     assert not namespace.entity(queue).peek()
 
 
-def test_a_queue_that_dead_letters_what_is_deferred_is_refused_after_the_first_message(
-    emulator: RunningEmulator, namespace: Namespace
-) -> None:
+def test_queue_that_dead_letters_deferred_messages_is_refused(emulator: RunningEmulator, namespace: Namespace) -> None:
     emulator.create_queue("once", QueueOptions(max_delivery_count=1))
     fill(namespace, "once", 5)
     query = Query(emulator, "once")
@@ -346,7 +338,7 @@ def test_a_queue_that_dead_letters_what_is_deferred_is_refused_after_the_first_m
     assert len(namespace.entity("once/$dlq").peek()) == 1
 
 
-def test_a_message_that_was_delivered_too_often_is_told_and_is_in_the_dead_letter_queue(
+def test_message_delivered_too_often_is_logged(
     emulator: RunningEmulator, namespace: Namespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     emulator.create_queue("twice", QueueOptions(max_delivery_count=2))
@@ -357,12 +349,12 @@ def test_a_message_that_was_delivered_too_often_is_told_and_is_in_the_dead_lette
     query.drain()
     query.stop()
     assert query.ids == [ids[0], ids[3], ids[4]]
-    assert "2 messages of twice (the first is #2) could not be set aside" in caplog.text
+    assert "2 messages of twice (the first is #2) could not be deferred" in caplog.text
     assert len(namespace.entity("twice/$dlq").peek()) == 2
     assert not namespace.entity("twice").peek()
 
 
-def test_messages_that_expire_while_they_are_set_aside_are_read_and_removed(
+def test_deferred_messages_that_expire_are_read_and_removed(
     query: Query, namespace: Namespace, queue: str, clock: ManualClock
 ) -> None:
     short = [Message(message_id=f"m{n}", time_to_live=timedelta(seconds=30)) for n in range(3)]

@@ -35,7 +35,7 @@ def batch(*bodies: str, **others: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def test_rows_are_kept_with_how_they_ended(tmp_path: Path) -> None:
+def test_failed_rows_are_written_with_their_outcomes(tmp_path: Path) -> None:
     file = prepared(tmp_path / "a folder" / "in another").file()
     file.add(batch("a", "b", outcome_status="failed"), [LOST, LOST])
     file.add(batch("c"), [LOST])
@@ -45,7 +45,7 @@ def test_rows_are_kept_with_how_they_ended(tmp_path: Path) -> None:
     assert rows_in(tmp_path / "a folder" / "in another") == [{"body": body, **ends} for body in "abc"]
 
 
-def test_many_rows_are_written_as_they_come(tmp_path: Path) -> None:
+def test_many_failed_rows_are_written_as_they_come(tmp_path: Path) -> None:
     file = prepared(tmp_path).file()
     for number in range(2500):
         file.add(batch(str(number)), [LOST])
@@ -56,7 +56,7 @@ def test_many_rows_are_written_as_they_come(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("_*"))
 
 
-def test_what_is_discarded_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+def test_discard_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
     folder = prepared(tmp_path)
     before = folder.file()
     before.add(batch("kept"), [LOST])
@@ -69,7 +69,7 @@ def test_what_is_discarded_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("_*"))
 
 
-def test_two_writes_keep_their_rows_beside_each_other(tmp_path: Path) -> None:
+def test_two_writes_keep_their_failed_rows_apart(tmp_path: Path) -> None:
     for body in "ab":
         file = prepared(tmp_path).file()
         file.add(batch(body), [LOST])
@@ -78,12 +78,12 @@ def test_two_writes_keep_their_rows_beside_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
-def test_a_folder_of_this_machine_may_be_written_in_each_of_these_ways(tmp_path: Path, form: str) -> None:
+def test_failures_path_accepts_local_folders_in_any_form(tmp_path: Path, form: str) -> None:
     prepared(form.format(tmp_path / "folder")).file().finish()
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["no-rows.parquet"]
 
 
-def test_a_relative_folder_is_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_failures_path_is_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = prepared("failures")
     monkeypatch.chdir("/")
@@ -99,18 +99,18 @@ def test_a_relative_folder_is_the_drivers(tmp_path: Path, monkeypatch: pytest.Mo
         ("/proc/no/such/folder", "failuresPath cannot be written: .*Cannot create directory"),
     ],
 )
-def test_a_folder_that_cannot_be_written_is_refused_at_once(path: str, says: str) -> None:
+def test_failures_path_that_cannot_be_written_is_refused(path: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         prepared(path)
 
 
-def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+def test_worker_without_the_failures_folder_raises(tmp_path: Path) -> None:
     folder = prepared(tmp_path)
     (tmp_path / "no-rows.parquet").unlink()  # as on another machine
     with pytest.raises(ConfigurationError, match="not the same folder on the driver and on the workers"):
         folder.file()
 
 
-def test_a_key_in_an_address_is_a_secret() -> None:
+def test_key_in_a_failures_path_is_a_secret() -> None:
     assert FailuresFolder("s3://user:secret@bucket/folder").secrets == ("secret",)
     assert FailuresFolder("/folder").secrets == ()

@@ -53,7 +53,7 @@ def after(query: Query) -> Query:
 
 
 @pytest.mark.parametrize("orphans", ["adopt", "ignore"])
-def test_a_micro_batch_that_the_sink_passes_over_comes_again(
+def test_micro_batch_that_the_sink_skips_comes_again(
     emulator: RunningEmulator, namespace: Namespace, queue: str, orphans: str
 ) -> None:
     # As Spark's file sink does with a number that it has, from a checkpoint that was lost: nothing is planned or read.
@@ -72,7 +72,7 @@ def test_a_micro_batch_that_the_sink_passes_over_comes_again(
         query.stop()
 
 
-def test_what_a_process_that_should_be_dead_defers_late_is_read_in_the_next_micro_batch(
+def test_late_deferrals_are_read_in_the_next_micro_batch(
     emulator: RunningEmulator, namespace: Namespace, queue: str
 ) -> None:
     undead = Query(emulator, queue)
@@ -90,7 +90,7 @@ def test_what_a_process_that_should_be_dead_defers_late_is_read_in_the_next_micr
         undead.stop()
 
 
-def test_what_it_defers_still_later_is_not_removed_unread_by_a_process_that_starts_then(
+def test_later_deferrals_are_not_removed_unread_by_a_new_process(
     emulator: RunningEmulator, namespace: Namespace, queue: str
 ) -> None:
     undead = Query(emulator, queue)
@@ -113,9 +113,7 @@ def test_what_it_defers_still_later_is_not_removed_unread_by_a_process_that_star
         undead.stop()
 
 
-def test_the_first_message_may_be_taken_by_another_receiver_when_its_lock_was_lost(
-    emulator: RunningEmulator, namespace: Namespace, queue: str
-) -> None:
+def test_first_message_may_go_to_another_receiver(emulator: RunningEmulator, namespace: Namespace, queue: str) -> None:
     query = Query(emulator, queue)
     try:
         query.log_next()
@@ -138,7 +136,7 @@ def nested(depth: int) -> bytes:
 @pytest.mark.parametrize(
     "payload", [b"\x00\x53\x75\xa1\x03bad", nested(200)], ids=["a text where binary must be", "nested lists"]
 )
-def test_a_message_that_cannot_be_read_is_a_row_like_the_others(
+def test_unreadable_message_is_a_row_like_the_others(
     emulator: RunningEmulator, namespace: Namespace, queue: str, payload: bytes
 ) -> None:
 

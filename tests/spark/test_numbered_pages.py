@@ -21,7 +21,7 @@ def found(connection_string: str, entity: str, numbers: Iterable[int]) -> list[i
     return run(look)
 
 
-def test_messages_are_peeked_by_their_numbers_however_far_apart(
+def test_numbered_pages_peek_numbers_however_far_apart(
     namespace: Namespace, queue: str, connection_string: str
 ) -> None:
     assert namespace.entity(queue).send([Message(body=b"%d" % n) for n in range(900)]).ok
@@ -39,7 +39,7 @@ def test_messages_are_peeked_by_their_numbers_however_far_apart(
         assert found(connection_string, queue, numbers) == sorted({n for n in numbers if 100 < n <= 900})
 
 
-def test_messages_of_all_partitions_are_peeked(
+def test_numbered_pages_peek_all_partitions(
     namespace: Namespace, partitioned_queue: str, connection_string: str
 ) -> None:
     queue = namespace.entity(partitioned_queue)

@@ -14,14 +14,14 @@ CONNECTION_STRING = f"Endpoint=sb://name.servicebus.windows.net/;SharedAccessKey
 GIVEN = {"entity": "orders", "connectionString": CONNECTION_STRING}
 
 
-def test_what_is_left_out_has_a_default() -> None:
+def test_options_have_defaults() -> None:
     options = ReadOptions.parse(GIVEN)
     assert options == ReadOptions(entity=EntityAddress("orders"), namespace=NamespaceTarget(CONNECTION_STRING))
     assert (options.from_sequence_number, options.to_sequence_number, options.partitions) == (1, None, 1)
     assert WriteOptions.parse(GIVEN).max_in_flight == 10
 
 
-def test_all_options_are_read_in_any_spelling() -> None:
+def test_options_are_read_in_any_spelling() -> None:
     reading = {"FROMSEQUENCENUMBER": "5", "tosequencenumber": "90", "Partitions": " 4 ", "state": "Deferred"}
     assert ReadOptions.parse({**GIVEN, **reading}) == ReadOptions(
         entity=EntityAddress("orders"),
@@ -56,7 +56,7 @@ def test_all_options_are_read_in_any_spelling() -> None:
         ({"connectionString": "Endpoint=sb://name"}, r"The connection string has neither a SharedAccessKey"),
     ],
 )
-def test_a_wrong_option_of_a_read_is_refused_in_a_sentence(wrong: dict[str, str], says: str) -> None:
+def test_wrong_read_options_are_refused(wrong: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says) as refusal:
         ReadOptions.parse({**GIVEN, **wrong})
     assert "\n" not in str(refusal.value)
@@ -74,7 +74,7 @@ def test_a_wrong_option_of_a_read_is_refused_in_a_sentence(wrong: dict[str, str]
         ({"maxInFlight": "0"}, r"maxInFlight is a whole number"),
     ],
 )
-def test_a_wrong_option_of_a_write_is_refused_in_a_sentence(wrong: dict[str, str], says: str) -> None:
+def test_wrong_write_options_are_refused(wrong: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         WriteOptions.parse({**GIVEN, **wrong})
 
@@ -93,12 +93,12 @@ def test_a_wrong_option_of_a_write_is_refused_in_a_sentence(wrong: dict[str, str
         ({"toSequenceNumber": "7"}, r"There is no option 'tosequencenumber' here; did you mean fromSequenceNumber"),
     ],
 )
-def test_a_wrong_option_of_a_stream_is_refused_in_a_sentence(wrong: dict[str, str], says: str) -> None:
+def test_wrong_stream_options_are_refused(wrong: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         StreamOptions.parse({**GIVEN, **wrong})
 
 
-def test_the_options_of_a_stream_are_read() -> None:
+def test_stream_options_are_read() -> None:
     plain = StreamOptions.parse(GIVEN)
     assert (plain.mode, plain.from_sequence_number, plain.max_messages, plain.max_bytes) == (
         Mode.BROWSE,
@@ -113,7 +113,7 @@ def test_the_options_of_a_stream_are_read() -> None:
     assert not options.fail_on_data_loss
 
 
-def test_an_entity_that_settles_may_be_a_sub_queue() -> None:
+def test_settle_options_accept_a_sub_queue() -> None:
     options = WriteOptions.parse({**GIVEN, "entity": "orders/$dlq", "operation": "settle", "archive": "false"})
     assert (options.operation, options.archived) == (Operation.SETTLE, False)
     with pytest.raises(ConfigurationError, match="rate has no meaning with operation=settle"):
@@ -122,19 +122,19 @@ def test_an_entity_that_settles_may_be_a_sub_queue() -> None:
         WriteOptions.parse({**GIVEN, "archive": "false"})
 
 
-def test_a_name_of_reads_or_of_streams_is_known_to_both() -> None:
+def test_check_names_knows_reads_and_streams() -> None:
     check_names({**GIVEN, "mode": "consume", "maxMessages": "5"})
     with pytest.raises(ConfigurationError, match="did you mean partitions"):
         check_names({**GIVEN, "partition": "5"})
 
 
 @pytest.mark.parametrize("name", ["connectionString", "secret.connectionString", "target"])
-def test_a_connection_string_may_come_under_these_names(name: str) -> None:
+def test_connection_string_options_are_equivalent(name: str) -> None:
     connection = ReadOptions.parse({"entity": "orders", name: CONNECTION_STRING}).namespace.connection()
     assert (connection.host, connection.connection_string) == ("name.servicebus.windows.net", CONNECTION_STRING)
 
 
-def test_a_host_name_goes_with_a_credential() -> None:
+def test_host_name_goes_with_a_credential() -> None:
     given = {"entity": "orders", "fullyQualifiedNamespace": "name.servicebus.windows.net"}
     connection = ReadOptions.parse(given).namespace.connection()
     assert connection.host == "name.servicebus.windows.net"
@@ -143,7 +143,7 @@ def test_a_host_name_goes_with_a_credential() -> None:
         ReadOptions.parse({"entity": "orders", "fullyQualifiedNamespace": CONNECTION_STRING})
 
 
-def test_a_variable_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_env_target_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"entity": "orders", "target": "env:TARGET_OF_A_TEST"}
     monkeypatch.delenv("TARGET_OF_A_TEST", raising=False)
     with pytest.raises(ConfigurationError, match="TARGET_OF_A_TEST: set it before the Spark session starts"):
@@ -155,13 +155,13 @@ def test_a_variable_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ReadOptions.parse(given)
 
 
-def test_they_can_be_pickled_and_show_no_secret() -> None:
+def test_options_are_pickled_and_show_no_secret() -> None:
     for options in (ReadOptions.parse(GIVEN), WriteOptions.parse(GIVEN)):
         assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 (as Spark does it)
         assert KEY not in repr(options)
 
 
-def test_a_connection_string_in_the_wrong_place_is_not_repeated() -> None:
+def test_misplaced_connection_string_is_not_repeated() -> None:
     for name in ("entity", "maxMessages", "state"):
         with pytest.raises(ConfigurationError) as refusal:
             ReadOptions.parse({**GIVEN, name: CONNECTION_STRING})
@@ -170,17 +170,17 @@ def test_a_connection_string_in_the_wrong_place_is_not_repeated() -> None:
         ReadOptions.parse({**GIVEN, "entity": "orders/$nothing"})
 
 
-def test_a_worker_on_another_machine_does_not_start_an_emulator_of_its_own() -> None:
+def test_emulator_target_is_refused_on_another_machine() -> None:
     elsewhere = NamespaceTarget("emulator", machine="driver.invalid")
     with pytest.raises(ConfigurationError, match="runs on the machine of Spark's driver only"):
         elsewhere.connection()
 
 
-def test_a_secret_under_a_wrong_name_is_known_as_one() -> None:
+def test_secret_under_a_misspelt_option_is_found() -> None:
     assert KEY.rstrip("=") in secrets_in({"conectionstring": CONNECTION_STRING})
     assert secrets_in({"failurespath": "/lake/date=2020", "entity": "orders"}) == []
 
 
-def test_what_spark_hands_on_of_its_own_is_no_unknown_option() -> None:
+def test_options_of_spark_itself_are_ignored() -> None:
     own = {"checkpointLocation": "/lake/checkpoint", "queryName": "repaired"}
     assert WriteOptions.parse({**GIVEN, **own}) == WriteOptions.parse(GIVEN)

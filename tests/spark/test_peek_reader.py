@@ -33,7 +33,7 @@ def consume(namespace: Namespace, queue: str, count: int) -> None:
     assert namespace.entity(queue).process(lambda _: None, max_messages=count, show_progress=False).ok
 
 
-def test_a_frame_is_what_peek_finds_and_can_be_read_again(read: Read, namespace: Namespace, queue: str) -> None:
+def test_read_returns_what_peek_returns_each_time(read: Read, namespace: Namespace, queue: str) -> None:
     messages = [
         Message(
             body=b'{"delay": 5}', subject="UA", application_properties={"n": ULong(7), "at": Timestamp(1), "s": "x"}
@@ -51,7 +51,7 @@ def test_a_frame_is_what_peek_finds_and_can_be_read_again(read: Read, namespace:
     assert [message.delivery_count for message in namespace.entity(queue).peek()] == [0, 0, 0]
 
 
-def test_ranges_are_peeked_in_parallel_and_nothing_is_read_twice(read: Read, namespace: Namespace, queue: str) -> None:
+def test_partitions_read_each_message_once(read: Read, namespace: Namespace, queue: str) -> None:
     fill(namespace, queue, 1200)
     frame = read(queue, "message_id string, sequence_number long", partitions=2)
     rows = frame.withColumn("partition", spark_partition_id()).collect()
@@ -64,12 +64,12 @@ def test_ranges_are_peeked_in_parallel_and_nothing_is_read_twice(read: Read, nam
     assert frame.count() == 201, "ranges cover what went and what came since they were planned"
 
 
-def test_a_wrong_option_is_refused_at_load(read: Read, queue: str) -> None:
+def test_wrong_read_option_is_refused_at_load(read: Read, queue: str) -> None:
     with pytest.raises(AnalysisException, match="There is no option 'maxmesages' here"):
         read(queue, maxMesages=1)
 
 
-def test_the_emulator_is_started_on_demand(spark: SparkSession) -> None:
+def test_read_starts_the_emulator_on_demand(spark: SparkSession) -> None:
     reader = spark.read.format("servicebus").options(entity="nowhere", target="emulator")
     try:
         with pytest.raises(PythonException, match="/nowhere' could not be found"):
@@ -95,7 +95,7 @@ def numbers(queue: str, connection_string: str, **options: object) -> list[int]:
     return [number for partition in reader.partitions() for number in numbers_in(reader, partition)]
 
 
-def test_a_range_a_limit_and_a_state_are_kept_to(namespace: Namespace, queue: str, connection_string: str) -> None:
+def test_read_keeps_to_range_limit_and_state(namespace: Namespace, queue: str, connection_string: str) -> None:
     fill(namespace, queue, 10)
     with namespace.entity(queue).lock(2) as batch:
         batch.defer()
@@ -111,9 +111,7 @@ def test_a_range_a_limit_and_a_state_are_kept_to(namespace: Namespace, queue: st
     assert read(state="deferred") == all_of_them[:2]
 
 
-def test_an_empty_entity_and_a_range_without_messages_have_no_rows(
-    namespace: Namespace, connection_string: str, queue: str
-) -> None:
+def test_read_of_an_empty_entity_or_range_has_no_rows(namespace: Namespace, connection_string: str, queue: str) -> None:
     assert numbers(f"{queue}/$dlq", connection_string, partitions=8) == []
     fill(namespace, queue, 3)
     last = namespace.entity(queue).peek()[-1].sequence_number
@@ -123,9 +121,7 @@ def test_an_empty_entity_and_a_range_without_messages_have_no_rows(
         assert numbers(queue, connection_string, partitions=partitions, **whole) == []
 
 
-def test_messages_that_go_between_planning_and_reading_are_missing(
-    namespace: Namespace, connection_string: str, queue: str
-) -> None:
+def test_read_lacks_messages_removed_after_planning(namespace: Namespace, connection_string: str, queue: str) -> None:
     fill(namespace, queue, 600)
     reader = reader_of(queue, connection_string, partitions=3)
     ranges = reader.partitions()
@@ -139,7 +135,7 @@ def test_messages_that_go_between_planning_and_reading_are_missing(
     assert [number for one in ranges for number in numbers_in(reader, one)] == []
 
 
-def test_an_entity_with_partitions_is_read_by_one_task(
+def test_partitioned_entity_is_read_by_one_task(
     namespace: Namespace, connection_string: str, partitioned_queue: str
 ) -> None:
     queue = namespace.entity(partitioned_queue)
@@ -156,9 +152,7 @@ def test_an_entity_with_partitions_is_read_by_one_task(
     assert numbers(partitioned_queue, connection_string, toSequenceNumber=middle) == up_to
 
 
-def test_a_batch_of_rows_is_neither_too_small_nor_too_large(
-    namespace: Namespace, connection_string: str, queue: str
-) -> None:
+def test_record_batches_are_of_a_middle_size(namespace: Namespace, connection_string: str, queue: str) -> None:
     fill(namespace, queue, 5000)
     reader = reader_of(queue, connection_string)
     (whole,) = reader.partitions()
@@ -170,7 +164,7 @@ def test_a_batch_of_rows_is_neither_too_small_nor_too_large(
     assert max(sizes) < 50
 
 
-def test_a_reader_that_is_not_read_to_its_end_lets_go(namespace: Namespace, connection_string: str, queue: str) -> None:
+def test_reader_that_stops_early_lets_go(namespace: Namespace, connection_string: str, queue: str) -> None:
     fill(namespace, queue, 5000)
     reader = reader_of(queue, connection_string)
     batches = cast("Generator[Any]", reader.read(SequenceRange(1, None)))
@@ -179,7 +173,7 @@ def test_a_reader_that_is_not_read_to_its_end_lets_go(namespace: Namespace, conn
     assert len(numbers_in(reader, SequenceRange(1, None))) == 5000
 
 
-def test_sessions_are_read_without_locking_them(
+def test_read_does_not_lock_sessions(
     namespace: Namespace, connection_string: str, shared_emulator: RunningEmulator
 ) -> None:
     name = f"sessions-{uuid.uuid4().hex[:8]}"

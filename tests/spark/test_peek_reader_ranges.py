@@ -18,7 +18,7 @@ from sbnotebook.spark.sequence_ranges import SequenceRange
 LONGEST = 60
 
 
-def test_the_next_item_is_made_while_one_is_looked_at() -> None:
+def test_prefetched_gets_the_next_item_meanwhile() -> None:
     begun = [Event() for _ in range(3)]
 
     async def items() -> AsyncIterator[int]:
@@ -30,7 +30,7 @@ def test_the_next_item_is_made_while_one_is_looked_at() -> None:
         assert all(event.wait(LONGEST) for event in begun[: number + 2])
 
 
-def test_an_error_comes_after_what_was_made_before_it() -> None:
+def test_prefetched_raises_after_earlier_items() -> None:
     async def items() -> AsyncIterator[int]:
         yield 1
         raise ConnectionError("gone")
@@ -41,7 +41,7 @@ def test_an_error_comes_after_what_was_made_before_it() -> None:
         next(found)
 
 
-def test_who_stops_in_the_middle_does_not_wait_for_the_next() -> None:
+def test_prefetched_does_not_wait_when_closed() -> None:
     ended = Event()
 
     async def items() -> AsyncIterator[int]:
@@ -57,7 +57,7 @@ def test_who_stops_in_the_middle_does_not_wait_for_the_next() -> None:
     assert ended.wait(LONGEST)
 
 
-def test_ranges_are_read_one_behind_the_other_over_one_connection(
+def test_read_ranges_reads_in_order_over_one_connection(
     namespace: Namespace, queue: str, connection_string: str
 ) -> None:
     assert namespace.entity(queue).send([Message() for _ in range(30)]).ok

@@ -33,18 +33,18 @@ MESSAGE = PeekedMessage(
 )
 
 
-def test_spark_sees_the_same_columns_as_arrow() -> None:
+def test_message_schema_has_the_columns_of_arrow() -> None:
     assert message_schema().fieldNames() == [column.name for column in COLUMNS]
     assert to_arrow_schema(message_schema(), timezone="UTC") == arrow_schema()
 
 
-def test_a_batch_is_what_arrow_makes_of_the_messages() -> None:
+def test_message_batches_equal_the_arrow_table() -> None:
     batch = MessageBatches(message_schema()).of([MESSAGE, MESSAGE])
     assert batch.schema.equals(to_arrow_schema(message_schema(), timezone="UTC"))
     assert batch.to_pylist() == to_arrow([MESSAGE, MESSAGE]).to_pylist()
 
 
-def test_a_batch_has_the_columns_that_are_wanted_in_their_order() -> None:
+def test_message_batches_have_the_chosen_columns_in_order() -> None:
     wanted = StructType([StructField("subject", StringType()), StructField("sequence_number", LongType())])
     batch = MessageBatches(wanted).of([MESSAGE])
     assert batch.to_pylist() == [{"subject": None, "sequence_number": 2**60}]
@@ -52,7 +52,7 @@ def test_a_batch_has_the_columns_that_are_wanted_in_their_order() -> None:
 
 
 @given(st.sets(st.sampled_from([column.name for column in COLUMNS]), min_size=1), st.lists(messages(), max_size=3))
-def test_what_is_read_of_a_message_is_enough_for_the_columns(wanted: set[str], written: list[Message]) -> None:
+def test_sections_are_enough_for_the_columns(wanted: set[str], written: list[Message]) -> None:
     schema = StructType([field for field in message_schema().fields if field.name in wanted])
     payloads = [payload_of(message) for message in written]
     batches = MessageBatches(schema)
@@ -63,7 +63,7 @@ def test_what_is_read_of_a_message_is_enough_for_the_columns(wanted: set[str], w
     assert in_part.to_pylist() == whole.to_pylist()
 
 
-def test_of_a_message_no_more_is_read_than_its_columns_need() -> None:
+def test_sections_are_no_more_than_the_columns_need() -> None:
     def sections(*names: str) -> frozenset[int]:
         return MessageBatches(StructType([message_schema()[name] for name in names])).sections
 
@@ -87,7 +87,7 @@ def test_other_columns_are_refused(field: StructField, says: str) -> None:
 
 
 @pytest.mark.parametrize("timezone", ["UTC", "America/New_York"])
-def test_messages_to_spark_have_the_same_columns_and_moments(spark: SparkSession, timezone: str) -> None:
+def test_to_spark_keeps_columns_and_times(spark: SparkSession, timezone: str) -> None:
     own = spark.newSession()
     own.conf.set("spark.sql.session.timeZone", timezone)
     frame = Messages([MESSAGE]).to_spark(own)

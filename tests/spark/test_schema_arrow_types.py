@@ -12,13 +12,13 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType, Times
 from sbnotebook.spark.schema import arrow_schema, arrow_type
 
 
-def test_times_are_in_utc() -> None:
+def test_arrow_types_have_times_in_utc() -> None:
     utc: Any = pa.timestamp("us", "UTC")
     assert arrow_type(TimestampType()) == utc
     schema = arrow_schema(StructType([StructField("at", TimestampType()), StructField("number", LongType())]))
     assert schema.equals(pa.schema([("at", utc), ("number", pa.int64())]))
 
 
-def test_what_spark_does_not_hand_to_python_is_an_error() -> None:
+def test_arrow_type_raises_for_unsupported_types() -> None:
     with pytest.raises(PySparkTypeError):
         arrow_type(DataType())

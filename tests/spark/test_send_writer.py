@@ -27,7 +27,7 @@ Read = Callable[..., DataFrame]
 Write = Callable[..., None]
 
 
-def test_messages_come_through_spark_as_they_were(read: Read, write: Write, namespace: Namespace, queue: str) -> None:
+def test_messages_round_trip_through_spark(read: Read, write: Write, namespace: Namespace, queue: str) -> None:
     types = {"n": ULong(7), "i": Int(-1), "at": Timestamp(1), "sym": Symbol("s"), "raw": b"\x00", "none": None}
     messages = [
         Message(body=b"\x00\xff", subject="UA", message_id="first", application_properties=types),
@@ -46,7 +46,7 @@ def test_messages_come_through_spark_as_they_were(read: Read, write: Write, name
         left.remove(next(copy for copy in left if not differences(original, copy)))
 
 
-def test_a_frame_without_a_body_is_sent_as_json(
+def test_frame_without_a_body_is_sent_as_json(
     write: Write, spark: SparkSession, namespace: Namespace, queue: str
 ) -> None:
     frame = spark.sql(
@@ -68,7 +68,7 @@ def test_a_frame_without_a_body_is_sent_as_json(
     }
 
 
-def test_many_rows_of_many_partitions_are_each_sent_once(
+def test_rows_of_many_partitions_are_sent_once(
     write: Write, spark: SparkSession, namespace: Namespace, queue: str
 ) -> None:
     frame = spark.range(0, 2000, numPartitions=2).select(f.format_string("m%d", "id").alias("message_id"))
@@ -77,14 +77,14 @@ def test_many_rows_of_many_partitions_are_each_sent_once(
     assert sorted(map(str, found)) == sorted(f"m{n}" for n in range(2000))
 
 
-def test_only_append_is_possible(write: Write, spark: SparkSession, queue: str) -> None:
+def test_write_mode_other_than_append_is_refused(write: Write, spark: SparkSession, queue: str) -> None:
     with pytest.raises(AnalysisException, match="Messages can only be added to an entity"):
         write(spark.range(1), queue, mode="overwrite")
     with pytest.raises(AnalysisException, match='use either the "Append"'):
         write(spark.range(1), queue, mode="error")
 
 
-def test_a_failure_fails_the_job_with_counts(
+def test_failed_row_fails_the_job_with_counts(
     write: Write, spark: SparkSession, namespace: Namespace, queue: str
 ) -> None:
     frame = spark.createDataFrame([("ok",), ("x" * 1_100_000,)], "body_text string").coalesce(1)
@@ -108,7 +108,7 @@ def rejected(spark: SparkSession, count: int, partitions: int) -> DataFrame:
     return rows.select("message_id", f.lit("x").alias("body_text"), values, typed)
 
 
-def test_rows_that_failed_are_kept_and_can_be_repaired_and_written(
+def test_failed_rows_can_be_repaired_and_written_again(
     write: Write, spark: SparkSession, namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "failed"
@@ -124,7 +124,7 @@ def test_rows_that_failed_are_kept_and_can_be_repaired_and_written(
     assert spark.read.parquet(str(tmp_path / "again")).count() == 0
 
 
-def test_a_frame_that_cannot_be_sent_is_refused_before_anything_is(
+def test_unsendable_frame_is_refused_before_sending(
     write: Write, spark: SparkSession, namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
     frame = spark.range(10).withColumn("body_text", f.lit("x"))
@@ -178,7 +178,7 @@ for queue in (once, plain):
 """
 
 
-def test_a_task_that_spark_repeats_sends_the_same_ids(
+def test_repeated_task_sends_the_same_message_ids(
     spark: SparkSession, shared_emulator: RunningEmulator, connection_string: str, queue: str, tmp_path: Path
 ) -> None:
     """The first attempt fails when many messages are there; duplicate detection knows those of the second."""
@@ -208,9 +208,7 @@ def test_a_task_that_spark_repeats_sends_the_same_ids(
     assert [row.message_id for row in spark.read.parquet(str(tmp_path / "failures")).collect()] == ["m7"] * 2
 
 
-def test_what_is_scheduled_keyed_and_typed_arrives_so(
-    write: Write, spark: SparkSession, namespace: Namespace, queue: str
-) -> None:
+def test_schedules_keys_and_types_arrive(write: Write, spark: SparkSession, namespace: Namespace, queue: str) -> None:
     namespace.create_queue(f"{queue}-sessions", requires_session=True)
     write(
         spark.sql(
@@ -227,7 +225,7 @@ def test_what_is_scheduled_keyed_and_typed_arrives_so(
     assert {message.time_to_live for message in found} == {timedelta(minutes=1)}
 
 
-def test_a_spark_frame_is_sent_by_an_entity_too(spark: SparkSession, namespace: Namespace, queue: str) -> None:
+def test_entity_sends_a_spark_frame(spark: SparkSession, namespace: Namespace, queue: str) -> None:
     frame = spark.sql("SELECT 'UA' AS subject, timestamp '2013-01-01 05:15:00' AS first")
     assert namespace.entity(queue).send(frame).settled == 1
     assert namespace.entity(queue).plan_send(frame).apply().settled == 1

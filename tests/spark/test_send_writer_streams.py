@@ -62,7 +62,7 @@ def test_each_micro_batch_is_sent_once(start: Start, folder: Path, namespace: Na
     assert ids_in(namespace, queue) == Counter("abcd")
 
 
-def test_a_row_that_fails_ends_the_query_and_a_restart_sends_again(
+def test_failed_row_ends_the_query_and_a_restart_sends_again(
     start: Start, folder: Path, namespace: Namespace, queue: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     put(folder, "1", a="1")
@@ -81,7 +81,7 @@ def test_a_row_that_fails_ends_the_query_and_a_restart_sends_again(
     assert [row.message_id for row in spark.read.parquet(failures).collect()] == ["c"]
 
 
-def test_columns_that_do_not_fit_end_the_query_before_anything_is_sent(
+def test_wrong_columns_end_the_query_before_sending(
     start: Start, spark: SparkSession, folder: Path, namespace: Namespace, queue: str
 ) -> None:
     put(folder, "1", a="1")
@@ -91,7 +91,7 @@ def test_columns_that_do_not_fit_end_the_query_before_anything_is_sent(
     assert not ids_in(namespace, queue)
 
 
-def test_for_each_batch_writes_as_well(
+def test_foreach_batch_sends(
     spark: SparkSession, folder: Path, checkpoint: str, connection_string: str, namespace: Namespace, queue: str
 ) -> None:
     put(folder, "1", a="1", b="2")
@@ -105,7 +105,7 @@ def test_for_each_batch_writes_as_well(
     assert ids_in(namespace, queue) == Counter("ab")
 
 
-def test_writes_of_one_micro_batch_keep_their_failures_beside_each_other(
+def test_writes_of_one_micro_batch_keep_failures_apart(
     spark: SparkSession, folder: Path, checkpoint: str, connection_string: str, queue: str, tmp_path: Path
 ) -> None:
     put(folder, "1", a=LARGE, b=LARGE, c="3")
@@ -122,7 +122,7 @@ def test_writes_of_one_micro_batch_keep_their_failures_beside_each_other(
     assert Counter(row.message_id for row in spark.read.parquet(failures).collect()) == Counter("ab")
 
 
-def test_a_stream_of_messages_is_sent_on_as_it_was(
+def test_stream_of_messages_is_sent_on_unchanged(
     start: Start, stream: Callable[..., DataFrame], namespace: Namespace, queue: str
 ) -> None:
     namespace.create_queue(f"{queue}-from")

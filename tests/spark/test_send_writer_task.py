@@ -49,23 +49,21 @@ def rows_in(path: Path) -> list[dict[str, Any]]:
     return untyped.read_table(path).to_pylist()
 
 
-def test_it_tells_how_many_it_sent(connection_string: str, namespace: Namespace, queue: str) -> None:
+def test_send_task_returns_the_count(connection_string: str, namespace: Namespace, queue: str) -> None:
     task = task_to(queue, connection_string)
     assert task.write(texts(["a", "b"], [], ["c"])) == SentMessages(3)
     assert task.write(iter([])) == SentMessages(0)
     assert len(namespace.entity(queue).peek()) == 3
 
 
-def test_the_rate_holds_over_the_whole_task(
-    connection_string: str, queue: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_send_task_keeps_to_the_rate(connection_string: str, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "_ROWS_AT_ONCE", 5)
     began = time.monotonic()
     assert task_to(queue, connection_string, rate="20").write(texts([str(n) for n in range(40)])) == SentMessages(40)
     assert time.monotonic() - began >= 0.95
 
 
-def test_it_does_not_wait_between_chunks(
+def test_send_task_does_not_wait_between_chunks(
     connection_string: str, shared_emulator: RunningEmulator, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More transfers are in flight at once than one chunk of rows gives."""
@@ -79,7 +77,7 @@ def test_it_does_not_wait_between_chunks(
 
 
 @pytest.mark.parametrize("rows", [2, 1000])
-def test_a_row_that_cannot_be_sent_is_kept_and_the_others_go_on(
+def test_send_task_keeps_unsendable_rows_and_sends_others(
     connection_string: str,
     namespace: Namespace,
     queue: str,
@@ -115,7 +113,7 @@ def test_a_row_that_cannot_be_sent_is_kept_and_the_others_go_on(
 
 
 @pytest.mark.parametrize(("rows", "size"), [(2, 10**7), (7, 10**7), (1000, 3_000_000), (1000, 1)])
-def test_failures_are_those_of_their_rows_however_these_become_bytes(
+def test_send_task_failures_belong_to_their_rows(
     connection_string: str,
     namespace: Namespace,
     queue: str,
@@ -144,7 +142,7 @@ def test_failures_are_those_of_their_rows_however_these_become_bytes(
     assert found == {f"{n}": "k" if 12 <= n < 25 else None for n in numbers if n % 10 != 3}
 
 
-def test_a_repeated_attempt_takes_the_place_of_the_first(connection_string: str, queue: str, tmp_path: Path) -> None:
+def test_repeated_attempt_replaces_the_failed_rows(connection_string: str, queue: str, tmp_path: Path) -> None:
     task = task_to(queue, connection_string, failuresPath=str(tmp_path))
     assert task.write(texts([LARGE])).failed == 1
     assert task.write(texts([LARGE, LARGE])).failed == 2
@@ -154,7 +152,7 @@ def test_a_repeated_attempt_takes_the_place_of_the_first(connection_string: str,
     assert [path.name for path in tmp_path.iterdir()] == ["no-rows.parquet"]
 
 
-def test_without_a_place_for_them_the_first_failure_ends_it(
+def test_first_failure_ends_a_task_without_failures_path(
     connection_string: str, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frames, "_ROWS_AT_ONCE", 2)
@@ -175,7 +173,7 @@ def test_without_a_place_for_them_the_first_failure_ends_it(
     assert len(namespace.entity(queue).peek(sent + 1)) == sent
 
 
-def test_what_was_sent_before_the_input_failed_is_counted(
+def test_send_task_counts_what_was_sent_before_an_error(
     connection_string: str, namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
     def cut() -> Iterator[pa.RecordBatch]:
@@ -189,7 +187,7 @@ def test_what_was_sent_before_the_input_failed_is_counted(
     assert [path.name for path in tmp_path.iterdir()] == ["no-rows.parquet"]
 
 
-def test_a_row_without_an_answer_is_a_failing_one_and_says_so(
+def test_row_without_an_answer_fails_as_unconfirmed(
     connection_string: str, shared_emulator: RunningEmulator, queue: str, tmp_path: Path
 ) -> None:
     shared_emulator.faults.entity(queue).drop_after_nth = 1
@@ -199,9 +197,7 @@ def test_a_row_without_an_answer_is_a_failing_one_and_says_so(
     assert {row["outcome_status"] for row in rows} == {"unconfirmed"}
 
 
-def test_a_queue_that_was_made_anew_between_two_tasks_is_found(
-    connection_string: str, namespace: Namespace, queue: str
-) -> None:
+def test_send_task_finds_a_recreated_queue(connection_string: str, namespace: Namespace, queue: str) -> None:
     task = task_to(queue, connection_string)
     for _ in range(3):
         assert task.write(texts(["a", "b"])) == SentMessages(2)
@@ -210,7 +206,7 @@ def test_a_queue_that_was_made_anew_between_two_tasks_is_found(
         namespace.create_queue(queue)
 
 
-def test_a_queue_that_is_not_there_is_one_sentence(connection_string: str, secret: str) -> None:
+def test_send_task_to_a_missing_queue_raises_one_sentence(connection_string: str, secret: str) -> None:
     with pytest.raises(
         SbNotebookError, match=r"^0 messages of this task were sent to nowhere, then it failed: "
     ) as error:
@@ -218,9 +214,7 @@ def test_a_queue_that_is_not_there_is_one_sentence(connection_string: str, secre
     assert secret[:20] not in str(error.value)
 
 
-def test_the_columns_and_the_folder_are_looked_at_before_anything_is_sent(
-    connection_string: str, queue: str, tmp_path: Path
-) -> None:
+def test_send_writer_checks_columns_and_folder_first(connection_string: str, queue: str, tmp_path: Path) -> None:
     schema = StructType().add("message_id", "long").add("body", "string")
     for is_stream in (True, False):
         with pytest.raises(
@@ -232,7 +226,7 @@ def test_the_columns_and_the_folder_are_looked_at_before_anything_is_sent(
         task_to(queue, connection_string, failuresPath=str(tmp_path / "file"))
 
 
-def test_an_end_is_told_in_the_log(
+def test_send_writer_logs_commit_and_abort(
     connection_string: str, queue: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

@@ -92,10 +92,10 @@ def test_what_fits_passes(schema: StructType) -> None:
     ],
     ids=range(20),
 )
-def test_what_does_not_fit_is_named(schema: StructType, says: str) -> None:
+def test_wrong_columns_are_named(schema: StructType, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         check_sent_columns(schema)
 
 
-def test_the_columns_that_a_sender_writes_are_message_columns() -> None:
+def test_sent_columns_are_message_columns() -> None:
     assert {column.name for column in COLUMNS} > SENT_COLUMNS

@@ -77,7 +77,7 @@ def held(entity: Entity, ranges: list[SequenceRange]) -> list[int]:
 @example([1, LARGEST - 1], 3, 1, None)
 @example([1, PARTITION, LARGEST], 12, 1, None)
 @example([], 2, LARGEST, LARGEST)
-def test_the_ranges_are_all_that_was_asked_for_and_do_not_overlap(
+def test_planned_ranges_cover_all_and_do_not_overlap(
     numbers: list[int], count: int, first: int, last: int | None
 ) -> None:
     last = None if last is None else max(first, last)
@@ -102,7 +102,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("count", [2, 4, 7])
-def test_they_hold_about_as_many_messages_each(layout: str, count: int) -> None:
+def test_planned_ranges_hold_about_as_many_messages(layout: str, count: int) -> None:
     entity = Entity(sorted(LAYOUTS[layout]))
     ranges = plan(entity, count)
     found = held(entity, ranges)
@@ -112,18 +112,18 @@ def test_they_hold_about_as_many_messages_each(layout: str, count: int) -> None:
     assert entity.asked < 150
 
 
-def test_one_range_asks_nothing() -> None:
+def test_planning_one_range_asks_nothing() -> None:
     entity = Entity([1, 2, 3])
     assert plan(entity, 1, 2, 9) == [SequenceRange(2, 9)]
     assert entity.asked == 0
 
 
-def test_an_empty_entity_is_one_range() -> None:
+def test_empty_entity_is_one_range() -> None:
     assert plan(Entity([]), 8) == [SequenceRange(1, None)]
     assert plan(Entity([50]), 8, 1, 49) == [SequenceRange(1, 49)]
 
 
-def test_there_are_no_more_ranges_than_numbers() -> None:
+def test_planned_ranges_are_no_more_than_numbers() -> None:
     assert plan(Entity([7, 8]), 8) == [SequenceRange(1, 7), SequenceRange(8, None)]
 
 
@@ -137,7 +137,7 @@ def by_partition(numbers: list[int]) -> dict[int, int]:
 @given(NUMBERS, NUMBERS)
 @example([LARGEST], [LARGEST])
 @example([1, PARTITION + 3], [PARTITION + 5])
-def test_the_last_number_of_each_partition_is_found(numbers: list[int], passed: list[int]) -> None:
+def test_last_numbers_finds_each_partition(numbers: list[int], passed: list[int]) -> None:
     entity = Entity(numbers)
     assert asyncio.run(last_numbers(entity.next_number)) == by_partition(numbers)
     known = by_partition(passed)
@@ -150,7 +150,7 @@ def test_the_last_number_of_each_partition_is_found(numbers: list[int], passed: 
     st.permutations(range(51, 57)),
     st.lists(st.tuples(st.integers(51, 56), st.integers(1, 3000)), max_size=4),
 )
-def test_partitions_that_come_in_no_order_are_all_found(
+def test_last_numbers_finds_partitions_in_any_order(
     numbers: list[tuple[int, int]], order: list[int], passed: list[tuple[int, int]]
 ) -> None:
     there = sorted(partition * PARTITION + n for partition, n in numbers)
@@ -162,7 +162,7 @@ def test_partitions_that_come_in_no_order_are_all_found(
     assert asyncio.run(last_numbers(entity.next_number, known)) == known | behind
 
 
-def test_it_takes_few_questions() -> None:
+def test_last_numbers_takes_few_requests() -> None:
     entity = Entity(list(range(1, 1_000_001)))
     assert asyncio.run(last_numbers(entity.next_number)) == {0: 1_000_000}
     assert entity.asked < 35
@@ -173,13 +173,13 @@ def test_it_takes_few_questions() -> None:
     assert entity.asked < 15
 
 
-def test_a_partition_that_is_passed_over_stays_so() -> None:
+def test_last_numbers_keeps_known_partitions() -> None:
     entity = Entity([1, PARTITION + 1])
     known = {0: end_of_partition(0)}
     assert asyncio.run(last_numbers(entity.next_number, known)) == {**known, 1: PARTITION + 1}
 
 
-def test_a_partitioned_queue_of_the_emulator(
+def test_last_numbers_of_a_partitioned_queue(
     namespace: Namespace, partitioned_queue: str, connection_string: str
 ) -> None:
     queue = namespace.entity(partitioned_queue)

@@ -22,7 +22,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environ)
 
 
-def test_a_local_session_suits_notebooks(spark: SparkSession) -> None:
+def test_local_session_suits_notebooks(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.execution.arrow.pyspark.enabled") == "true"
     assert spark.sparkContext.master == "local[*]"
@@ -30,13 +30,13 @@ def test_a_local_session_suits_notebooks(spark: SparkSession) -> None:
     assert spark.sparkContext.pythonExec == sys.executable
 
 
-def test_the_session_that_there_is_is_taken_and_said(spark: SparkSession) -> None:
+def test_current_session_is_used_and_named(spark: SparkSession) -> None:
     said: list[str] = []
     assert session(said.append) is spark
     assert said == [f"Spark {spark.version} that runs already is used."]
 
 
-def test_workers_with_another_python_are_told_of(
+def test_workers_with_another_python_are_mentioned(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python3"
@@ -49,11 +49,11 @@ def test_workers_with_another_python_are_told_of(
     )
 
 
-def test_a_local_session_has_its_workers_here(spark: SparkSession) -> None:
+def test_is_elsewhere_is_false_for_a_local_session(spark: SparkSession) -> None:
     assert not is_elsewhere(spark)
 
 
-def test_registering_twice_does_no_harm(spark: SparkSession) -> None:
+def test_register_may_be_called_twice(spark: SparkSession) -> None:
     register(spark)
     register(spark)
 
@@ -69,7 +69,7 @@ def old_java(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("java", ["", "nonexistent", "old"])
-def test_without_a_java_of_today_it_says_so_in_a_sentence(java: str, old_java: str, tmp_path: Path) -> None:
+def test_session_without_a_recent_java_raises_a_sentence(java: str, old_java: str, tmp_path: Path) -> None:
     homes = {"": "", "nonexistent": str(tmp_path / "nowhere"), "old": old_java}
     # Without JAVA_HOME it is the java on the PATH, where there is only what Spark's own scripts need.
     tools = tmp_path / "tools"
@@ -84,14 +84,14 @@ def test_without_a_java_of_today_it_says_so_in_a_sentence(java: str, old_java: s
     )
 
 
-def test_where_databricks_connect_is_installed_it_asks_for_its_session(tmp_path: Path) -> None:
+def test_session_with_databricks_connect_asks_for_its_session(tmp_path: Path) -> None:
     (tmp_path / "databricks" / "connect").mkdir(parents=True)
     (tmp_path / "databricks" / "connect" / "__init__.py").touch()
     result = run("from sbnotebook.spark import session; session()", PYTHONPATH=str(tmp_path))
     assert result.stderr.rstrip().endswith("spark = DatabricksSession.builder.getOrCreate().")
 
 
-def test_a_session_of_spark_connect_is_the_one_in_the_notebook_s_variable() -> None:
+def test_spark_connect_session_is_the_notebooks_variable() -> None:
     code = """
 from IPython.core.interactiveshell import InteractiveShell
 from sbnotebook.spark.session import _active
@@ -107,14 +107,14 @@ assert _active() is None
     assert result.returncode == 0, result.stderr
 
 
-def test_without_the_packages_of_spark_connect_it_says_which() -> None:
+def test_session_without_spark_connect_packages_names_them() -> None:
     code = "import sys; sys.modules['grpc'] = None; from sbnotebook.spark import session; session()"
     result = run(code, SPARK_REMOTE="sc://localhost:1/;token=c2VjcmV0")
     assert result.stderr.rstrip().endswith("Spark Connect needs more packages: pip install 'pyspark[connect]'.")
     assert "c2VjcmV0" not in result.stderr
 
 
-def test_without_pyspark_it_names_the_extra() -> None:
+def test_import_without_pyspark_names_the_extra() -> None:
     result = run("import sys; sys.modules['pyspark'] = None; import sbnotebook.spark")
     assert "MissingExtraError" in result.stderr
     assert result.stderr.rstrip().endswith("pip install 'sbnotebook[spark]'.")

@@ -39,13 +39,13 @@ def said(
     return {"stdout": result.stdout.encode(), "stderr": result.stderr.encode(), **files(folder)}
 
 
-def test_all_that_is_promised_works_with_spark_connect(said: dict[str, bytes]) -> None:
+def test_all_features_work_with_spark_connect(said: dict[str, bytes]) -> None:
     errors = said["stdout"].decode()
     assert errors.count("ServiceBusAuthenticationError") >= 3, errors
     assert "There is no option 'partition' here; did you mean partitions?" in errors
 
 
-def test_a_registered_secret_is_shown_nowhere_and_one_in_an_option_is(
+def test_spark_connect_shows_options_but_no_registered_secret(
     said: dict[str, bytes], spark: SparkSession, event_log: Path, secret: str
 ) -> None:
     spark.range(1).count()  # what happened before is written when a later job has ended

@@ -56,7 +56,7 @@ def dead_letters(namespace: Namespace, queue: str) -> None:
         batch.dead_letter(reason="Negative")
 
 
-def test_with_a_secret_it_looks_at_the_queue_and_sends_nothing(run: Run, namespace: Namespace, queue: str) -> None:
+def test_databricks_notebook_with_a_secret_sends_nothing(run: Run, namespace: Namespace, queue: str) -> None:
     dead_letters(namespace, queue)
     shown = run(target="secret:messaging/shop", queue=queue)
     assert "found by      a Databricks secret" in shown
@@ -65,7 +65,7 @@ def test_with_a_secret_it_looks_at_the_queue_and_sends_nothing(run: Run, namespa
     assert len(namespace.entity(f"{queue}/$dlq").peek(show_progress=False)) == 2
 
 
-def test_told_to_it_sends_the_messages_back_and_keeps_the_journal_in_a_volume(
+def test_databricks_notebook_resubmits_and_keeps_its_journal(
     run: Run, namespace: Namespace, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume = tmp_path / "volume"
@@ -84,7 +84,7 @@ def test_told_to_it_sends_the_messages_back_and_keeps_the_journal_in_a_volume(
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "second/sbnotebook").glob("*.sqlite")} == {0o600}
 
 
-def test_as_it_stands_it_runs_on_the_emulator_of_the_driver(
+def test_databricks_notebook_runs_on_the_drivers_emulator(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sbnotebook.emulator.process import stop

@@ -36,7 +36,7 @@ def shell(connection_string: str) -> Iterator[Shell]:
     shell.close()
 
 
-def test_what_is_loaded_has_all_columns_and_no_secret_in_an_option(
+def test_load_returns_all_columns_and_no_secret_in_an_option(
     namespace: Namespace,
     deferred_two: str,
     spark: SparkSession,
@@ -52,7 +52,7 @@ def test_what_is_loaded_has_all_columns_and_no_secret_in_an_option(
     assert said == [f"Spark {spark.version} that runs already is used."]
 
 
-def test_a_wrong_option_is_told_before_anything_is_done(namespace: Namespace, spark: SparkSession) -> None:
+def test_load_refuses_a_wrong_option_first(namespace: Namespace, spark: SparkSession) -> None:
     said: list[str] = []
     with pytest.raises(ConfigurationError, match=r"no option 'partition' here; did you mean partitions\?"):
         load(namespace, "orders", partition=2, say=said.append)
@@ -61,7 +61,7 @@ def test_a_wrong_option_is_told_before_anything_is_done(namespace: Namespace, sp
     assert not said
 
 
-def test_without_a_connection_string_the_workers_sign_in_by_themselves(spark: SparkSession) -> None:
+def test_load_without_a_connection_string_uses_credentials(spark: SparkSession) -> None:
     class Credential:
         """None that Spark could use."""
 
@@ -74,7 +74,7 @@ def test_without_a_connection_string_the_workers_sign_in_by_themselves(spark: Sp
     assert "sequence_number" in frame.columns
 
 
-def test_an_emulator_that_workers_elsewhere_cannot_reach_is_told(namespace: Namespace, spark: SparkSession) -> None:
+def test_load_warns_of_an_emulator_out_of_reach(namespace: Namespace, spark: SparkSession) -> None:
     class Elsewhere:
         """A session of Spark Connect, as far as it is asked where it is."""
 
@@ -90,7 +90,7 @@ def test_an_emulator_that_workers_elsewhere_cannot_reach_is_told(namespace: Name
     assert said == ["This emulator is on this machine only: Spark's workers on other machines do not reach it."]
 
 
-def test_the_magic_loads_what_is_chosen_with_a_connection_that_only_looks(shell: Shell, deferred_two: str) -> None:
+def test_sb_spark_loads_with_a_read_only_connection(shell: Shell, deferred_two: str) -> None:
     ran = shell.run(f"%sb_spark {deferred_two} --into all_of_it")
     assert ran.out.startswith("Spark ")
     assert shell.variables["all_of_it"].count() == 10
@@ -100,7 +100,7 @@ def test_the_magic_loads_what_is_chosen_with_a_connection_that_only_looks(shell:
     assert shell.run(f"%sb_spark {deferred_two} -n 3").value.count() == 3
 
 
-def test_a_variable_spark_of_the_user_s_own_is_left_alone(shell: Shell, queue: str) -> None:
+def test_sb_spark_leaves_a_variable_spark_alone(shell: Shell, queue: str) -> None:
     shell.variables["spark"] = "mine"
     assert shell.run(f"%sb_spark {queue}").value.count() == 0
     assert shell.variables["spark"] == "mine"
@@ -114,5 +114,5 @@ def test_a_variable_spark_of_the_user_s_own_is_left_alone(shell: Shell, queue: s
         ("orders -f 5 --to-sequence-number 4", "toSequenceNumber is not before fromSequenceNumber: exchange them."),
     ],
 )
-def test_the_magic_says_what_is_wrong_in_one_line(shell: Shell, line: str, says: str) -> None:
+def test_sb_spark_reports_errors_in_one_line(shell: Shell, line: str, says: str) -> None:
     assert shell.error(f"%sb_spark {line}") == says

@@ -36,9 +36,7 @@ PAGES = [path for path in RUN if needs_spark(path) and path.name != "databricks.
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_the_blocks_of_a_page_run(
-    page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_of_a_page_run(page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run(str(page.relative_to(ROOT)), page.read_text(), spark)
 
@@ -62,28 +60,26 @@ def dbutils(namespace: Namespace, connection_string: str) -> Iterator[object]:
     InteractiveShell.clear_instance()
 
 
-def test_the_blocks_of_the_page_on_databricks_run_with_its_stand_ins(
-    dbutils: object, spark: SparkSession, namespace: Namespace
-) -> None:
+def test_blocks_of_the_databricks_page_run(dbutils: object, spark: SparkSession, namespace: Namespace) -> None:
     run("databricks.md", (ROOT / "docs/how-to/databricks.md").read_text(), spark, dbutils=dbutils)
     (summary,) = namespace.entity("summaries").peek(show_progress=False)
     assert (summary.subject, summary.body) == ("order", b'{"subject":"order","count":2}')
 
 
-def test_a_page_has_a_session_and_its_functions_reach_the_workers(spark: SparkSession) -> None:
+def test_functions_of_a_page_reach_the_workers(spark: SparkSession) -> None:
     text = (
         "```python\ndef double(row):\n    return row.id * 2\n\nassert spark.range(3).rdd.map(double).sum() == 6\n```\n"
     )
     run("page.md", text, spark)
 
 
-def test_a_failing_block_is_seen_with_its_page_and_line(spark: SparkSession) -> None:
+def test_failing_block_is_reported_with_page_and_line(spark: SparkSession) -> None:
     with pytest.raises(SystemError) as caught:
         run("page.md", "Text\n\n```python\nspark.range(1)\nraise SystemError\n```\n", spark)
     assert traceback.extract_tb(caught.value.__traceback__)[-1][:2] == ("page.md", 5)
 
 
-def test_a_stream_that_a_page_forgets_is_stopped_and_told(spark: SparkSession) -> None:
+def test_forgotten_stream_of_a_page_is_stopped(spark: SparkSession) -> None:
     text = '```python\nspark.readStream.format("rate").load().writeStream.format("noop").start()\n```\n'
     with pytest.raises(AssertionError, match="stops the streams"):
         run("page.md", text, spark)

@@ -26,7 +26,7 @@ def left(entity: Entity) -> list[int]:
     return [message.sequence_number for message in entity.peek(show_progress=False)]
 
 
-def test_deferred_messages_are_settled_by_their_rows(
+def test_settle_writer_settles_deferred_messages(
     spark: SparkSession, write: Write, namespace: Namespace, queue: str
 ) -> None:
     entity = partly_deferred_queue(namespace, queue, 6, deferred=5)
@@ -39,7 +39,7 @@ def test_deferred_messages_are_settled_by_their_rows(
     assert namespace.undo(entity=queue).apply(show_progress=False).settled == 1, "it is in the user's own archive"
 
 
-def test_rows_that_fail_fail_the_job_with_their_count_when_all_others_are_settled(
+def test_failed_settle_rows_fail_the_job_with_their_count(
     spark: SparkSession, write: Write, namespace: Namespace, queue: str
 ) -> None:
     entity = partly_deferred_queue(namespace, queue, 5, deferred=4)
@@ -51,7 +51,7 @@ def test_rows_that_fail_fail_the_job_with_their_count_when_all_others_are_settle
     assert left(entity) == [2, 3, 5]
 
 
-def test_rows_that_fail_are_kept_where_there_is_a_folder_for_them(
+def test_failed_settle_rows_are_kept_in_failures_path(
     spark: SparkSession, write: Write, connection_string: str, namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
     entity = partly_deferred_queue(namespace, queue, 7, deferred=5)
@@ -86,7 +86,7 @@ def test_rows_that_fail_are_kept_where_there_is_a_folder_for_them(
     assert left(entity) == [2, 3, 4, 5, 6, 7, 8]
 
 
-def test_wrong_columns_and_options_are_refused_before_anything_is_done(
+def test_settle_writer_refuses_wrong_columns_and_options(
     spark: SparkSession, write: Write, namespace: Namespace, queue: str
 ) -> None:
     entity = partly_deferred_queue(namespace, queue, 2, deferred=2)
@@ -119,7 +119,7 @@ def start(frame: DataFrame, connection_string: str, queue: str, checkpoint: str,
     )
 
 
-def test_a_stream_settles_and_a_micro_batch_that_is_repeated_finds_its_messages_gone(
+def test_repeated_settle_micro_batch_finds_messages_gone(
     spark: SparkSession, connection_string: str, namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
     entity = partly_deferred_queue(namespace, queue, 4, deferred=3)

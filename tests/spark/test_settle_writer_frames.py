@@ -39,9 +39,7 @@ def settled(outcomes: DataFrame) -> dict[int, str]:
 # ------------------------------------------------------------------ what is settled
 
 
-def test_dead_letters_are_deferred_found_decided_and_settled_and_nothing_else_is_changed(
-    read: Read, own: Namespace, queue: str
-) -> None:
+def test_settle_frame_settles_the_chosen_dead_letters_only(read: Read, own: Namespace, queue: str) -> None:
     partly_deferred_queue(own, queue, 2_000, deferred=0)
     with own.entity(queue).lock(2_000) as batch:
         assert batch.dead_letter(reason="Invalid").ok
@@ -64,7 +62,7 @@ def test_dead_letters_are_deferred_found_decided_and_settled_and_nothing_else_is
     assert undone.apply(show_progress=False).settled == outcomes.where("sequence_number <= 5").count() > 0
 
 
-def test_each_row_is_carried_out_as_it_says(spark: SparkSession, own: Namespace, queue: str) -> None:
+def test_settle_frame_carries_out_each_row(spark: SparkSession, own: Namespace, queue: str) -> None:
     entity = partly_deferred_queue(own, queue, 12, deferred=8)
     rows = [
         (1, "complete", None, None),
@@ -103,7 +101,7 @@ def test_each_row_is_carried_out_as_it_says(spark: SparkSession, own: Namespace,
     assert entity.deferred(show_progress=False).gone == (), "the journal knows what is not deferred any more"
 
 
-def test_outcomes_can_be_looked_at_twice_and_settled_again_without_harm(read: Read, own: Namespace, queue: str) -> None:
+def test_settle_frame_outcomes_are_fixed_and_can_be_settled(read: Read, own: Namespace, queue: str) -> None:
     partly_deferred_queue(own, queue, 6, deferred=6)
     decided = read(queue).select("sequence_number", f.lit("abandon").alias("decision"))
     outcomes = own.settle_frame(decided, entity=queue)
@@ -115,7 +113,7 @@ def test_outcomes_can_be_looked_at_twice_and_settled_again_without_harm(read: Re
     assert set(settled(own.settle_frame(done, show_progress=False)).values()) == {"not found"}
 
 
-def test_an_entity_with_sessions_is_settled_from_the_driver(
+def test_settle_frame_settles_sessions_from_the_driver(
     spark: SparkSession, own: Namespace, shared_emulator: RunningEmulator
 ) -> None:
     name = f"sessions-{uuid.uuid4().hex[:8]}"
@@ -128,7 +126,7 @@ def test_an_entity_with_sessions_is_settled_from_the_driver(
     assert len(queue.peek(show_progress=False)) == 0
 
 
-def test_no_rows_are_no_error(spark: SparkSession, own: Namespace) -> None:
+def test_settle_frame_without_rows_returns_no_outcomes(spark: SparkSession, own: Namespace) -> None:
     frame = spark.createDataFrame([], "sequence_number long, decision string, entity string")
     plan = own.plan_settle_frame(frame)
     assert plan.preview().sentence == "settle 0 messages."
@@ -149,9 +147,7 @@ def test_what_is_removed_for_good_is_not_archived(spark: SparkSession, own: Name
 # ------------------------------------------------------------------ what is refused
 
 
-def test_what_cannot_be_carried_out_is_refused_before_anything_is_done(
-    spark: SparkSession, own: Namespace, queue: str
-) -> None:
+def test_settle_frame_refuses_impossible_rows_first(spark: SparkSession, own: Namespace, queue: str) -> None:
     entity = partly_deferred_queue(own, queue, 3, deferred=3)
     schema = "sequence_number long, decision string, reason string"
 
@@ -178,7 +174,7 @@ def test_what_cannot_be_carried_out_is_refused_before_anything_is_done(
     assert len(entity.peek(state=MessageState.DEFERRED, show_progress=False)) == 3
 
 
-def test_where_one_only_looks_a_plan_can_be_made_and_not_applied(
+def test_read_only_settle_frame_plans_but_does_not_apply(
     spark: SparkSession, connection_string: str, own: Namespace, queue: str
 ) -> None:
     partly_deferred_queue(own, queue, 1, deferred=1)
@@ -195,7 +191,7 @@ def is_not(_spark: SparkSession) -> bool:
     return False
 
 
-def test_a_cluster_has_no_archive_and_is_told_so(
+def test_settle_frame_on_a_cluster_refuses_to_archive(
     spark: SparkSession, own: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partly_deferred_queue(own, queue, 2, deferred=2)
@@ -210,7 +206,7 @@ def test_a_cluster_has_no_archive_and_is_told_so(
 # ------------------------------------------------------------------ secrets
 
 
-def test_no_secret_is_shown(
+def test_settle_frame_shows_no_secret(
     spark: SparkSession, own: Namespace, queue: str, event_log: Path, secret: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     partly_deferred_queue(own, queue, 2, deferred=2)

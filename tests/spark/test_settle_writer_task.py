@@ -17,7 +17,7 @@ SCHEMA = StructType().add("sequence_number", "long").add("decision", "string")
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
-def test_what_a_run_that_was_killed_has_locked_is_waited_for(
+def test_settle_task_waits_for_locks_of_a_killed_run(
     connection_string: str, namespace: Namespace, is_stream: bool
 ) -> None:
     queue = f"queue-{uuid4().hex[:8]}"

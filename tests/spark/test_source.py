@@ -20,7 +20,7 @@ def events(spark: SparkSession, event_log: Path) -> str:
     return "".join(path.read_text(errors="replace") for path in event_log.rglob("*") if path.is_file())
 
 
-def test_spark_finds_it_by_itself_and_its_target_in_the_environment(spark: SparkSession, queue: str) -> None:
+def test_spark_finds_the_source_and_its_env_target(spark: SparkSession, queue: str) -> None:
     fresh = spark.newSession()  # where nothing was registered by hand
     reader = fresh.read.format("servicebus").options(entity=queue, target="env:SBNOTEBOOK_TESTS_TARGET")
     assert reader.load().count() == 0
@@ -38,12 +38,12 @@ print(pyspark_servicebus.DefaultSource.name(), *{name.partition(".")[0] for name
     assert not {"azure", "aiohttp", "anyio", "duckdb", "pandas", "pyarrow", "IPython"} & set(loaded)
 
 
-def test_looking_for_another_source_does_not_fail_where_ours_cannot_be_loaded() -> None:
+def test_another_source_is_found_where_ours_cannot_be_loaded() -> None:
     hidden = "import sys; sys.modules['sbnotebook'] = None; import pyspark_servicebus"
     assert run(f"{hidden}; print(hasattr(pyspark_servicebus, 'DefaultSource'))") == "False"
 
 
-def test_looking_for_another_source_does_not_fail_where_ours_is_broken() -> None:
+def test_another_source_is_found_where_ours_is_broken() -> None:
     broken = """
 import sys, types
 class Broken(types.ModuleType):
@@ -56,7 +56,7 @@ print(hasattr(pyspark_servicebus, "DefaultSource"))
     assert run(broken) == "False"
 
 
-def test_a_spark_that_is_too_old_is_told() -> None:
+def test_too_old_spark_is_refused_with_a_sentence() -> None:
     code = """
 import pyspark.sql.streaming.datasource as datasource
 del datasource.SupportsTriggerAvailableNow
@@ -70,7 +70,7 @@ except Exception as error:
     assert run(code).endswith("is too old for this: it needs Spark 4.2 or newer.")
 
 
-def test_in_sql_the_name_of_the_option_hides_a_signature(spark: SparkSession, event_log: Path) -> None:
+def test_sql_hides_a_signature_by_the_option_name(spark: SparkSession, event_log: Path) -> None:
     for name, signature in (("connectionString", "c2hvd24"), ("secret.connectionString", "aGlkZGVu")):
         text = f"Endpoint=sb://n/;SharedAccessSignature=SharedAccessSignature sr=x&sig={signature}&se=1"
         options = f"OPTIONS (entity 'orders', {name} '{text}')"

@@ -43,7 +43,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return files(folder)
 
 
-def test_the_search_would_find_it_in_each_place(found: dict[str, bytes]) -> None:
+def test_secret_search_finds_it_in_each_place(found: dict[str, bytes]) -> None:
     told = places([CONTROL], found)
     for place in ("said.txt", "stderr", "checkpoints/control/told", "shown/resource sql", "shown/page jobs"):
         assert place in told
@@ -58,11 +58,11 @@ def test_it_all_happened(found: dict[str, bytes]) -> None:
     assert {"browsed", "consumed"} <= {place.split("/")[1] for place in found if place.startswith("checkpoints/")}
 
 
-def test_no_secret_is_said_shown_or_written(found: dict[str, bytes]) -> None:
+def test_no_secret_is_shown_or_written(found: dict[str, bytes]) -> None:
     assert places([PLANTED, WRONG], found) == {}
 
 
-def test_a_secret_is_known_in_all_its_forms() -> None:
+def test_secret_is_known_in_all_its_forms() -> None:
     key = "c2VjcmV0K3NlY3JldC9zZWNyZXQ="
     assert key.rstrip("=").encode() in forms(key)
     assert b"a%2Bb%2Fc" in forms("a+b/c")

@@ -29,15 +29,15 @@ DYNAMIC = {"spark.dynamicAllocation.enabled": "true", "spark.executor.instances"
         ({}, None),
     ],
 )
-def test_the_settings_say_how_many_tasks_run_at_once(settings: dict[str, str], tasks: int | None) -> None:
+def test_tasks_at_once_follows_the_settings(settings: dict[str, str], tasks: int | None) -> None:
     assert tasks_at_once(settings) == tasks
 
 
-def test_a_task_may_take_several_cores() -> None:
+def test_tasks_at_once_counts_cores_per_task() -> None:
     assert tasks_at_once({"spark.master": "local[8]"}, cpus=3) == 2
 
 
-def test_outside_of_spark_there_is_one_task() -> None:
+def test_in_flight_outside_of_spark_is_that_of_one_task() -> None:
     assert in_flight_of_task(WriteOptions.parse(GIVEN)) == 10
     assert in_flight_of_task(WriteOptions.parse({**GIVEN, "maxInFlightTotal": "4"})) == 4
     assert in_flight_of_task(WriteOptions.parse({**GIVEN, "maxInFlight": "3", "maxInFlightTotal": "4"})) == 3

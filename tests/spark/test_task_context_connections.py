@@ -22,7 +22,7 @@ def target(connection_string: str) -> NamespaceTarget:
     return NamespaceTarget(connection_string)
 
 
-def test_the_next_task_has_what_the_one_before_left_open(target: NamespaceTarget) -> None:
+def test_warm_namespace_is_that_of_the_task_before(target: NamespaceTarget) -> None:
     with warm_namespace(target) as first:
         pool = first.pool(EntityAddress("orders"))
     with warm_namespace(target) as second:
@@ -30,19 +30,19 @@ def test_the_next_task_has_what_the_one_before_left_open(target: NamespaceTarget
         assert second.pool(EntityAddress("orders")) is pool
 
 
-def test_two_at_once_have_one_each(target: NamespaceTarget) -> None:
+def test_two_warm_namespaces_at_once_differ(target: NamespaceTarget) -> None:
     with warm_namespace(target) as first, warm_namespace(target) as second:
         assert first is not second
 
 
-def test_after_an_error_the_next_begins_anew(target: NamespaceTarget) -> None:
+def test_warm_namespace_is_new_after_an_error(target: NamespaceTarget) -> None:
     with pytest.raises(EOFError), warm_namespace(target) as first:
         raise EOFError
     with warm_namespace(target) as second:
         assert second is not first
 
 
-def test_only_the_last_namespace_is_kept(target: NamespaceTarget) -> None:
+def test_only_the_last_warm_namespace_is_kept(target: NamespaceTarget) -> None:
     with warm_namespace(target) as first:
         pass
     with running() as other, warm_namespace(NamespaceTarget(other.connection_string)):

@@ -1,8 +1,8 @@
 """Removing deferred messages by their numbers, until it is certain that none of them is left.
 
-They are received in the mode that removes them as they are sent, and what is sent is not looked at: whoever removes
-them so has their content already. A request without an answer is repeated, which does no harm: a number stands for one
-message, for ever (Service Bus documentation, "Message sequencing and timestamps").
+The messages are received in receive-and-delete mode, and their content is ignored: the caller has it already. A request
+without an answer is repeated, which is safe: a sequence number belongs to one message for ever (Service Bus
+documentation, "Message sequencing and timestamps").
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["DeferredDeleter"]
 
 _CHUNK: Final = 100
-"""Messages that are removed by one request; all of them come in its answer."""
+"""Messages removed by one request; all of them come in its answer."""
 _CLOSE_WITHIN: Final = 5.0
 _PAUSES: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Seconds to wait for other receivers to let go of what they have locked."""
+"""Seconds to wait for other receivers to release messages."""
 
 
 class DeferredDeleter:
@@ -48,11 +48,11 @@ class DeferredDeleter:
         self._receiver: ServiceBusReceiver | None = None
 
     async def delete(self, sequence_numbers: Iterable[int]) -> None:
-        """Remove messages; those that are not there, or not deferred, are left out.
+        """Remove messages; ignore those that are gone or not deferred.
 
         Raises:
             SbNotebookError: some of them are locked by another receiver, and stay.
-            ServiceBusError: the service refuses it, or does not answer; some of them may be removed.
+            ServiceBusError: Service Bus refuses the request or does not answer; some messages may be removed.
         """
         left = list(sequence_numbers)
         for pause in _PAUSES:
@@ -74,7 +74,7 @@ class DeferredDeleter:
         await self._peeker.close()
 
     async def _delete(self, chunk: Sequence[int]) -> list[int]:
-        """Remove what can be removed of a chunk; gives the numbers of which this is not sure."""
+        """Remove messages of a chunk; return the numbers of those that may be left."""
         if not chunk:
             return []
         try:
