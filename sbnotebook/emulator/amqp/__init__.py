@@ -12,11 +12,19 @@ from sbnotebook.emulator.amqp.events import (
     Event,
     LinkAttaching,
     LinkDetached,
-    TransferReceived,
 )
-from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink
-from sbnotebook.emulator.amqp.outcomes import Accepted, Error, Modified, Outcome, Rejected, Released
-from sbnotebook.emulator.amqp.termini import Coordinator, Source, Target
+from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink, TransferReceived
+from sbnotebook.emulator.amqp.performatives import (
+    Accepted,
+    Coordinator,
+    Error,
+    Modified,
+    Outcome,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
 
 __all__ = [
     "Accepted",

@@ -33,7 +33,7 @@ from sbnotebook.emulator.amqp.frames import (
     FrameReader,
     FrameWriter,
 )
-from sbnotebook.emulator.amqp.outcomes import Error
+from sbnotebook.emulator.amqp.link import ConnectionLimits
 from sbnotebook.emulator.amqp.performatives import (
     Attach,
     Begin,
@@ -41,13 +41,14 @@ from sbnotebook.emulator.amqp.performatives import (
     Detach,
     Disposition,
     End,
+    Error,
     Flow,
     Open,
     Performative,
     Transfer,
     encode_within,
 )
-from sbnotebook.emulator.amqp.session import Holdings, Session
+from sbnotebook.emulator.amqp.session import AmqpSession
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 __all__ = ["Connection"]
@@ -91,8 +92,8 @@ class Connection:
         self._reader = FrameReader(max_frame_size)
         self._writer = FrameWriter()
         self._events: list[Event] = []
-        self._sessions: dict[int, Session] = {}
-        self._held = Holdings()
+        self._sessions: dict[int, AmqpSession] = {}
+        self._held = ConnectionLimits()
         self._state = _State.HEADER
         self._authenticated = False
         self._has_paused = False
@@ -245,7 +246,7 @@ class Connection:
     def _receive_begin(self, channel: int, begin: Begin) -> None:
         if begin.remote_channel is not None or channel in self._sessions or channel > _CHANNEL_MAX:
             raise ProtocolViolationError(f"No session can begin on channel {channel}.", "amqp:not-allowed")
-        self._sessions[channel] = Session(channel, begin, self._writer, self._events, self._held)
+        self._sessions[channel] = AmqpSession(channel, begin, self._writer, self._events, self._held)
 
     def _receive_end(self, channel: int) -> None:
         session = self._sessions.pop(channel, None)

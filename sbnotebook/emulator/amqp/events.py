@@ -6,11 +6,9 @@ The two events that come with every message are not frozen, because that costs t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink
-    from sbnotebook.emulator.amqp.outcomes import Error, Outcome
+from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink, TransferReceived
+from sbnotebook.emulator.amqp.performatives import Error, Outcome
 
 __all__ = [
     "ConnectionClosed",
@@ -19,7 +17,6 @@ __all__ = [
     "Event",
     "LinkAttaching",
     "LinkDetached",
-    "TransferReceived",
 ]
 
 
@@ -28,25 +25,6 @@ class LinkAttaching:
     """The peer wants a link: answer, now or later, with ``link.accept()`` or ``link.refuse()``."""
 
     link: ReceivingLink | SendingLink
-
-
-@dataclass(slots=True)
-class TransferReceived:
-    """A whole message came in; one that is not ``settled`` waits for ``link.settle()``.
-
-    Attributes:
-        delivery_id: names the delivery when it is settled.
-        delivery_tag: the peer's own name for it.
-        message_format: 0 for one message, 0x80013700 for a Service Bus batch.
-        payload: the encoded message, its frames joined.
-    """
-
-    link: ReceivingLink
-    delivery_id: int
-    delivery_tag: bytes
-    message_format: int
-    payload: bytes
-    settled: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,21 +9,34 @@ Source: AMQP 1.0 part 2, transport, section 2.6.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
-from sbnotebook.emulator.amqp.events import TransferReceived
-from sbnotebook.emulator.amqp.outcomes import Error, Outcome, Rejected
-from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Detach, Flow, Transfer
-from sbnotebook.emulator.amqp.termini import Coordinator, Source, Target
+from sbnotebook.emulator.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Coordinator,
+    Detach,
+    Error,
+    Flow,
+    Outcome,
+    Performative,
+    Rejected,
+    Source,
+    Target,
+    Transfer,
+)
 from sbnotebook.errors import ProtocolViolationError
+from sbnotebook.model.amqp import AmqpValue
 
-if TYPE_CHECKING:
-    from sbnotebook.emulator.amqp.session import Session
-    from sbnotebook.model.amqp import AmqpValue
+__all__ = ["ConnectionLimits", "Link", "LinkSession", "LinkState", "ReceivingLink", "SendingLink", "TransferReceived"]
 
-__all__ = ["Link", "LinkState", "ReceivingLink", "SendingLink"]
-
+_MAX_HANDLES: Final = 5000
+"""Links of one connection: many more than any client has, since every SDK opens several connections before."""
+_MAX_ARRIVING: Final = 134_217_728
+"""Bytes: the largest message that a premium namespace takes, and some more beside it."""
 _SERIAL: Final = 2**32
 """Delivery-count is a serial number (RFC 1982): it counts on from 0 after 2**32 - 1."""
 
@@ -39,6 +52,85 @@ class LinkState(Enum):
     ATTACHED = auto()
     DETACHING = auto()
     DETACHED = auto()
+
+
+class ConnectionLimits:
+    """What all sessions of a connection hold together; limited, so that no peer can fill the memory.
+
+    Attributes:
+        links: those that are attached or attaching, by role and name.
+        handles: how many the peer has in use.
+        arriving: bytes of messages whose last frame has not come yet.
+    """
+
+    def __init__(self) -> None:
+        self.links: dict[tuple[bool, str], Link] = {}
+        self.handles = 0
+        self.arriving = 0
+
+    def add_handle(self) -> None:
+        """Take note of one more handle.
+
+        Raises:
+            ProtocolViolationError: there are too many.
+        """
+        self.handles += 1
+        if self.handles > _MAX_HANDLES:
+            raise ProtocolViolationError(
+                f"A connection can have {_MAX_HANDLES} links: open another one.", "amqp:resource-limit-exceeded"
+            )
+
+    def add_arriving(self, size: int) -> None:
+        """Take note of a part of a message, whose frames are still coming in.
+
+        Raises:
+            ProtocolViolationError: there are too many bytes.
+        """
+        self.arriving += size
+        if self.arriving > _MAX_ARRIVING:
+            text = f"The messages that have begun on this connection are larger than {_MAX_ARRIVING} bytes together."
+            raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
+
+
+class LinkSession(Protocol):
+    """The part of a session that its links need."""
+
+    held: ConnectionLimits
+
+    @property
+    def is_shut(self) -> bool:
+        """Return whether the peer takes no more frames of messages until it sends another flow."""
+        ...
+
+    def write(self, performative: Performative) -> None:
+        """Send a performative without payload."""
+        ...
+
+    def write_flow(self, **link_state: Any) -> None:
+        """Send a flow with the session's windows and a link's state."""
+        ...
+
+    def write_disposition(self, role: bool, delivery_id: int, outcome: Outcome) -> None:
+        """Settle one delivery."""
+        ...
+
+    def deliver(
+        self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool, message_format: int
+    ) -> None:
+        """Send a message as soon as the peer's window is open."""
+        ...
+
+    def forget_delivery(self, link: SendingLink, delivery_tag: bytes) -> int | None:
+        """Drop an unsettled delivery and return its id; None if it is unknown."""
+        ...
+
+    def end_delivery(self, link: SendingLink, delivery_tag: bytes) -> None:
+        """Drop an unsettled delivery soon."""
+        ...
+
+    def forget_deliveries(self, link: Link) -> None:
+        """Drop everything that was sent, or still waits, on a link that has ended."""
+        ...
 
 
 class Link:
@@ -57,7 +149,7 @@ class Link:
 
     role: ClassVar[bool]
 
-    def __init__(self, session: Session, attach: Attach) -> None:
+    def __init__(self, session: LinkSession, attach: Attach) -> None:
         self.name = attach.name
         self.handle = attach.handle
         self.source = attach.source
@@ -188,12 +280,31 @@ class _Arriving:
             self.pieces.append(payload)
 
 
+@dataclass(slots=True)
+class TransferReceived:
+    """A whole message came in; one that is not ``settled`` waits for ``link.settle()``.
+
+    Attributes:
+        delivery_id: names the delivery when it is settled.
+        delivery_tag: the peer's own name for it.
+        message_format: 0 for one message, 0x80013700 for a Service Bus batch.
+        payload: the encoded message, its frames joined.
+    """
+
+    link: ReceivingLink
+    delivery_id: int
+    delivery_tag: bytes
+    message_format: int
+    payload: bytes
+    settled: bool
+
+
 class ReceivingLink(Link):
     """The peer sends, we receive."""
 
     role = RECEIVER
 
-    def __init__(self, session: Session, attach: Attach) -> None:
+    def __init__(self, session: LinkSession, attach: Attach) -> None:
         super().__init__(session, attach)
         self._delivery_count = attach.initial_delivery_count or 0
         self._credit = 0
@@ -278,7 +389,7 @@ class SendingLink(Link):
 
     role = SENDER
 
-    def __init__(self, session: Session, attach: Attach) -> None:
+    def __init__(self, session: LinkSession, attach: Attach) -> None:
         super().__init__(session, attach)
         self.drain = False
         self._delivery_count = 0

@@ -1,33 +1,42 @@
-"""The nine performatives, as tables.
+"""The performatives, and the composite types that they carry: errors, outcomes, sources and targets.
 
-The three that come with every message are not frozen, which would cost more than to decode them.
+The three performatives that come with every message are not frozen. Freezing them would cost more than decoding them.
 
-Source: AMQP 1.0 part 2, transport, section 2.7.
+Source: AMQP 1.0 part 2, sections 2.7 (performatives) and 2.8.14 (error); part 3, sections 3.4 (delivery state) and
+3.5 (source, target); part 4, section 4.5.1 (coordinator).
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
 from sbnotebook.emulator.amqp.composites import Anything, Fields, Symbols, composite, encode_composite
-from sbnotebook.emulator.amqp.outcomes import Accepted, Error, Modified, Outcome, Received, Rejected, Released
-from sbnotebook.emulator.amqp.termini import Coordinator, Source, Target
-from sbnotebook.model.amqp import AmqpValue, UByte, UInt, ULong, UShort
+from sbnotebook.model.amqp import AmqpValue, Symbol, UByte, UInt, ULong, UShort
 
 __all__ = [
     "RECEIVER",
     "SENDER",
+    "Accepted",
     "Attach",
     "Begin",
     "Close",
+    "Coordinator",
     "Detach",
     "Disposition",
     "End",
+    "Error",
     "Flow",
+    "Modified",
     "Open",
+    "Outcome",
     "Performative",
+    "Received",
+    "Rejected",
+    "Released",
+    "Source",
+    "Target",
     "Transfer",
     "encode_settlement",
     "encode_transfer",
@@ -45,7 +54,112 @@ _SETTLEMENT: Final = struct.Struct(">4sBBcBIBIB")
 _TRANSFER_HEAD: Final = struct.Struct(">4sBBBIBIBB")
 _TRANSFER_END: Final = struct.Struct(">BIBB")
 _FLAGS: Final = (0x42, 0x41)
-_ACCEPTED: Final = encode_composite(Accepted())
+
+
+@composite(0x1D)
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Why a message, a link, a session or a connection was refused or ended.
+
+    Attributes:
+        condition: a symbol such as ``"amqp:not-found"``.
+        description: one sentence for a human reader.
+        info: more about it. It is always sent, if only as an empty map, because
+            azure-servicebus looks for it in a fixed place.
+    """
+
+    condition: Annotated[str, Symbol]
+    description: Annotated[str | None, str] = None
+    info: Annotated[dict[str, AmqpValue], Fields] = field(default_factory=dict[str, AmqpValue])
+
+
+@composite(0x23)
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Not an outcome: how much of a delivery the receiver has got so far."""
+
+    section_number: Annotated[int, UInt]
+    section_offset: Annotated[int, ULong]
+
+
+@composite(0x24)
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The message was taken (sent) or is done with (completed)."""
+
+
+@composite(0x25)
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The message was refused (sent), or is to be dead-lettered (received)."""
+
+    error: Annotated[Error | None, Error] = None
+
+
+@composite(0x26)
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The message was not looked at: it is available again and its delivery count stays."""
+
+
+@composite(0x27)
+@dataclass(frozen=True, slots=True)
+class Modified:
+    """The message goes back changed: abandoned, or deferred if it is undeliverable here."""
+
+    delivery_failed: Annotated[bool, bool] = False
+    undeliverable_here: Annotated[bool, bool] = False
+    message_annotations: Annotated[dict[str, AmqpValue] | None, Fields] = None
+
+
+Outcome = Accepted | Rejected | Released | Modified
+
+
+@composite(0x28)
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the messages of a link come from.
+
+    Attributes:
+        address: the entity's address as the peer wrote it, usually a string.
+        filter: what the receiver wants to get, for example the session filter, by symbol.
+    """
+
+    address: Annotated[AmqpValue, Anything] = None
+    durable: Annotated[int, UInt] = 0
+    expiry_policy: Annotated[str, Symbol] = "session-end"
+    timeout: Annotated[int, UInt] = 0
+    dynamic: Annotated[bool, bool] = False
+    dynamic_node_properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
+    distribution_mode: Annotated[str | None, Symbol] = None
+    filter: Annotated[dict[str, AmqpValue] | None, Fields] = None
+    default_outcome: Annotated[
+        Accepted | Rejected | Released | Modified | None, Accepted, Rejected, Released, Modified
+    ] = None
+    outcomes: Annotated[tuple[str, ...], Symbols] = ()
+    capabilities: Annotated[tuple[str, ...], Symbols] = ()
+
+
+@composite(0x29)
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the messages of a link go to; ``address`` is as the peer wrote it, usually a string."""
+
+    address: Annotated[AmqpValue, Anything] = None
+    durable: Annotated[int, UInt] = 0
+    expiry_policy: Annotated[str, Symbol] = "session-end"
+    timeout: Annotated[int, UInt] = 0
+    dynamic: Annotated[bool, bool] = False
+    dynamic_node_properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
+    capabilities: Annotated[tuple[str, ...], Symbols] = ()
+
+
+@composite(0x30)
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """The target of a link that controls transactions."""
+
+    capabilities: Annotated[tuple[str, ...], Symbols] = ()
 
 
 @composite(0x10)
@@ -178,6 +292,9 @@ class Close:
     """Closes the connection; the last frame in either direction."""
 
     error: Annotated[Error | None, Error] = None
+
+
+_ACCEPTED: Final = encode_composite(Accepted())
 
 
 def encode_within(size: int, performative: Any) -> bytes:

@@ -14,16 +14,19 @@ from typing import Any, Final
 
 from sbnotebook.emulator.amqp.events import CreditChanged, DispositionReceived, Event, LinkAttaching, LinkDetached
 from sbnotebook.emulator.amqp.frames import FrameWriter
-from sbnotebook.emulator.amqp.link import Link, LinkState, ReceivingLink, SendingLink
-from sbnotebook.emulator.amqp.outcomes import Error, Outcome, Received, Released
+from sbnotebook.emulator.amqp.link import ConnectionLimits, Link, LinkState, ReceivingLink, SendingLink
 from sbnotebook.emulator.amqp.performatives import (
     SENDER,
     Attach,
     Begin,
     Detach,
     Disposition,
+    Error,
     Flow,
+    Outcome,
     Performative,
+    Received,
+    Released,
     Transfer,
     encode_settlement,
     encode_transfer,
@@ -31,7 +34,7 @@ from sbnotebook.emulator.amqp.performatives import (
 )
 from sbnotebook.errors import ProtocolViolationError
 
-__all__ = ["Holdings", "Session"]
+__all__ = ["AmqpSession"]
 
 _SERIAL: Final = 2**32
 """Transfer and delivery numbers are serial numbers (RFC 1982): they go on from 0 after 2**32 - 1."""
@@ -39,10 +42,6 @@ _INCOMING_WINDOW: Final = 2**31 - 1
 """Frames; huge, because azure-servicebus stops at 0 until a flow comes. Credit is what limits a peer."""
 _OUTGOING_WINDOW: Final = 2**31 - 1
 _HANDLE_MAX: Final = 4095
-_MAX_HANDLES: Final = 5000
-"""Links of one connection: many more than any client has, since every SDK opens several connections before."""
-_MAX_ARRIVING: Final = 134_217_728
-"""Bytes: the largest message that a premium namespace takes, and some more beside it."""
 _MAX_ENDED: Final = 1000
 """Deliveries of a session that have ended without the peer and that the peer may still have something to say about."""
 _TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", 0, settled=False, more=False))
@@ -62,48 +61,12 @@ class _Delivery:
     sent: int = 0
 
 
-class Holdings:
-    """What all sessions of a connection hold together; limited, so that no peer can fill the memory.
-
-    Attributes:
-        links: those that are attached or attaching, by role and name.
-        handles: how many the peer has in use.
-        arriving: bytes of messages whose last frame has not come yet.
-    """
-
-    def __init__(self) -> None:
-        self.links: dict[tuple[bool, str], Link] = {}
-        self.handles = 0
-        self.arriving = 0
-
-    def add_handle(self) -> None:
-        """Take note of one more handle.
-
-        Raises:
-            ProtocolViolationError: there are too many.
-        """
-        self.handles += 1
-        if self.handles > _MAX_HANDLES:
-            raise ProtocolViolationError(
-                f"A connection can have {_MAX_HANDLES} links: open another one.", "amqp:resource-limit-exceeded"
-            )
-
-    def add_arriving(self, size: int) -> None:
-        """Take note of a part of a message, whose frames are still coming in.
-
-        Raises:
-            ProtocolViolationError: there are too many bytes.
-        """
-        self.arriving += size
-        if self.arriving > _MAX_ARRIVING:
-            text = f"The messages that have begun on this connection are larger than {_MAX_ARRIVING} bytes together."
-            raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
-
-
-class Session:
+class AmqpSession:
     """Our end of the session that the peer began on ``channel``; we use the same channel."""
 
-    def __init__(self, channel: int, begin: Begin, writer: FrameWriter, events: list[Event], held: Holdings) -> None:
+    def __init__(
+        self, channel: int, begin: Begin, writer: FrameWriter, events: list[Event], held: ConnectionLimits
+    ) -> None:
         self.held = held
         self._channel = channel
         self._writer = writer

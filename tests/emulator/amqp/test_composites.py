@@ -15,7 +15,7 @@ from sbnotebook.emulator.amqp.composites import (
     decode_composite,
     encode_composite,
 )
-from sbnotebook.emulator.amqp.outcomes import Accepted, Error
+from sbnotebook.emulator.amqp.performatives import Accepted, Error
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 from sbnotebook.model.amqp import Array, Described, Symbol, UInt, ULong, encode
 

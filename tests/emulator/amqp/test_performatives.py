@@ -21,24 +21,31 @@ from hypothesis import strategies as st
 
 from sbnotebook.emulator.amqp import performatives as ours
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
-from sbnotebook.emulator.amqp.outcomes import Accepted, Error, Modified, Outcome, Rejected, Released
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
+    Accepted,
     Attach,
     Begin,
     Close,
+    Coordinator,
     Detach,
     Disposition,
     End,
+    Error,
     Flow,
+    Modified,
     Open,
+    Outcome,
+    Rejected,
+    Released,
+    Source,
+    Target,
     Transfer,
     encode_settlement,
     encode_transfer,
     encode_within,
 )
-from sbnotebook.emulator.amqp.termini import Coordinator, Source, Target
 
 _FULL: list[Any] = [
     Open(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
-from sbnotebook.emulator.amqp.outcomes import Accepted
+from sbnotebook.emulator.amqp.performatives import Accepted
 from sbnotebook.emulator.amqp.sasl import MECHANISMS, SaslInit, SaslMechanisms, SaslOutcome, answer_init, offer
 from sbnotebook.errors import ProtocolViolationError
 

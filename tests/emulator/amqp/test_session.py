@@ -17,7 +17,6 @@ from sbnotebook.emulator.amqp import (
     SendingLink,
 )
 from sbnotebook.emulator.amqp.frames import HEADER_SIZE
-from sbnotebook.emulator.amqp.outcomes import Received
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -27,6 +26,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Disposition,
     End,
     Flow,
+    Received,
     Transfer,
 )
 from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame, split_body

@@ -3,7 +3,18 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
-from sbnotebook.emulator.amqp.outcomes import Accepted, Error, Modified, Outcome, Received, Rejected, Released
+from sbnotebook.emulator.amqp.performatives import (
+    Accepted,
+    Coordinator,
+    Error,
+    Modified,
+    Outcome,
+    Received,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
 from sbnotebook.model.amqp import AmqpValue, Described, Int, Symbol, ULong, encode
 
 
@@ -49,3 +60,25 @@ def test_received_is_a_state_and_no_outcome() -> None:
     data = encode_composite(Received(1, 20))
     assert decode_composite(data)[0] == Received(1, 20)
     assert not isinstance(Received(1, 20), Outcome)
+
+
+@pytest.mark.parametrize(
+    "terminus",
+    [
+        Source(),
+        Source("amqps://localhost:5672/orders", filter={"com.microsoft:session-filter": None}),
+        Source("orders", outcomes=("amqp:accepted:list",), default_outcome=Released(), capabilities=("queue",)),
+        Target(),
+        Target("orders", durable=2, expiry_policy="never", timeout=7, capabilities=("queue", "topic")),
+        Coordinator(("amqp:local-transactions",)),
+    ],
+)
+def test_a_terminus_that_is_written_is_read(terminus: object) -> None:
+    data = encode_composite(terminus)
+    assert decode_composite(data) == (terminus, len(data))
+
+
+@pytest.mark.parametrize("terminus", [Source(), Target()])
+def test_an_empty_terminus_is_no_empty_list(terminus: object) -> None:
+    # azure-servicebus takes an empty list for a refusal.
+    assert encode_composite(terminus)[3] != 0x45
