@@ -198,7 +198,7 @@ class RunningEmulator:
                 self._loop.call_soon_threadsafe(self._server.request_stop)
 
     def _break(self, act: str, path: str | None = None) -> None:
-        from sbnotebook.emulator.service.breaking import change_faults
+        from sbnotebook.emulator.service.fault_injection import change_faults
 
         async def change() -> None:
             broker = self._server.broker

@@ -13,9 +13,8 @@ from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.entities import AuthorizationRule, QueueOptions, Registry, Tier, restore
-from sbnotebook.emulator.service.admin import application
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.leases import Leases
+from sbnotebook.emulator.service.http_app import Leases, application
 from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.emulator.store import Store
 from sbnotebook.errors import EmulatorError, EmulatorStartError

@@ -19,7 +19,7 @@ from sphinx.util.inventory import InventoryFile
 
 from sbnotebook.cli import app
 from sbnotebook.emulator.faults import Faults
-from sbnotebook.emulator.service import breaking
+from sbnotebook.emulator.service import fault_injection
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.settings import SbMagics
 from sbnotebook.spark import options
@@ -119,7 +119,7 @@ def test_every_fault_is_documented() -> None:
     text = page("how-to/emulator.md")
     names = {field.name for field in fields(Faults) if field.init and not field.name.startswith("_")}
     assert {name for name in names if f"`{name}`" not in text} <= {"entities"}
-    acts = set(breaking.__all__) - {"change_faults"}
+    acts = set(fault_injection.__all__) - {"change_faults"}
     assert {name for name in acts if f"`{name}(" not in text} == set()
 
 

@@ -14,40 +14,25 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote, unquote_plus
-
-from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, Queue, Registry, Topic
 from sbnotebook.emulator.entities.refusals import EntityNotFoundError
-from sbnotebook.emulator.service import atom
-from sbnotebook.emulator.service.conditions import Condition, explain
-from sbnotebook.emulator.service.requests import Node, Reply, Request
-
-if TYPE_CHECKING:
-    from aiohttp.typedefs import Handler, Middleware
 
 __all__ = [
     "LISTEN",
     "MANAGE",
-    "OPEN_PAGES",
     "ROOT_RULE",
     "SEND",
     "AccessRefusedError",
     "ConnectionAccess",
     "Grant",
-    "GuardedNode",
     "NamespaceAccess",
-    "authorize",
 ]
 
 SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
-
-OPEN_PAGES: Final = frozenset({"/", "/health", "/entities", "/faults", "/lease", "/$servicebus/websocket"})
-"""What is answered over HTTP without a key; none of it can be the name of an entity. A WebSocket is as any other
-connection: it sends its tokens to ``$cbs``."""
 
 _PREFIX: Final = "SharedAccessSignature "
 _MAX_TOKEN: Final = 8192
@@ -58,8 +43,6 @@ _SECONDS: Final = re.compile(r"[0-9]{1,11}")
 _MANAGEMENT: Final = "/$management"
 _INSIDE_ENTITY: Final = re.compile(r"/subscriptions/|/\$")
 """Where the path of an entity ends, and that of something inside of it begins."""
-_SEND_OPERATIONS: Final = frozenset({"com.microsoft:schedule-message", "com.microsoft:cancel-scheduled-message"})
-"""What is asked of a management node with the claim Send; the rest is asked with Listen, rules too."""
 
 
 ROOT_RULE: Final = AuthorizationRule("RootManageSharedAccessKey", "SAS_KEY_VALUE", "", frozenset(Claim))
@@ -144,6 +127,25 @@ class NamespaceAccess:
         """
         if path and self._registry.find(path.removesuffix(_MANAGEMENT)) is None:
             raise EntityNotFoundError(f"The messaging entity 'sb://emulator/{path[:260]}' could not be found.")
+
+    def require_manage(self, path: str, token: str | None) -> None:
+        """Check that a token allows administration at a path.
+
+        Args:
+            path: the entity, or something of it; "" for the whole namespace.
+            token: ``SharedAccessSignature sr=…&sig=…&se=…&skn=…``; None if the client sent none.
+
+        Raises:
+            AccessRefusedError: there is no token, it is not good, or it has not the claim Manage here.
+        """
+        if token is None:
+            header = "'Authorization: SharedAccessSignature …'"
+            raise AccessRefusedError(f"MissingToken: Send a header {header}, signed with a key that may manage.")
+        grant = self.grant(token)
+        if not grant.covers(path):
+            raise AccessRefusedError(_wrong_audience(path))
+        if not grant.allows(path, frozenset({MANAGE})):
+            raise AccessRefusedError(_unauthorized(path, MANAGE))
 
     def _signer(self, fields: dict[str, str], scope: str) -> tuple[AuthorizationRule, str | None]:
         """The key that signed a token, and the entity that it belongs to."""
@@ -241,68 +243,6 @@ class ConnectionAccess:
         self._grants = {path: grant for path, grant in self._grants.items() if grant.until > now}
         self._set_alarm()
         self._on_expired()
-
-
-class GuardedNode:
-    """A management node that carries out only what the connection has the claim for.
-
-    Args:
-        node: the management node.
-        access: what the connection may do.
-    """
-
-    def __init__(self, node: Node, access: ConnectionAccess) -> None:
-        self.address = node.address
-        self.entity = node.entity
-        self._node = node
-        self._access = access
-
-    def answer(self, request: Request) -> Reply:
-        """Carry out a request, or say which claim it needs."""
-        claim = SEND if request.operation in _SEND_OPERATIONS else LISTEN
-        try:
-            self._access.require(self.address, claim)
-        except AccessRefusedError as error:
-            return self.failure(Condition.UNAUTHORIZED_ACCESS, str(error))
-        return self._node.answer(request)
-
-    def failure(self, condition: Condition, sentence: str) -> Reply:
-        """The reply that says what went wrong."""
-        return self._node.failure(condition, sentence)
-
-
-def authorize(access: NamespaceAccess) -> Middleware:
-    """The middleware that lets administration through with a key that has the claim Manage.
-
-    Args:
-        access: the keys. ``OPEN_PAGES`` need none.
-    """
-
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            if request.path not in OPEN_PAGES:
-                _require_manage(access, request)
-        except AccessRefusedError as error:
-            body = atom.error(401, explain(str(error)))
-            return web.Response(body=body, status=401, content_type="application/xml", charset="utf-8")
-        return await handler(request)
-
-    return check
-
-
-def _require_manage(access: NamespaceAccess, request: web.Request) -> None:
-    token, path = request.headers.get("Authorization"), request.path.strip("/")
-    if token is None:
-        text = (
-            "MissingToken: Send a header 'Authorization: SharedAccessSignature …', signed with a key that may manage."
-        )
-        raise AccessRefusedError(text)
-    grant = access.grant(token)
-    if not grant.covers(path):
-        raise AccessRefusedError(_wrong_audience(path))
-    if not grant.allows(path, frozenset({MANAGE})):
-        raise AccessRefusedError(_unauthorized(path, MANAGE))
 
 
 def _fields(token: str) -> dict[str, str]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sbnotebook.emulator.amqp import Coordinator, Error, Link, ReceivingLink, SendingLink
 from sbnotebook.emulator.entities import AnyEntity, Queue, Receivable, Topic
-from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError, GuardedNode
-from sbnotebook.emulator.service.cbs import CbsNode
+from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError
+from sbnotebook.emulator.service.cbs import CbsNode, GuardedNode
 from sbnotebook.emulator.service.conditions import Condition
-from sbnotebook.emulator.service.links import LinkHandler, ReceiverLink, SenderLink
+from sbnotebook.emulator.service.links import (
+    SESSION_FILTER,
+    LinkHandler,
+    LinkPeer,
+    ReceiverLink,
+    SenderLink,
+    attach_session,
+)
 from sbnotebook.emulator.service.management import ManagementNode
 from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
-from sbnotebook.emulator.service.session_links import SESSION_FILTER, attach_session
 from sbnotebook.model.amqp import Int, Symbol
-
-if TYPE_CHECKING:
-    from sbnotebook.emulator.service.peer import AmqpPeer
 
 __all__ = ["LinkHandler", "attach", "refusal"]
 
@@ -31,7 +34,7 @@ _MAX_BATCH_SIZE: Final = Symbol("com.microsoft:max-message-batch-size")
 _AnyEntity = AnyEntity | Receivable | None
 
 
-def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler | None:
+def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
     """Accept a link, or refuse it.
 
     Args:
@@ -58,7 +61,7 @@ def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler | None:
     return _attach_receiver(peer, link, path, entity)
 
 
-def refusal(peer: AmqpPeer, link: Link) -> Error | None:
+def refusal(peer: LinkPeer, link: Link) -> Error | None:
     """Why the tokens of a connection do not allow a link.
 
     Args:
@@ -90,7 +93,7 @@ def _path(address: object) -> str:
     return text.strip("/")
 
 
-def _node(peer: AmqpPeer, path: str) -> Node | None:
+def _node(peer: LinkPeer, path: str) -> Node | None:
     lowered = path.casefold()
     if lowered == _CBS:
         return CbsNode(_CBS, peer.access)
@@ -100,12 +103,12 @@ def _node(peer: AmqpPeer, path: str) -> Node | None:
     return None
 
 
-def _attach_to_node(peer: AmqpPeer, link: _AnyLink, node: Node) -> LinkHandler:
+def _attach_to_node(peer: LinkPeer, link: _AnyLink, node: Node) -> LinkHandler:
     link.accept(max_message_size=_MAX_REQUEST_SIZE)
     return RequestLink(peer, link, node) if isinstance(link, ReceivingLink) else ReplyLink(peer, link, node)
 
 
-def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:
+def _attach_sender(peer: LinkPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:
     if entity is None:
         link.refuse(_not_found(path))
     elif not isinstance(entity, Queue | Topic):
@@ -121,7 +124,7 @@ def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyE
     return None
 
 
-def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:
+def _attach_receiver(peer: LinkPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:
     wants_session = link.source is not None and SESSION_FILTER in (link.source.filter or {})
     error = _refusal(path, entity, wants_session=wants_session)
     if error is not None or not isinstance(entity, Receivable):

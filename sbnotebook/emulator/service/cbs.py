@@ -6,14 +6,19 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs
 
 from __future__ import annotations
 
+from typing import Final
+
 from sbnotebook.emulator.entities import Receivable
 from sbnotebook.emulator.entities.refusals import EntityNotFoundError
-from sbnotebook.emulator.service.access import AccessRefusedError, ConnectionAccess
+from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError, ConnectionAccess
 from sbnotebook.emulator.service.conditions import Condition, explain
-from sbnotebook.emulator.service.requests import Reply, Request
+from sbnotebook.emulator.service.requests import Node, Reply, Request
 from sbnotebook.model.amqp import Int
 
-__all__ = ["CbsNode"]
+__all__ = ["CbsNode", "GuardedNode"]
+
+_SEND_OPERATIONS: Final = frozenset({"com.microsoft:schedule-message", "com.microsoft:cancel-scheduled-message"})
+"""What is asked of a management node with the claim Send; the rest is asked with Listen, rules too."""
 
 
 class CbsNode:
@@ -50,6 +55,34 @@ class CbsNode:
     def failure(self, condition: Condition, sentence: str) -> Reply:
         """The reply that says what went wrong."""
         return _reply(condition.status, explain(sentence))
+
+
+class GuardedNode:
+    """A management node that carries out only what the connection has the claim for.
+
+    Args:
+        node: the management node.
+        access: what the connection may do.
+    """
+
+    def __init__(self, node: Node, access: ConnectionAccess) -> None:
+        self.address = node.address
+        self.entity = node.entity
+        self._node = node
+        self._access = access
+
+    def answer(self, request: Request) -> Reply:
+        """Carry out a request, or say which claim it needs."""
+        claim = SEND if request.operation in _SEND_OPERATIONS else LISTEN
+        try:
+            self._access.require(self.address, claim)
+        except AccessRefusedError as error:
+            return self.failure(Condition.UNAUTHORIZED_ACCESS, str(error))
+        return self._node.answer(request)
+
+    def failure(self, condition: Condition, sentence: str) -> Reply:
+        """The reply that says what went wrong."""
+        return self._node.failure(condition, sentence)
 
 
 def _reply(status: int, description: str) -> Reply:

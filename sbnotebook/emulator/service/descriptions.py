@@ -1,26 +1,45 @@
-"""Queues, topics and subscriptions as Service Bus describes them over HTTP, in the order of its schema.
+"""Entities and rules as Service Bus describes them over HTTP, in the order of its schema.
 
-Source: Service Bus REST documentation, "Queue description", "Topic description" and
-"Subscription description".
+Source: Service Bus REST documentation, "Queue description", "Topic description", "Subscription description" and
+"Rule description".
 """
 
 from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from datetime import datetime
 from typing import Final, TypeVar
+from uuid import UUID
 from xml.etree import ElementTree as ET
 
 from sbnotebook.emulator.entities import AnyEntity, Subscription, Tier, Topic
-from sbnotebook.emulator.entities.options import AuthorizationRule, Claim, Options, QueueOptions, TopicOptions
-from sbnotebook.emulator.entities.rules import CorrelationFilter
+from sbnotebook.emulator.entities.options import (
+    AuthorizationRule,
+    Claim,
+    Options,
+    QueueOptions,
+    TopicOptions,
+    format_duration,
+    parse_duration,
+)
+from sbnotebook.emulator.entities.rules import (
+    DEFAULT_RULE,
+    CorrelationFilter,
+    FalseFilter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
 from sbnotebook.emulator.service.atom import SCHEMA_INSTANCE, SERVICE_BUS, add_text, time_text
 from sbnotebook.emulator.service.properties import PROPERTIES, read_properties
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
 
-__all__ = ["describe_entity", "describe_namespace", "read_entity"]
+__all__ = ["describe_entity", "describe_namespace", "describe_rule", "read_default_rule", "read_entity", "read_rule"]
 
 _COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 _FILTER_COUNTS_SINCE: Final = "2024-05"
@@ -104,6 +123,23 @@ _SUBSCRIPTION: Final = [
     "AutoDeleteOnIdle",
     "EntityAvailabilityStatus",
 ]
+_TYPE: Final = f"{SCHEMA_INSTANCE}type"
+_SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
+_DOTNET: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
+_MAX_NAME: Final = 50
+_MAX_DIGITS: Final = 20
+_TICKS: Final = 10_000  # of 100 ns in a millisecond
+_TIMESPAN: Final = Symbol("com.microsoft:timespan")
+_SYSTEM: Final = {
+    "CorrelationId": "correlation_id",
+    "MessageId": "message_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "Label": "subject",
+    "SessionId": "session_id",
+    "ReplyToSessionId": "reply_to_session_id",
+    "ContentType": "content_type",
+}
 _O = TypeVar("_O", bound=Options)
 
 
@@ -171,6 +207,54 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, versi
     if len(rules) > _MAX_KEYS:
         raise ConfigurationError(f"An entity has at most {_MAX_KEYS} authorization rules.")
     return replace(options, authorization_rules=tuple(_read_key(rule) for rule in rules))
+
+
+def describe_rule(rule: Rule) -> ET.Element:
+    """The description of a rule."""
+    root = ET.Element(f"{SERVICE_BUS}RuleDescription")
+    match rule.filter:
+        case CorrelationFilter() as correlation:
+            _add_correlation(root, correlation)
+        case SqlFilter(expression, parameters):
+            _add_sql(root, "Filter", "SqlFilter", expression, parameters)
+        case TrueFilter():
+            _add_sql(root, "Filter", "TrueFilter", "1=1", {})
+        case FalseFilter():
+            _add_sql(root, "Filter", "FalseFilter", "1=0", {})
+    if rule.action is None:
+        ET.SubElement(root, f"{SERVICE_BUS}Action").set(_TYPE, "EmptyRuleAction")
+    else:
+        _add_sql(root, "Action", "SqlRuleAction", rule.action.expression, rule.action.parameters)
+    add_text(root, f"{SERVICE_BUS}CreatedAt", time_text(rule.created_time))
+    add_text(root, f"{SERVICE_BUS}Name", rule.name)
+    return root
+
+
+def read_rule(name: str, description: ET.Element, now: int) -> Rule:
+    """Read a rule.
+
+    Args:
+        name: its name.
+        description: what it does; without a filter it lets every message through.
+        now: ms, the time of its creation.
+
+    Raises:
+        ConfigurationError: the name or the description cannot be used.
+    """
+    if not 0 < len(name) <= _MAX_NAME or set(name) & set("@?#*/\\"):
+        raise ConfigurationError(
+            f"{name[:60]!r} is not the name of a rule: 1 to {_MAX_NAME} characters without @?#*/\\."
+        )
+    action = description.find(f"{SERVICE_BUS}Action")
+    return Rule(name, _read_filter(description.find(f"{SERVICE_BUS}Filter")), _read_action(action), now)
+
+
+def read_default_rule(subscription: ET.Element, now: int) -> Rule | None:
+    """Read the rule that a subscription is to be created with; None if its description has none."""
+    description = subscription.find(f"{SERVICE_BUS}DefaultRuleDescription")
+    if description is None:
+        return None
+    return read_rule(description.findtext(f"{SERVICE_BUS}Name") or DEFAULT_RULE, description, now)
 
 
 def _read_key(rule: ET.Element) -> AuthorizationRule:
@@ -273,3 +357,160 @@ def _add_keys(parent: ET.Element, options: Options) -> None:
             ("SecondaryKey", rule.secondary_key),
         ):
             add_text(element, SERVICE_BUS + name, text)
+
+
+def _read_filter(element: ET.Element | None) -> TrueFilter | FalseFilter | SqlFilter | CorrelationFilter:
+    kind = "TrueFilter" if element is None else _type_of(element)
+    if element is None or kind == "TrueFilter":
+        return TrueFilter()
+    if kind == "FalseFilter":
+        return FalseFilter()
+    if kind == "SqlFilter":
+        return SqlFilter(*_read_sql(element))
+    if kind == "CorrelationFilter":
+        texts = {option: element.findtext(SERVICE_BUS + name) for name, option in _SYSTEM.items()}
+        return CorrelationFilter(**texts, properties=_read_values(element.find(f"{SERVICE_BUS}Properties")))
+    raise ConfigurationError(
+        f"There is no filter {kind[:40]!r}: use SqlFilter, CorrelationFilter, TrueFilter, FalseFilter."
+    )
+
+
+def _read_action(element: ET.Element | None) -> SqlAction | None:
+    kind = "EmptyRuleAction" if element is None else _type_of(element)
+    if element is None or kind == "EmptyRuleAction":
+        return None
+    if kind == "SqlRuleAction":
+        return SqlAction(*_read_sql(element))
+    raise ConfigurationError(f"There is no action {kind[:40]!r}: use SqlRuleAction.")
+
+
+def _read_sql(element: ET.Element) -> tuple[str, dict[str, AmqpValue]]:
+    expression = (element.findtext(f"{SERVICE_BUS}SqlExpression") or "").strip()
+    return expression, _read_values(element.find(f"{SERVICE_BUS}Parameters"))
+
+
+def _read_values(parent: ET.Element | None) -> dict[str, AmqpValue]:
+    values: dict[str, AmqpValue] = {}
+    for pair in parent if parent is not None else ():
+        key, value = pair.findtext(f"{SERVICE_BUS}Key"), pair.find(f"{SERVICE_BUS}Value")
+        if not key or value is None:
+            raise ConfigurationError("Each property or parameter of a rule needs a Key and a Value.")
+        values[key] = _value(key, _type_of(value), value.text or "")
+    return values
+
+
+def _type_of(element: ET.Element) -> str:
+    # Its prefix stands for the schema's own types, or for those of .NET.
+    return element.get(_TYPE, "").rpartition(":")[2]
+
+
+def _value(key: str, kind: str, text: str) -> AmqpValue:
+    if kind == "string":
+        return text
+    read = _READ.get(kind)
+    if read is None:
+        raise ConfigurationError(f"{key[:40]!r} has the type {kind[:40]!r}: use string, {', '.join(_READ)}.")
+    try:
+        return read(text.strip())
+    except (ValueError, KeyError, OverflowError):
+        raise ConfigurationError(f"{key[:40]!r}: {text[:40]!r} is no {kind}.") from None
+
+
+def _integer(bits: int, kind: type[int]) -> Callable[[str], AmqpValue]:
+    def read(text: str) -> AmqpValue:
+        number = int(text) if len(text) <= _MAX_DIGITS else None
+        if number is None or not -(1 << bits - 1) <= number < 1 << bits - 1:
+            raise ValueError(text)
+        return kind(number)
+
+    return read
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+
+
+def _moment(text: str) -> Timestamp:
+    return Timestamp.from_datetime(datetime.fromisoformat(text))
+
+
+def _timespan(text: str) -> Described:
+    return Described(_TIMESPAN, Long(parse_duration(text) * _TICKS))
+
+
+_READ: Final[dict[str, Callable[[str], AmqpValue]]] = {
+    "int": _integer(32, Int),
+    "long": _integer(64, Long),
+    "short": _integer(16, Short),
+    "boolean": _flag,
+    "double": float,
+    "dateTime": _moment,
+    "duration": _timespan,
+    "guid": UUID,
+}
+
+
+def _add_sql(parent: ET.Element, tag: str, kind: str, expression: str, parameters: Mapping[str, AmqpValue]) -> None:
+    element = ET.SubElement(parent, SERVICE_BUS + tag)
+    element.set(_TYPE, kind)
+    add_text(element, f"{SERVICE_BUS}SqlExpression", expression)
+    add_text(element, f"{SERVICE_BUS}CompatibilityLevel", "20")
+    _add_values(element, "Parameters", parameters)
+
+
+def _add_correlation(parent: ET.Element, correlation: CorrelationFilter) -> None:
+    element = ET.SubElement(parent, f"{SERVICE_BUS}Filter")
+    element.set(_TYPE, "CorrelationFilter")
+    for name, option in _SYSTEM.items():
+        text: str | None = getattr(correlation, option)
+        if text is not None:
+            add_text(element, SERVICE_BUS + name, text)
+    _add_values(element, "Properties", correlation.properties)
+
+
+def _add_values(parent: ET.Element, tag: str, values: Mapping[str, AmqpValue]) -> None:
+    if not values:
+        return
+    element = ET.SubElement(parent, SERVICE_BUS + tag)
+    for key, value in values.items():
+        kind, text = _typed_text(value)
+        pair = ET.SubElement(element, f"{SERVICE_BUS}KeyValueOfstringanyType")
+        add_text(pair, f"{SERVICE_BUS}Key", key)
+        child = add_text(pair, f"{SERVICE_BUS}Value", text)
+        child.set(_TYPE, f"d6p1:{kind}")
+        # The prefix stands in a value, where ElementTree does not see that it is used.
+        child.set("xmlns:d6p1", _DOTNET if kind == "guid" else _SCHEMA)
+
+
+def _typed_text(value: AmqpValue) -> tuple[str, str]:
+    # The order counts: a bool and a timestamp are ints, too.
+    match value:
+        case bool():
+            return "boolean", str(value).lower()
+        case Timestamp():
+            return _moment_type(value)
+        case int():
+            return _integer_type(value), str(int(value))
+        case float():
+            return "double", repr(float(value))
+        case Described(descriptor, ticks) if descriptor == _TIMESPAN and isinstance(ticks, int):
+            return "duration", format_duration(ticks // _TICKS)
+        case UUID():
+            return "guid", str(value)
+        case _:
+            return "string", str(value)
+
+
+def _integer_type(value: int) -> str:
+    if isinstance(value, Short):
+        return "short"
+    return "long" if isinstance(value, Long) or not -(1 << 31) <= value < 1 << 31 else "int"
+
+
+def _moment_type(value: Timestamp) -> tuple[str, str]:
+    try:
+        # Without a zone, as the SDK sends it: it is UTC.
+        return "dateTime", value.to_datetime().replace(tzinfo=None).isoformat()
+    except OverflowError:
+        # Over AMQP there are moments outside of the years 1 to 9999.
+        return "long", str(int(value))

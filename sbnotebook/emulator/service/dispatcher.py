@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
-from sbnotebook.emulator.entities import ReceivingEntity
-from sbnotebook.emulator.service.links import Outlet
+from sbnotebook.emulator.entities import BrokeredMessage, ReceivingEntity
 
-__all__ = ["Dispatcher", "Receiver", "Waiter"]
+__all__ = ["Dispatcher", "Outlet", "Receiver", "Waiter"]
 
 _MAX_MESSAGES: Final = 500
 _MAX_BYTES: Final = 4_194_304
 """What one entity delivers in one turn, so that others get theirs, and a client that does not read is noticed."""
+
+
+class Outlet(Protocol):
+    """What messages are received from: an entity, or a session that the client holds."""
+
+    @property
+    def has_available(self) -> bool:
+        """Whether ``receive`` would find a message."""
+        ...
+
+    def receive(self, now: int) -> BrokeredMessage | None:
+        """Lock the first available message."""
+        ...
+
+    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
+        """Take out the first available message."""
+        ...
 
 
 class Receiver(Protocol):

@@ -29,9 +29,15 @@ from sbnotebook.emulator.entities.options import Options, QueueOptions, Subscrip
 from sbnotebook.emulator.entities.rules import Rule
 from sbnotebook.emulator.service import atom
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.descriptions import describe_entity, describe_namespace, read_entity
-from sbnotebook.emulator.service.refusal import RequestRefusedError, xml
-from sbnotebook.emulator.service.rule_descriptions import describe_rule, read_default_rule, read_rule
+from sbnotebook.emulator.service.descriptions import (
+    describe_entity,
+    describe_namespace,
+    describe_rule,
+    read_default_rule,
+    read_entity,
+    read_rule,
+)
+from sbnotebook.emulator.service.middleware import RequestRefusedError, xml
 from sbnotebook.errors import ConfigurationError
 
 __all__ = ["add_entity_routes"]

@@ -9,19 +9,21 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from sbnotebook.emulator.amqp import (
     Accepted,
     DispositionReceived,
     Error,
+    Link,
     Modified,
     Outcome,
     ReceivingLink,
     Rejected,
     Released,
     SendingLink,
+    Source,
     TransferReceived,
 )
 from sbnotebook.emulator.entities import (
@@ -30,22 +32,46 @@ from sbnotebook.emulator.entities import (
     DeadLetterReason,
     Queue,
     Receivable,
+    ReceivingEntity,
     Refusal,
     RefusedError,
     SentMessage,
+    Session,
     Topic,
     read_sent,
 )
 from sbnotebook.emulator.faults import EntityFaults
+from sbnotebook.emulator.service.access import ConnectionAccess
+from sbnotebook.emulator.service.broker import Broker, Peer
 from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_of, explain
+from sbnotebook.emulator.service.dispatcher import Outlet
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue
+from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, UInt
 from sbnotebook.model.sections import DATA, section_value, split
 
-if TYPE_CHECKING:
-    from sbnotebook.emulator.service.peer import AmqpPeer
+__all__ = [
+    "SESSION_FILTER",
+    "HeldSession",
+    "LinkHandler",
+    "LinkPeer",
+    "ReceiverLink",
+    "SenderLink",
+    "SessionReceiverLink",
+    "SessionWaiter",
+    "attach_session",
+]
 
-__all__ = ["LinkHandler", "Outlet", "ReceiverLink", "SenderLink"]
+SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
+"""In the filter of a source: which session, or null for the next one that is free."""
+_LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
+_TIMEOUT: Final = Symbol("com.microsoft:timeout")
+_GRACE: Final = 1000
+"""How long (ms) a link stays after the lock of its session has ended: azure-servicebus's own live tests rely on some
+time. Nothing can be received or settled any more."""
+_DEFAULT_TIMEOUT: Final = 60_000
+_MAX_TIMEOUT: Final = 86_400_000
+_TICKS_OF_1970: Final = 621_355_968_000_000_000
+_TICKS_PER_MS: Final = 10_000
 
 _BATCH_FORMAT: Final = 0x80013700
 """Message format of a batch: one data section for each message, which it holds encoded."""
@@ -81,27 +107,27 @@ class LinkHandler:
         """The link is gone."""
 
 
-class Outlet(Protocol):
-    """What messages are received from: an entity, or a session that the client holds."""
+class LinkPeer(Peer, Protocol):
+    """The part of a connection that its links need."""
 
-    @property
-    def has_available(self) -> bool:
-        """Whether ``receive`` would find a message."""
+    broker: Broker
+    access: ConnectionAccess
+    handlers: dict[Link, LinkHandler]
+    is_writable: bool
+
+    def detach(self, link: Link, error: Error) -> None:
+        """Detach a link, or refuse it if it is not attached yet."""
         ...
 
-    def receive(self, now: int) -> BrokeredMessage | None:
-        """Lock the first available message."""
-        ...
-
-    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
-        """Take out the first available message."""
+    def drop(self, reason: str) -> None:
+        """End a connection whose client cannot be served, and log the reason."""
         ...
 
 
 class SenderLink(LinkHandler):
     """A client sends messages to a queue or topic."""
 
-    def __init__(self, peer: AmqpPeer, link: ReceivingLink, destination: Queue | Topic) -> None:
+    def __init__(self, peer: LinkPeer, link: ReceivingLink, destination: Queue | Topic) -> None:
         super().__init__(destination)
         self._destination = destination
         self._peer = peer
@@ -163,7 +189,7 @@ class ReceiverLink(LinkHandler):
 
     lock_lost = Condition.MESSAGE_LOCK_LOST
 
-    def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable, outlet: Outlet | None = None) -> None:
+    def __init__(self, peer: LinkPeer, link: SendingLink, entity: Receivable, outlet: Outlet | None = None) -> None:
         super().__init__(entity)
         self.entity = entity
         self.outlet = outlet or entity
@@ -288,6 +314,147 @@ class ReceiverLink(LinkHandler):
         return self.entity.dead_letter_message(token, now, why, info), Rejected()
 
 
+class HeldSession:
+    """A session that a client holds, as something to receive from."""
+
+    def __init__(self, entity: ReceivingEntity, session: Session, token: UUID) -> None:
+        self.entity = entity
+        self.session = session
+        self.token = token
+
+    @property
+    def has_available(self) -> bool:
+        """Whether ``receive`` would find a message."""
+        return self.session.holder == self.token and self.session.has_ready
+
+    def receive(self, now: int) -> BrokeredMessage | None:
+        """Lock the session's available message with the smallest sequence number."""
+        return self.entity.receive(now, self.session)
+
+    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
+        """Take out the session's available message with the smallest sequence number."""
+        return self.entity.receive_and_delete(now, self.session)
+
+
+class SessionReceiverLink(ReceiverLink):
+    """A client receives from a session; the session is its own until the link or the lock ends."""
+
+    lock_lost = Condition.SESSION_LOCK_LOST
+
+    def __init__(self, peer: LinkPeer, link: SendingLink, held: HeldSession) -> None:
+        super().__init__(peer, link, held.entity, held)
+        self._held = held
+        self._name = (held.entity, link.name)
+        peer.broker.session_links[self._name] = held.session.session_id
+        held.session.on_lost = self._lose
+        self._cancel_alarm: Callable[[], None] | None = None
+
+    def detached(self) -> None:
+        """The link is gone, so the session is free again."""
+        super().detached()
+        if self._cancel_alarm is not None:
+            self._cancel_alarm()
+        if self._held.session.holder == self._held.token:
+            self._held.session.on_lost = None
+        self._peer.broker.session_links.pop(self._name, None)
+        self._held.entity.close_session(self._held.session, self._held.token, self._peer.broker.moment())
+        self._peer.broker.schedule_turn()
+
+    def _lose(self, until: int) -> None:
+        clock = self._peer.broker.clock
+        if until <= clock.now():
+            self._cancel_alarm = clock.wake_at(until + _GRACE, self._end)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self._peer.detach(self._link, Condition.SESSION_LOCK_LOST.error("The session lock was lost."))
+
+
+class SessionWaiter(LinkHandler):
+    """A client waits for a session; its link is attached once there is one."""
+
+    def __init__(self, peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -> None:
+        super().__init__(entity)
+        self.entity = entity
+        self._peer = peer
+        self._link = link
+        self._cancel_alarm: Callable[[], None] | None = None
+
+    def wait(self, timeout: int) -> None:
+        """Wait at most for a time (ms)."""
+        broker = self._peer.broker
+        broker.dispatcher.wait_for_session(self)
+        self._cancel_alarm = broker.clock.wake_at(broker.clock.now() + timeout, self._give_up)
+        broker.schedule_turn()
+
+    def accept(self, now: int) -> None:
+        """There is a session that nobody holds."""
+        accepted = self.entity.accept_session(None, now)
+        if accepted is None:
+            return
+        self._stop()
+        handler = _accepted(self._peer, self._link, HeldSession(self.entity, *accepted))
+        self._peer.handlers[self._link] = handler
+        handler.credit_changed()
+        self._peer.broker.touch(self._peer)
+
+    def detached(self) -> None:
+        """The client does not wait any more."""
+        self._stop()
+
+    def _stop(self) -> None:
+        self._peer.broker.dispatcher.forget_waiter(self)
+        if self._cancel_alarm is not None:
+            self._cancel_alarm()
+
+    def _give_up(self) -> None:
+        self._peer.broker.dispatcher.forget_waiter(self)
+        text = "The operation did not complete within the allotted time: no session became available."
+        self._peer.detach(self._link, Condition.TIMEOUT.error(text))
+
+
+def attach_session(peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -> LinkHandler | None:
+    """Attach a link to the session that its source names; None if it was refused."""
+    wanted = _filter(link)
+    wanted = wanted.value if isinstance(wanted, Described) else wanted
+    if not isinstance(wanted, str | None):
+        link.refuse(Condition.ARGUMENT_ERROR.error("The session id in the filter must be a string, or null."))
+        return None
+    try:
+        accepted = entity.accept_session(wanted, peer.broker.moment())
+    except RefusedError as error:
+        link.refuse(condition_of(error).error(str(error)))
+        return None
+    if accepted is None:
+        waiter = SessionWaiter(peer, link, entity)
+        waiter.wait(_timeout(link))
+        return waiter
+    return _accepted(peer, link, HeldSession(entity, *accepted))
+
+
+def _accepted(peer: LinkPeer, link: SendingLink, held: HeldSession) -> SessionReceiverLink:
+    source, asked = link.source or Source(), _filter(link)
+    session_id: AmqpValue = held.session.session_id
+    if isinstance(asked, Described):
+        session_id = Described(asked.descriptor, session_id)  # The SDK for Go writes and reads it like this.
+    # azure-servicebus compares the address byte by byte, so it goes back as it came.
+    answer = Source(source.address, filter={SESSION_FILTER: session_id})
+    ticks = held.session.locked_until * _TICKS_PER_MS + _TICKS_OF_1970
+    limit = peer.broker.max_message_size(held.entity)
+    link.accept(source=answer, properties={_LOCKED_UNTIL: Long(ticks)}, max_message_size=limit)
+    return SessionReceiverLink(peer, link, held)
+
+
+def _filter(link: SendingLink) -> AmqpValue:
+    return (link.source.filter or {}).get(SESSION_FILTER) if link.source is not None else None
+
+
+def _timeout(link: SendingLink) -> int:
+    timeout = link.properties.get(_TIMEOUT)
+    return min(int(timeout), _MAX_TIMEOUT) if isinstance(timeout, UInt | int) else _DEFAULT_TIMEOUT
+
+
 def _fault(faults: EntityFaults, count: int) -> Error | None:
     if faults.is_busy():
         return Condition.SERVER_BUSY.error(SERVER_BUSY)
@@ -296,7 +463,7 @@ def _fault(faults: EntityFaults, count: int) -> Error | None:
     return None
 
 
-def _confirm_later(peer: AmqpPeer, settle: Callable[[], None], delay: float) -> None:
+def _confirm_later(peer: LinkPeer, settle: Callable[[], None], delay: float) -> None:
     """Settle a delivery after some seconds."""
 
     def confirm() -> None:

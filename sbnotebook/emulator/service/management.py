@@ -6,28 +6,78 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-respon
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
+from uuid import UUID
 
 from sbnotebook.emulator.entities import (
     AnyEntity,
+    DeadLetterReason,
     Queue,
     Receivable,
     ReceivingEntity,
+    Refusal,
     RefusedError,
+    SentMessage,
+    Session,
     Subscription,
     Topic,
+    read_sent,
+)
+from sbnotebook.emulator.entities.rules import (
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
 )
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_of
-from sbnotebook.emulator.service.operations import failure, receiving, scheduling
+from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_of, explain
 from sbnotebook.emulator.service.requests import Reply, Request
-from sbnotebook.emulator.service.rule_operations import rule_operations
-from sbnotebook.emulator.service.session_operations import session_operations
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
+from sbnotebook.model.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, ULong
 
 __all__ = ["ManagementNode"]
 
+_Operation = Callable[[dict[str, Any], int], Reply]
+
 _LINK_NAME: Final = "associated-link-name"
+_MAX_PEEKED: Final = 250
+"""Messages in one answer; the service has the same limit, which it does not document."""
+_MAX_PEEKED_BYTES: Final = 1_000_000
+"""Bytes in one answer, unless its first message alone is larger."""
+_MAX_DELETED: Final = 4000
+"""Messages that one request removes (Service Bus documentation, "Batch delete messages")."""
+_EVER: Final = 253_402_300_799_000
+"""The last second that .NET knows (ms): whoever asks for sessions updated since then wants all that have messages."""
+_MAX_SESSIONS: Final = 1000
+# The codes of filters have one zero less than the others: the service and its SDKs are like that.
+_RULE_DESCRIPTION: Final = ULong(0x0000013700000004)
+_EMPTY_ACTION: Final = ULong(0x0000013700000005)
+_SQL_ACTION: Final = ULong(0x0000013700000006)
+_SQL_FILTER: Final = ULong(0x000001370000006)
+_TRUE_FILTER: Final = ULong(0x000001370000007)
+_FALSE_FILTER: Final = ULong(0x000001370000008)
+_CORRELATION_FILTER: Final = ULong(0x000001370000009)
+
+_COMPATIBILITY_LEVEL: Final = Int(20)
+_MAX_RULES: Final = 1000
+"""Rules in one answer."""
+_MAX_NAME: Final = 50
+"""Characters of a rule's name (Service Bus documentation, "Service Bus quotas")."""
+_FILTERS: Final = ("sql-filter", "correlation-filter", "true-filter", "false-filter")
+_CORRELATION_FIELDS: Final = {
+    "correlation-id": "correlation_id",
+    "message-id": "message_id",
+    "to": "to",
+    "reply-to": "reply_to",
+    "label": "subject",
+    "session-id": "session_id",
+    "reply-to-session-id": "reply_to_session_id",
+    "content-type": "content_type",
+}
+"""Their names in a request, and ours; in the order in which an answer lists them."""
 
 
 class ManagementNode:
@@ -46,15 +96,15 @@ class ManagementNode:
         self.entity = entity
         self._path = entity.path
         self._broker = broker
-        self._operations: dict[str, Callable[[dict[str, Any], int], Reply]] = {}
+        self._operations: dict[str, _Operation] = {}
         if isinstance(entity, Queue | Topic):
-            self._operations |= scheduling(entity, broker.max_message_size(entity))
+            self._operations |= _scheduling_operations(entity, broker.max_message_size(entity))
         if isinstance(entity, ReceivingEntity) and entity.sessions is not None:
-            self._operations |= session_operations(entity)
+            self._operations |= _session_operations(entity)
         if isinstance(entity, Subscription):
-            self._operations |= rule_operations(broker, entity)
+            self._operations |= _rule_operations(broker, entity)
         if isinstance(entity, Receivable):
-            self._operations |= receiving(entity)
+            self._operations |= _message_operations(entity)
 
     def answer(self, request: Request) -> Reply:
         """Carry out a request, or say why not."""
@@ -88,4 +138,325 @@ class ManagementNode:
 
     def failure(self, condition: Condition, sentence: str) -> Reply:
         """The reply that says what went wrong."""
-        return failure(condition, sentence)
+        return _failure(condition, sentence)
+
+
+def _message_operations(entity: Receivable) -> dict[str, _Operation]:
+    """The operations of everything that messages are received from."""
+    node = _Receiving(entity)
+    return {
+        "com.microsoft:peek-message": node.peek,
+        "com.microsoft:renew-lock": node.renew_lock,
+        "com.microsoft:receive-by-sequence-number": node.receive_by_sequence_number,
+        "com.microsoft:update-disposition": node.update_disposition,
+        "com.microsoft:batch-delete-messages": node.batch_delete,
+    }
+
+
+def _scheduling_operations(destination: Queue | Topic, max_size: int) -> dict[str, _Operation]:
+    """The operations of everything that messages are sent to.
+
+    Args:
+        destination: the queue or topic.
+        max_size: bytes of all messages of one request.
+    """
+
+    def schedule(body: dict[str, Any], now: int) -> Reply:
+        messages: list[SentMessage] = [read_sent(item["message"]) for item in body["messages"]]
+        size = sum(len(message.payload) for message in messages)
+        if size > max_size:
+            raise RefusedError(Refusal.TOO_LARGE, f"The messages have {size} bytes, the limit is {max_size}.")
+        destination.admission.check(messages)
+        numbers = [Long(destination.send(message, now)) for message in messages]
+        return _done({"sequence-numbers": Array(numbers, Long)})
+
+    def cancel(body: dict[str, Any], now: int) -> Reply:
+        del now
+        if not destination.cancel_scheduled([int(number) for number in body["sequence-numbers"]]):
+            text = "One or more of the messages are not scheduled: they are active already, cancelled, or unknown."
+            raise RefusedError(Refusal.MESSAGE_NOT_FOUND, text)
+        return _done(None)
+
+    return {"com.microsoft:schedule-message": schedule, "com.microsoft:cancel-scheduled-message": cancel}
+
+
+class _Receiving:
+    def __init__(self, entity: Receivable) -> None:
+        self._entity = entity
+
+    def peek(self, body: dict[str, Any], now: int) -> Reply:
+        self._entity.owner.record.accessed_time = now
+        count = min(int(body["message-count"]), _MAX_PEEKED)
+        session_id = body.get("session-id")
+        session_id = None if session_id is None or self._entity.sessions is None else str(session_id)
+        rendered: list[AmqpValue] = []
+        size = 0
+        for message in self._entity.peek(int(body["from-sequence-number"]), max(count, 0), session_id):
+            payload = self._entity.rendered(message)
+            size += len(payload)
+            if rendered and size > _MAX_PEEKED_BYTES:
+                break
+            rendered.append({"message": payload})
+        return _done({"messages": rendered}) if rendered else _nothing()
+
+    def renew_lock(self, body: dict[str, Any], now: int) -> Reply:
+        if self._entity.sessions is not None:
+            raise RefusedError(Refusal.NOT_ALLOWED, "The entity has sessions: renew the lock of the session.")
+        tokens = self._held_tokens(body, now)
+        ends = [self._entity.renew(token, now) or 0 for token in tokens]
+        return _done({"expirations": Array([Timestamp(end) for end in ends], Timestamp)})
+
+    def receive_by_sequence_number(self, body: dict[str, Any], now: int) -> Reply:
+        numbers = [int(number) for number in body["sequence-numbers"]]
+        delete = int(body["receiver-settle-mode"]) == 0
+        messages = self._entity.receive_deferred(numbers, now, delete=delete, session=self._session(body, now))
+        if messages is None:
+            text = "Failed to lock one or more specified messages: they do not exist, are not deferred, or are locked."
+            raise RefusedError(Refusal.MESSAGE_NOT_FOUND, text)
+        items: list[AmqpValue] = []
+        for message in messages:
+            is_locked = message.lock_token is not None
+            payload = self._entity.rendered(message, with_lock=is_locked and self._entity.sessions is None)
+            items.append({"message": payload, **({"lock-token": message.lock_token} if is_locked else {})})
+        return _done({"messages": items})
+
+    def update_disposition(self, body: dict[str, Any], now: int) -> Reply:
+        settle = self._settlement(str(body["disposition-status"]), body)
+        if body.get("session-id") is not None:
+            self._session(body, now)
+        tokens = self._held_tokens(body, now)
+        for token in tokens:
+            self._entity.check_properties(token, now, _properties(body))
+        for token in tokens:
+            settle(token, now)
+        return _done(None)
+
+    def batch_delete(self, body: dict[str, Any], now: int) -> Reply:
+        session = self._session(body, now)
+        count = min(int(body["message-count"]), _MAX_DELETED)
+        before = int(body["enqueued-time-utc"])
+        deleted = self._entity.delete(max(count, 0), before, now, session)
+        return _done({"message-count": Int(deleted)}) if deleted else _nothing()
+
+    def _settlement(self, status: str, body: dict[str, Any]) -> Callable[[UUID, int], bool]:
+        entity = self._entity
+        properties = _properties(body)
+        match status:
+            case "completed":
+                return entity.complete
+            case "abandoned":
+                return lambda token, now: entity.abandon(token, now, properties)
+            case "defered" | "deferred":  # The first is how the SDKs spell it.
+                return lambda token, now: entity.defer(token, now, properties)
+            case "released" | "unlocked":
+                return entity.release
+            case "suspended" if entity.dead_letter is not None:
+                why = DeadLetterReason(*(_text(body.get(f"deadletter-{part}")) for part in ("reason", "description")))
+                return lambda token, now: entity.dead_letter_message(token, now, why, properties)
+            case "suspended":
+                raise RefusedError(Refusal.NOT_ALLOWED, "A message of a dead-letter queue cannot be dead-lettered.")
+            case _:
+                raise RefusedError(Refusal.BAD_ARGUMENT, f"There is no disposition {status[:80]!r}.")
+
+    def _held_tokens(self, body: dict[str, Any], now: int) -> list[UUID]:
+        """The lock tokens of a request; if one lock is lost, nothing is done at all."""
+        tokens = cast("list[UUID]", body["lock-tokens"])
+        if all(self._entity.holds(token, now) for token in tokens):
+            return tokens
+        if self._entity.sessions is not None:
+            raise RefusedError(Refusal.SESSION_LOCK_LOST, "The session lock was lost. Accept the session again.")
+        text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
+        raise RefusedError(Refusal.MESSAGE_LOCK_LOST, text)
+
+    def _session(self, body: dict[str, Any], now: int) -> Session | None:
+        if self._entity.sessions is None:
+            return None
+        session_id = body.get("session-id")
+        if session_id is None:
+            raise RefusedError(Refusal.NOT_ALLOWED, "The entity has sessions: say which session is meant.")
+        return self._entity.owner.held_session(str(session_id), now)
+
+
+def _session_operations(entity: ReceivingEntity) -> dict[str, _Operation]:
+    """The operations of an entity with sessions."""
+    node = _Sessions(entity)
+    return {
+        "com.microsoft:get-session-state": node.get_state,
+        "com.microsoft:set-session-state": node.set_state,
+        "com.microsoft:renew-session-lock": node.renew_lock,
+        "com.microsoft:get-message-sessions": node.list_sessions,
+    }
+
+
+class _Sessions:
+    def __init__(self, entity: ReceivingEntity) -> None:
+        self._entity = entity
+
+    def get_state(self, body: dict[str, Any], now: int) -> Reply:
+        return _done({"session-state": self._entity.held_session(str(body["session-id"]), now).state})
+
+    def set_state(self, body: dict[str, Any], now: int) -> Reply:
+        session = self._entity.held_session(str(body["session-id"]), now)
+        state: object = body["session-state"]
+        if state is not None and not isinstance(state, bytes):
+            raise RefusedError(Refusal.BAD_ARGUMENT, "The state of a session must be bytes.")
+        self._entity.set_session_state(session, state, now)
+        return _done(None)
+
+    def renew_lock(self, body: dict[str, Any], now: int) -> Reply:
+        session = self._entity.held_session(str(body["session-id"]), now)
+        return _done({"expiration": Timestamp(self._entity.renew_session(session, now))})
+
+    def list_sessions(self, body: dict[str, Any], now: int) -> Reply:
+        del now
+        since, skip, top = (int(body[key]) for key in ("last-updated-time", "skip", "top"))
+        if skip < 0 or top < 0 or self._entity.sessions is None:
+            raise RefusedError(Refusal.BAD_ARGUMENT, "skip and top must not be negative.")
+        found = [session.session_id for session in self._entity.sessions.listed(None if since >= _EVER else since)]
+        page = found[skip : skip + min(top, _MAX_SESSIONS)]
+        if not page:
+            return _nothing()
+        return _done({"skip": Int(skip + len(page)), "sessions-ids": Array(page, str)})
+
+
+def _rule_operations(broker: Broker, subscription: Subscription) -> dict[str, _Operation]:
+    """The operations of a subscription on its rules."""
+    node = _Rules(broker, subscription)
+    return {
+        "com.microsoft:add-rule": node.add,
+        "com.microsoft:remove-rule": node.remove,
+        "com.microsoft:enumerate-rules": node.enumerate,
+    }
+
+
+class _Rules:
+    def __init__(self, broker: Broker, subscription: Subscription) -> None:
+        self._broker = broker
+        self._subscription = subscription
+
+    def add(self, body: dict[str, Any], now: int) -> Reply:
+        name, description = _name(body), _map(body["rule-description"], "rule-description")
+        if self._subscription.find_rule(name) is not None:
+            text = f"The subscription '{self._subscription.path}' already has a rule '{name}'."
+            return _failure(Condition.ENTITY_ALREADY_EXISTS, text)
+        action = description.get("sql-rule-action")
+        rule = Rule(
+            name,
+            _read_filter(description),
+            None if action is None else SqlAction(_expression(action, "sql-rule-action")),
+            now,
+        )
+        self._broker.registry.put_rule(self._subscription, rule, now=now)
+        return _done(None)
+
+    def remove(self, body: dict[str, Any], now: int) -> Reply:
+        name = _name(body)
+        if self._subscription.find_rule(name) is None:
+            text = f"The messaging entity '{self._subscription.path}|{name}' could not be found: it has no such rule."
+            return _failure(Condition.NOT_FOUND, text)
+        self._broker.registry.remove_rule(self._subscription, name, now=now)
+        return _done(None)
+
+    def enumerate(self, body: dict[str, Any], now: int) -> Reply:
+        del now
+        skip, top = int(body["skip"]), int(body["top"])
+        if skip < 0 or top < 0:
+            raise RefusedError(Refusal.BAD_ARGUMENT, "skip and top must not be negative.")
+        page = self._subscription.rules[skip : skip + min(top, _MAX_RULES)]
+        rules: list[AmqpValue] = [{"rule-description": _written(rule)} for rule in page]
+        return _done({"rules": rules}) if rules else _nothing()
+
+
+def _done(body: AmqpValue) -> Reply:
+    """The reply to a request that was carried out."""
+    return Reply({"statusCode": Int(200), "statusDescription": "OK"}, body)
+
+
+def _nothing() -> Reply:
+    """The reply to a request that found nothing."""
+    return Reply({"statusCode": Int(204), "statusDescription": "No messages"})
+
+
+def _failure(condition: Condition, sentence: str) -> Reply:
+    """The reply that says what went wrong."""
+    return Reply(
+        {
+            "statusCode": Int(condition.status),
+            "statusDescription": explain(sentence),
+            "errorCondition": Symbol(condition.symbol),
+        }
+    )
+
+
+def _properties(body: dict[str, Any]) -> dict[str, Any]:
+    return cast("dict[str, Any] | None", body.get("properties-to-modify")) or {}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _name(body: dict[str, Any]) -> str:
+    name: object = body["rule-name"]
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
+        raise RefusedError(Refusal.BAD_ARGUMENT, f"rule-name must be a text of 1 to {_MAX_NAME} characters.")
+    return name
+
+
+def _map(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise RefusedError(Refusal.BAD_ARGUMENT, f"{name} must be a map.")
+    return cast("dict[str, Any]", value)
+
+
+def _expression(value: object, name: str) -> str:
+    expression = _map(value, name).get("expression")
+    if not isinstance(expression, str):
+        raise RefusedError(Refusal.BAD_ARGUMENT, f"{name} needs an expression, which must be a text.")
+    return expression
+
+
+def _read_filter(description: dict[str, Any]) -> Filter:
+    given = [name for name in _FILTERS if description.get(name) is not None]
+    if len(given) != 1:
+        raise RefusedError(Refusal.BAD_ARGUMENT, f"A rule-description needs one of {', '.join(_FILTERS)}.")
+    match given[0]:
+        case "sql-filter":
+            return SqlFilter(_expression(description["sql-filter"], "sql-filter"))
+        case "correlation-filter":
+            return _read_correlation(_map(description["correlation-filter"], "correlation-filter"))
+        case "true-filter":
+            return TrueFilter()
+        case _:
+            return FalseFilter()
+
+
+def _read_correlation(given: dict[str, Any]) -> CorrelationFilter:
+    fields = {ours: given.get(name) for name, ours in _CORRELATION_FIELDS.items()}
+    for name, value in fields.items():
+        if not (value is None or isinstance(value, str)):
+            raise RefusedError(Refusal.BAD_ARGUMENT, f"{name} of a correlation filter must be a text.")
+    properties = _map(given.get("properties") or {}, "properties")
+    if not all(isinstance(name, str) for name in cast("dict[object, Any]", properties)):
+        raise RefusedError(Refusal.BAD_ARGUMENT, "The names of properties must be texts.")
+    return CorrelationFilter(**fields, properties=properties)
+
+
+def _written(rule: Rule) -> Described:
+    action = Described(_EMPTY_ACTION, [])
+    if rule.action is not None:
+        action = Described(_SQL_ACTION, [rule.action.expression, _COMPATIBILITY_LEVEL])
+    return Described(_RULE_DESCRIPTION, [_written_filter(rule.filter), action, rule.name, Timestamp(rule.created_time)])
+
+
+def _written_filter(filter_: Filter) -> Described:
+    match filter_:
+        case TrueFilter():
+            return Described(_TRUE_FILTER, [])
+        case FalseFilter():
+            return Described(_FALSE_FILTER, [])
+        case SqlFilter():
+            return Described(_SQL_FILTER, [filter_.expression, _COMPATIBILITY_LEVEL])
+        case CorrelationFilter():
+            fields: list[AmqpValue] = [getattr(filter_, ours) for ours in _CORRELATION_FIELDS.values()]
+            return Described(_CORRELATION_FILTER, [*fields, dict(filter_.properties)])

@@ -8,18 +8,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from sbnotebook.emulator.amqp import Accepted, ReceivingLink, Rejected, SendingLink, TransferReceived
+from sbnotebook.emulator.entities import AnyEntity, Receivable
 from sbnotebook.emulator.service.conditions import Condition
-from sbnotebook.emulator.service.links import LinkHandler
+from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, encode
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, section_value, split
-
-if TYPE_CHECKING:
-    from sbnotebook.emulator.entities import AnyEntity, Receivable
-    from sbnotebook.emulator.service.peer import AmqpPeer
 
 __all__ = ["Node", "Reply", "ReplyLink", "Request", "RequestLink"]
 
@@ -75,7 +72,7 @@ class Node(Protocol):
 class RequestLink(LinkHandler):
     """A client sends requests."""
 
-    def __init__(self, peer: AmqpPeer, link: ReceivingLink, node: Node) -> None:
+    def __init__(self, peer: LinkPeer, link: ReceivingLink, node: Node) -> None:
         super().__init__(node.entity)
         self._peer = peer
         self._link = link
@@ -115,7 +112,7 @@ class RequestLink(LinkHandler):
 class ReplyLink(LinkHandler):
     """A client receives the answers to its requests."""
 
-    def __init__(self, peer: AmqpPeer, link: SendingLink, node: Node) -> None:
+    def __init__(self, peer: LinkPeer, link: SendingLink, node: Node) -> None:
         super().__init__(node.entity)
         self._peer = peer
         self._link = link

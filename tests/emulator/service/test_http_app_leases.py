@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from sbnotebook.emulator.service.leases import Leases
+from sbnotebook.emulator.service.http_app import Leases
 
 
 @pytest.mark.anyio

@@ -15,23 +15,55 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, cast
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Final, cast
 
 from aiohttp import web
 
 from sbnotebook.emulator.entities import ReceivingEntity, Topic
-from sbnotebook.emulator.service.access import authorize
-from sbnotebook.emulator.service.breaking import change_faults
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
-from sbnotebook.emulator.service.host_names import refuse_public_names
-from sbnotebook.emulator.service.leases import Leases
+from sbnotebook.emulator.service.fault_injection import change_faults
+from sbnotebook.emulator.service.middleware import RequestRefusedError, answer_errors, authorize, refuse_public_names
 from sbnotebook.emulator.service.page import page
-from sbnotebook.emulator.service.refusal import RequestRefusedError, answer_errors
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH, websocket_handler
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["application"]
+__all__ = ["Leases", "application"]
+
+_POLL: Final = 0.5
+"""Seconds between two looks."""
+
+
+class Leases:
+    """Counts the processes that use the emulator; each holds a connection open, which ends with it."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Leases that are held now."""
+        return self._count
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Hold a lease."""
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+
+    async def wait_until_unused(self, seconds: float, is_in_use: Callable[[], bool]) -> None:
+        """Return once nobody has held a lease, and ``is_in_use`` was false, for this long."""
+        unused_since = time.monotonic()
+        while time.monotonic() - unused_since < seconds:
+            await asyncio.sleep(min(_POLL, seconds))
+            if self._count or is_in_use():
+                unused_since = time.monotonic()
 
 
 def application(broker: Broker, leases: Leases) -> web.Application:

@@ -8,7 +8,7 @@ import pytest
 
 from sbnotebook.emulator.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from sbnotebook.emulator.service import atom
-from sbnotebook.emulator.service.rule_descriptions import describe_rule, read_default_rule, read_rule
+from sbnotebook.emulator.service.descriptions import describe_rule, read_default_rule, read_rule
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
 
