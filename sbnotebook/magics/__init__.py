@@ -9,15 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.magics import completion, display, history
-from sbnotebook.magics.choosing import Choosing
-from sbnotebook.magics.connecting import Connecting
-from sbnotebook.magics.current import Current
-from sbnotebook.magics.mending import Mending
+from sbnotebook.magics import completion, display
+from sbnotebook.magics.connecting import Connecting, keep_secrets_out
+from sbnotebook.magics.current import Current, SbMagics
 from sbnotebook.magics.panels import Panels
 from sbnotebook.magics.reading import Reading
+from sbnotebook.magics.recovery import Recovery
+from sbnotebook.magics.selecting import Selecting
 from sbnotebook.magics.sending import Sending
-from sbnotebook.magics.settings import SbMagics
 from sbnotebook.magics.settling import Settling
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["load_ipython_extension"]
 
-_MAGICS: Final = (Connecting, Reading, Settling, Choosing, Sending, Mending, Panels)
+_MAGICS: Final = (Connecting, Reading, Settling, Selecting, Sending, Recovery, Panels)
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
-    """Register the magics, how results are shown, and tab completion, once for each shell.
+    """Register the magics, the formatters of results, and tab completion, once for each shell.
 
     Args:
         ipython: the shell of a notebook's kernel or of a terminal.
@@ -43,7 +42,7 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     ipython.register_magics(*(magics(ipython, current) for magics in _MAGICS))
     display.register(ipython, current)
     completion.register(ipython, current)
-    history.keep_secrets_out(ipython)
-    # Failures are errors and reports. What the SDK logs about them besides would stand below the cell, as Python prints
-    # what has no handler; whoever sets logging up still gets it.
+    keep_secrets_out(ipython)
+    # Errors and reports show failures. Python would print the SDK's log of them below the cell, too, as it does with
+    # records without a handler; a handler that the user sets up still gets them.
     logging.getLogger("azure").addHandler(logging.NullHandler())

@@ -1,9 +1,9 @@
-"""How every magic that sends or settles acts: the plan is shown, confirmed, carried out, and reported."""
+"""Show a plan, ask for confirmation, carry it out, and report: what every magic does that sends or settles."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.magic import Magics
@@ -17,94 +17,98 @@ from sbnotebook.settlement.plan import Edit
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from sbnotebook.client import Namespace
-    from sbnotebook.magics.arguments import Given
+    from sbnotebook.magics.arguments import MagicArguments
     from sbnotebook.magics.current import Current
 
-__all__ = ["Acting", "Applicable", "edit_of", "variable"]
+__all__ = ["Acting", "Applicable", "Limits", "edit_of", "variable", "warn_of_failures"]
+
+
+class Limits(TypedDict):
+    """How fast a plan is applied."""
+
+    max_in_flight: int
+    rate: float | None
 
 
 class Applicable(Protocol):
-    """A plan: shows what it would do, and does it."""
+    """A plan that can be shown and applied."""
 
     def __len__(self) -> int:
-        """With how many messages."""
+        """Return the number of its messages."""
         ...
 
     def apply(self, *, max_in_flight: int = ..., rate: float | None = ...) -> Report:
-        """Carry it out."""
+        """Carry the plan out."""
         ...
 
 
 class Acting(Magics):
-    """Magics that work with what a shell is connected to.
+    """Magics that use the connection of a shell.
 
     Args:
-        shell: where they run.
-        current: its connection, what it holds, and its settings.
+        shell: the shell that runs them.
+        current: its connection, its locked messages, and its settings.
     """
 
     def __init__(self, shell: InteractiveShell, current: Current) -> None:
         super().__init__(shell)
         self.current = current
 
-    @property
-    def namespace(self) -> Namespace:
-        """The connection.
-
-        Raises:
-            ConfigurationError: there is none.
-        """
-        return self.current.namespace
-
-    def carry_out(self, plan: Applicable, given: Given, *, asks: bool = True) -> Applicable | Report:
+    def carry_out(self, plan: Applicable, args: MagicArguments, *, asks: bool = True) -> Applicable | Report:
         """Show a plan, ask, and carry it out.
 
         Args:
-            plan: what is to be done.
-            given: holds ``dry_run``, ``yes``, and where the magic has them ``max_in_flight`` and ``rate``.
-            asks: False where it takes nothing away from anybody, and so needs no confirmation.
+            plan: the plan.
+            args: holds ``dry_run``, ``yes``, and where the magic has them ``max_in_flight`` and ``rate``.
+            asks: False for a plan that removes nothing, and so needs no confirmation.
 
         Returns:
             The plan itself for a dry run, otherwise the report.
 
         Raises:
             ReadOnlyError: the connection only looks; nothing was done.
-            DecisionError: it was not confirmed, or nobody can be asked; nothing was done.
+            DecisionError: the plan was not confirmed, or there is no input to ask on; nothing was done.
         """
-        if given.dry_run:
+        if args.dry_run:
             return plan
         display(plan)
-        self.confirm(len(plan), given, asks=asks)
-        return self.apply(plan, given)
+        self.confirm(len(plan), args, asks=asks)
+        report = plan.apply(**self.limits(args))
+        warn_of_failures(report)
+        return report
 
-    def confirm(self, count: int, given: Given, *, asks: bool = True) -> None:
-        """Ask whether what was shown is to be done, where that is wanted.
+    def confirm(self, count: int, args: MagicArguments, *, asks: bool = True) -> None:
+        """Ask whether to carry out the plan that was shown, where the settings want that.
 
         Args:
-            count: messages that it is about; nothing is asked for none.
-            given: holds ``yes``.
+            count: the number of its messages; for none there is no question.
+            args: holds ``yes``.
             asks: as for :meth:`carry_out`.
+
+        Raises:
+            ReadOnlyError: the connection only looks.
+            DecisionError: the plan was not confirmed.
         """
-        namespace = self.namespace
+        namespace = self.current.namespace
         if namespace.read_only:
-            raise ReadOnlyError(namespace.host)  # before a question that would be in vain
-        if asks and count and not given.yes and self.current.settings.asks(is_emulator=namespace.is_emulator):
+            raise ReadOnlyError(namespace.host)  # before a pointless question
+        if asks and count and not args.yes and self.current.settings.asks(is_emulator=namespace.is_emulator):
             _ask()
 
-    def apply(self, plan: Applicable, given: Given) -> Report:
-        """Carry out a plan that was shown and confirmed.
+    def limits(self, args: MagicArguments) -> Limits:
+        """Return the keyword arguments with which a plan is applied.
 
         Args:
-            plan: what is to be done.
-            given: holds ``max_in_flight`` and ``rate`` where the magic has them.
+            args: holds ``max_in_flight`` and ``rate`` where the magic has them.
         """
-        in_flight = getattr(given, "max_in_flight", None) or self.current.settings.max_in_flight
-        report = plan.apply(max_in_flight=in_flight, rate=getattr(given, "rate", None))
-        if not report.ok:
-            # Said at once, because the report may be bound to a name, or not be the last value of its cell.
-            say(f"Not every message was settled: {report}.", file=sys.stderr)
-        return report
+        in_flight = getattr(args, "max_in_flight", None) or self.current.settings.max_in_flight
+        return {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
+
+
+def warn_of_failures(report: Report) -> None:
+    """Print a line when some messages were not settled: the report may be bound to a name and not shown."""
+    if not report.ok:
+        say(f"Not every message was settled: {report}.", file=sys.stderr)
 
 
 def _ask() -> None:
@@ -118,41 +122,41 @@ def _ask() -> None:
         raise DecisionError("Nothing was done: the plan was not confirmed.")
 
 
-def variable(given: Given, name: str) -> Any:
-    """The value of a user's variable.
+def variable(args: MagicArguments, name: str) -> Any:
+    """Return the value of a user's variable.
 
     Args:
-        given: holds the variables.
-        name: which one.
+        args: holds the variables.
+        name: the variable's name.
 
     Raises:
-        ConfigurationError: there is none of that name.
+        ConfigurationError: there is no such variable.
     """
-    if name not in given.variables:
+    if name not in args.variables:
         raise ConfigurationError(f"There is no variable {name[:40]!r}; a text to send stands in quotes.")
-    return given.variables[name]
+    return args.variables[name]
 
 
-def edit_of(given: Given) -> Edit | None:
-    """The function that ``--edit`` names, which says so when it does not give a message.
+def edit_of(args: MagicArguments) -> Edit | None:
+    """Return the function that ``--edit`` names; it raises DecisionError when its result is not a message.
 
     Args:
-        given: holds ``edit`` and the variables.
+        args: holds ``edit`` and the variables.
 
     Raises:
         ConfigurationError: there is no such function.
     """
-    if given.edit is None:
+    if args.edit is None:
         return None
-    function = given.variables.get(given.edit)
+    function = args.variables.get(args.edit)
     if not callable(function):
-        raise ConfigurationError(f"There is no function {given.edit[:40]!r}: define it first.")
+        raise ConfigurationError(f"There is no function {args.edit[:40]!r}: define it first.")
 
     def edit(message: ReceivedMessage) -> Message:
         edited = function(message)
         if not isinstance(edited, Message):
             raise DecisionError(
-                f"{given.edit} returned {type(edited).__name__}: it must return the message to send, "
+                f"{args.edit} returned {type(edited).__name__}: it must return the message to send, "
                 "such as message.with_changes(…)."
             )
         return edited

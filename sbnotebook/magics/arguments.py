@@ -1,4 +1,4 @@
-"""The arguments of the magics, and the one way in which each magic runs."""
+"""Parse the arguments of the magics, run each magic in the same way, and show its errors in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import functools
 import keyword
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from IPython.core.error import UsageError
@@ -16,27 +17,41 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.utils.text import DollarFormatter
 
 from sbnotebook.client.coercions import duration
-from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.failing import LAST_REPORT, in_one_line
+from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState, Report
 from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 
-__all__ = ["WORD", "Given", "Quoted", "command", "expanded", "seconds", "split_words"]
+__all__ = [
+    "LAST_REPORT",
+    "WORD",
+    "InterruptedMagic",
+    "MagicArguments",
+    "Quoted",
+    "command",
+    "expanded",
+    "in_one_line",
+    "seconds",
+    "split_words",
+]
 
 WORD: Final = re.compile(r"""(--[\w-]+=)?("(?P<double>.*?)"|'(?P<single>.*?)')(?=\s|$)|\S+""", re.DOTALL)
-"""A word of a line; one in quotes has what is in them in a group of its own."""
+"""A word of a line; the content of quotes is a group of its own."""
 _HIDDEN: Final = "\0"
+LAST_REPORT: Final = "sb_report"
+"""The user's variable with the report of the last magic that sent or settled, also when it was interrupted."""
+_SDK: Final = ("azure.servicebus.", "azure.core.", "azure.identity.")
 
 
 class Quoted(str):
-    """A word that stood in quotes: always a text, never the name of a variable."""
+    """A word in quotes: always a text, never the name of a variable."""
 
     __slots__ = ()
 
 
-class Given(argparse.Namespace):
-    """What the user gave a magic: an attribute for each argument, and these.
+class MagicArguments(argparse.Namespace):
+    """The arguments of a magic: an attribute for each, and these.
 
     Args:
         cell: the body of a cell magic, None for a line magic.
@@ -50,7 +65,7 @@ class Given(argparse.Namespace):
 
 
 def split_words(line: str) -> list[str]:
-    """Split a line at spaces; what stands in quotes is one word, without the quotes.
+    """Split a line at spaces; a text in quotes is one word, without the quotes.
 
     Quotes inside of a word are left alone, so that ``--where subject='UA'`` and
     ``--where "subject = 'UA'"`` both mean what they say.
@@ -76,9 +91,9 @@ def split_words(line: str) -> list[str]:
 
 
 def expanded(word: str, variables: Mapping[str, Any]) -> str:
-    """A word with ``{expression}`` and ``$variable`` replaced by their values, as IPython does it.
+    """Replace ``{expression}`` and ``$variable`` in a word by their values, as IPython does it.
 
-    The ``/$`` of an address such as ``orders/$dlq`` is no variable. What cannot be evaluated is left as it is.
+    The ``/$`` of an address such as ``orders/$dlq`` is no variable. An expression that fails is left as it is.
 
     Raises:
         UsageError: a value would be taken for an option.
@@ -98,18 +113,18 @@ def expanded(word: str, variables: Mapping[str, Any]) -> str:
     return Quoted(text) if text != word else word
 
 
-def command(*arguments: argument) -> Callable[[Callable[[Any, Given], object]], Callable[..., object]]:
+def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], object]], Callable[..., object]]:
     """Make a method of a Magics class a magic with these arguments.
 
-    The method is called with what was given. What it returns is shown, or bound by ``--into``. Errors of
-    sbnotebook's own and of the service are one line without a traceback; other errors, such as those of the
-    user's own functions, have theirs.
+    The method is called with the parsed arguments. Its result is shown, or bound by ``--into``. sbnotebook's own
+    errors and those of the service are one line without a traceback; other errors, such as those of the user's own
+    functions, keep theirs.
 
     Args:
         arguments: in the order of the help text.
     """
 
-    def decorate(function: Callable[[Any, Given], object]) -> Callable[..., object]:
+    def decorate(function: Callable[[Any, MagicArguments], object]) -> Callable[..., object]:
         for each in reversed(arguments):
             function = each(function)
         parser = magic_arguments()(function).parser
@@ -117,14 +132,14 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, Given], object]], 
         @functools.wraps(function)
         def run(self: Magics, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> object:
             shell: Any = self.shell
-            given = Given(cell, {**shell.user_ns, **(local_ns or {})})
+            args = MagicArguments(cell, {**shell.user_ns, **(local_ns or {})})
             with in_one_line(shell):
                 _refuse_connection_string(line)
-                parser.parse_args([expanded(word, given.variables) for word in split_words(line)], given)
-                result = function(self, given)
+                parser.parse_args([expanded(word, args.variables) for word in split_words(line)], args)
+                result = function(self, args)
             if isinstance(result, Report):
                 shell.push({LAST_REPORT: result})
-            name = getattr(given, "into", None)
+            name = getattr(args, "into", None)
             if name is None:
                 return result
             shell.push({name: result})
@@ -136,13 +151,65 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, Given], object]], 
 
 
 def _refuse_connection_string(line: str) -> None:
-    # Looked for in the line as it was typed: the value of a variable is not kept by the notebook.
+    # In the line as it was typed: the notebook does not keep the value of a variable.
     text = line.lower()
     if "endpoint=" in text and scrub(line) != line and "usedevelopmentemulator=true" not in text:
         raise ConfigurationError(
             "A connection string typed here would be kept in the notebook: delete it from the cell, and use "
             "%sb_connect --prompt, env:VARIABLE or secret:SCOPE/KEY."
         )
+
+
+# ---------------------------------------------------------------- errors
+
+
+class InterruptedMagic(KeyboardInterrupt):
+    """A magic was interrupted: shown as one line that says how far it was, without a traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks for it
+        return [f"Interrupted: {self}"]
+
+
+@contextmanager
+def in_one_line(shell: Any) -> Generator[None]:
+    """Show sbnotebook's own errors, those of the service, and an interrupt in one line each.
+
+    Args:
+        shell: gets the report until then in the variable ``sb_report``.
+
+    Raises:
+        UsageError: in place of an error; IPython shows it without a traceback.
+        InterruptedMagic: in place of an interrupt.
+        Exception: other errors as they are, such as those of the user's own functions.
+    """
+    try:
+        yield
+    except (SbNotebookError, UsageError) as error:
+        raise UsageError(_with_report(shell, error, scrub(str(error)))) from None
+    except KeyboardInterrupt as interrupt:
+        # Interrupted work always has a report. Without one it had not begun, or had just ended.
+        is_known = hasattr(interrupt, "report")
+        said = "nothing was sent or settled." if is_known else "look how far it came before you do it once more."
+        raise InterruptedMagic(_with_report(shell, interrupt, said)) from None
+    except Exception as error:
+        said = _with_report(shell, error, f"{type(error).__name__}: {explained(error)}")
+        if not _is_of_the_service(error):
+            raise
+        raise UsageError(said) from None
+
+
+def _with_report(shell: Any, error: BaseException, said: str) -> str:
+    report = getattr(error, "report", None)
+    if not isinstance(report, Report) or not report:
+        return said
+    shell.push({LAST_REPORT: report})
+    rest = f"{report}. What is unconfirmed may have happened, what is skipped did not; {LAST_REPORT} has all outcomes."
+    return rest if isinstance(error, KeyboardInterrupt) else f"{said} Until then - {rest}"
+
+
+def _is_of_the_service(error: Exception) -> bool:
+    # By name, because only the settlement library imports the SDK.
+    return any(kind.__module__.startswith(_SDK) for kind in type(error).__mro__)
 
 
 # ---------------------------------------------------------------- types
@@ -175,7 +242,7 @@ def _rate(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """A duration as users write it, in seconds: the type of an argument."""
+    """Convert a duration as users write it to seconds: the type of an argument."""
     try:
         return duration(text).total_seconds()
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""Tab completion for the magics: entity paths, options and their values, columns, and the user's variables."""
+"""Complete the arguments of magics: entity paths, options and their values, columns, and the user's variables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def register(shell: InteractiveShell, current: Current) -> None:
 
 
 class Completer:
-    """Finds what can stand at the cursor, by the arguments that the magic declares.
+    """Finds completions at the cursor, by the arguments that the magic declares.
 
     Args:
         shell: whose magics and variables.
@@ -66,7 +66,7 @@ class Completer:
 
     @context_matcher(identifier="sbnotebook.magics")
     def complete(self, context: CompletionContext) -> SimpleMatcherResult:
-        """What can follow at the cursor; where there is something, nothing else is offered.
+        """Return the completions at the cursor; where there are some, IPython offers no others.
 
         One of IPython's matchers, see the documentation of its module IPython.core.completer.
 
@@ -86,7 +86,7 @@ class Completer:
     def _candidates(self, arguments: _Arguments, place: _Place) -> list[str]:
         if place.word.startswith("-") and not place.is_quoted:
             return arguments.options()
-        wanted = arguments.wanted_after(place.before)
+        wanted = arguments.argument_after(place.before)
         if wanted is None:
             return arguments.options()
         if "choices" in wanted:
@@ -141,8 +141,8 @@ class _Arguments:
     def options(self) -> list[str]:
         return [flag for flag in self._options if flag.startswith("--")]
 
-    def wanted_after(self, words: Sequence[str]) -> Mapping[str, Any] | None:
-        """The argument that is to come after these words; None when only options can follow."""
+    def argument_after(self, words: Sequence[str]) -> Mapping[str, Any] | None:
+        """Return the argument that follows these words; None when only options can follow."""
         positional = list(self._positional)
         pending: Mapping[str, Any] | None = None
         for word in words:
@@ -182,7 +182,7 @@ class _RememberedEntities:
         namespace = self._current.namespace
         if namespace is not self._of or time.monotonic() - self._at > _REMEMBERED:
             self._of, self._at, self._entities = namespace, time.monotonic(), []
-            # In a thread, so that a service that does not answer does not hold the keyboard.
+            # In a thread, so that a service that does not answer does not block the keyboard.
             asking = threading.Thread(target=self._ask, args=(namespace,), daemon=True)
             asking.start()
             asking.join(_PATIENCE)

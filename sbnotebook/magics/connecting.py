@@ -1,9 +1,9 @@
-"""``%sb_connect`` and ``%sb_entities``."""
+"""``%sb_connect`` and ``%sb_entities``, and a history without the keys of connection strings."""
 
 from __future__ import annotations
 
 import getpass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.magic import line_magic, magics_class
@@ -14,11 +14,15 @@ from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.acting import Acting
-from sbnotebook.magics.arguments import INTO, Given, command
+from sbnotebook.magics.arguments import INTO, MagicArguments, command
 from sbnotebook.magics.display import say
 from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.settlement.connecting.connection import scrub
 
-__all__ = ["Connecting", "Entities"]
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["Connecting", "Entities", "keep_secrets_out"]
 
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
 _NO_ENTITIES: Final = (
@@ -42,7 +46,7 @@ class Entities(list[EntityCounts]):
 
 @magics_class
 class Connecting(Acting):
-    """Magics that say which namespace is meant, and what is there."""
+    """Magics that connect to a namespace and list its entities."""
 
     @line_magic
     @command(
@@ -57,13 +61,13 @@ class Connecting(Acting):
         argument("--write", action="store_true", help="also send and settle; alone it turns this on where one is"),
         INTO,
     )
-    def sb_connect(self, given: Given) -> Namespace | None:
-        """Connect to a namespace, in place of the one before, and say to which, as whom, and whether writing is on.
+    def sb_connect(self, args: MagicArguments) -> Namespace | None:
+        """Connect to a namespace, and show its host, the identity, and whether writing is on.
 
-        Without a target it is the one in the environment variable SBNOTEBOOK_CONNECTION or
-        SERVICEBUS_CONNECTION_STRING, and otherwise the emulator on this machine, which is started when it is needed.
-        A connection string has its place in an environment variable, a secret, or behind --prompt: typed here, the
-        notebook would keep it. Outside of the emulator one only looks, until --write is given.
+        The connection before this one is closed. Without a target, the environment variable SBNOTEBOOK_CONNECTION or
+        SERVICEBUS_CONNECTION_STRING has it; without these, it is the emulator on this machine, which starts on demand.
+        Keep a connection string in an environment variable or a secret, or use --prompt: the notebook would keep one
+        that you type here. Outside of the emulator, the connection only looks until you give --write.
 
         Example::
 
@@ -71,21 +75,21 @@ class Connecting(Acting):
             %sb_connect env:SBNOTEBOOK_CONNECTION --read-only
             %sb_connect --write --into namespace
         """
-        if given.prompt and given.target:
+        if args.prompt and args.target:
             raise ConfigurationError("Give a target or --prompt, not both.")
-        if given.read_only and given.write:
+        if args.read_only and args.write:
             raise ConfigurationError("Give --read-only or --write, not both.")
         if self.current.is_connected:
             self._release()
-        namespace = self._connected(given)
+        namespace = self._connected(args)
         display(namespace.about())
-        return namespace if given.into else None
+        return namespace if args.into else None
 
-    def _connected(self, given: Given) -> Namespace:
-        wanted = given.read_only if given.read_only or given.write else None
-        if wanted is not None and self.current.is_connected and not (given.target or given.prompt):
+    def _connected(self, args: MagicArguments) -> Namespace:
+        wanted = args.read_only if args.read_only or args.write else None
+        if wanted is not None and self.current.is_connected and not (args.target or args.prompt):
             return self.current.reconnect(read_only=wanted)
-        return self.current.connect(_prompted() if given.prompt else given.target, read_only=wanted)
+        return self.current.connect(_prompted() if args.prompt else args.target, read_only=wanted)
 
     def _release(self) -> None:
         released = self.current.release()
@@ -94,16 +98,36 @@ class Connecting(Acting):
 
     @line_magic
     @command(INTO)
-    def sb_entities(self, _given: Given) -> Entities:
+    def sb_entities(self, _args: MagicArguments) -> Entities:
         """Show all entities of the namespace with their counts.
 
-        The counts take the service a management operation for each entity: do not ask often.
+        The counts take a management operation for each entity: do not run this often.
 
         Example::
 
             %sb_entities
         """
-        return Entities(self.namespace.entities())
+        return Entities(self.current.namespace.entities())
+
+
+def keep_secrets_out(shell: InteractiveShell) -> None:
+    """Keep the keys of connection strings out of a shell's history.
+
+    A cell is in the history before it runs, so it is cleaned on the way there: ``In``, ``_i``, ``%history`` and the
+    history file never have the key, whatever the cell was.
+
+    Args:
+        shell: one whose history has not been changed by this function yet.
+    """
+    manager: Any = shell.history_manager
+    if manager is None:
+        return
+    store = manager.store_inputs
+
+    def store_inputs(line_num: int, source: str, source_raw: str | None = None) -> None:
+        store(line_num, scrub(source), None if source_raw is None else scrub(source_raw))
+
+    manager.store_inputs = store_inputs
 
 
 def _prompted() -> str:

@@ -1,26 +1,61 @@
-"""What one shell works with: its connection, and the messages that it holds."""
+"""The state of one shell: its connection, its locked messages, and the settings of ``%config SbMagics``."""
 
 from __future__ import annotations
 
 import atexit
 import weakref
 
+from traitlets import CaselessStrEnum, Int
+from traitlets.config import Configurable
+
 from sbnotebook.client import LockedBatch, Namespace
 from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.settings import SbMagics
 from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 
-__all__ = ["Current"]
+__all__ = ["Current", "SbMagics"]
+
+
+class SbMagics(Configurable):
+    """The defaults of the magics of one shell, set by ``%config SbMagics.NAME = VALUE`` or in IPython's configuration.
+
+    Args:
+        options: what every Configurable takes, such as ``parent``.
+    """
+
+    max_rows = Int(
+        None, min=1, allow_none=True, help="Rows of messages that are shown; None is 50 in notebooks, 20 in terminals."
+    ).tag(config=True)
+    peek_count = Int(1_000, min=1, help="Messages that %sb_peek looks at where neither -n nor --where is given.").tag(
+        config=True
+    )
+    lock_count = Int(10, min=1, help="Messages that %sb_lock locks where -n is not given.").tag(config=True)
+    max_in_flight = Int(
+        DEFAULT_MAX_IN_FLIGHT, min=1, help="Transfers without an answer at once, where --max-in-flight is not given."
+    ).tag(config=True)
+    confirm = CaselessStrEnum(
+        ["always", "outside_emulator", "never"],
+        "outside_emulator",
+        help="When a plan that was shown is carried out only after a yes. --yes answers it beforehand.",
+    ).tag(config=True)
+
+    def asks(self, *, is_emulator: bool) -> bool:
+        """Return True when a plan is carried out only after a yes.
+
+        Args:
+            is_emulator: True for a plan in an emulator.
+        """
+        return self.confirm == "always" or (self.confirm == "outside_emulator" and not is_emulator)
 
 
 class Current:
     """The one connection and the one batch of locked messages of a shell, and its settings.
 
-    When the shell ends, the messages that it still holds are released.
+    When the shell ends, its locked messages are released.
 
     Args:
-        settings: the defaults of the magics, None for those that are built in.
+        settings: the defaults of the magics, None for the built-in ones.
     """
 
     def __init__(self, settings: SbMagics | None = None) -> None:
@@ -33,12 +68,12 @@ class Current:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection."""
+        """Return True when there is a connection."""
         return self._namespace is not None
 
     @property
     def namespace(self) -> Namespace:
-        """The connection.
+        """Return the connection.
 
         Raises:
             ConfigurationError: there is none.
@@ -49,7 +84,7 @@ class Current:
 
     @property
     def batch(self) -> LockedBatch:
-        """The messages that are held.
+        """Return the locked messages.
 
         Raises:
             ConfigurationError: none were locked.
@@ -59,47 +94,47 @@ class Current:
         return self._batch
 
     def connect(self, target: str | None, *, read_only: bool | None = None) -> Namespace:
-        """End the connection that there is and make another; when that fails, there is none.
+        """Close the connection and make another; when that fails, there is none.
 
         Args:
             target: as for :func:`sbnotebook.connect`.
-            read_only: whether it only looks; None for so outside of the emulator. What was opened before on the same
-                host does as this one.
+            read_only: True to only look; None for True outside of the emulator. Earlier connections to the same host
+                change with it.
         """
         self.close()
         found = resolve(target)
         only_looks = not found.connection.is_emulator if read_only is None else read_only
         self._connections.append(found.connection)
-        for each in self._connections:  # panels that were opened with an earlier one are still on the screen
+        for each in self._connections:  # panels of earlier connections are still on the screen
             if each.host == found.connection.host:
                 each.read_only = only_looks
         self._target, self._namespace = target, Namespace(found)
         return self._namespace
 
     def reconnect(self, *, read_only: bool) -> Namespace:
-        """Make the same connection once more, so that it writes or only looks; what is held is released.
+        """Make the same connection again, to write or to only look; locked messages are released.
 
         Args:
-            read_only: whether it only looks.
+            read_only: True to only look.
         """
         return self.connect(self._target, read_only=read_only)
 
     def hold(self, batch: LockedBatch) -> LockedBatch:
-        """Hold a batch in place of the one before, whose messages are released.
+        """Hold a batch, and release the messages of the one before.
 
         Args:
-            batch: which one.
+            batch: the new one.
         """
         self.release()
         self._batch = batch
         return batch
 
     def holds(self, batch: object) -> bool:
-        """Whether this is the batch that is held."""
+        """Return True for the batch that is held."""
         return batch is self._batch
 
     def release(self) -> int:
-        """Give back what is held; how many messages that were."""
+        """Release the locked messages, and return how many there were."""
         batch, self._batch = self._batch, None
         if batch is None:
             return 0
@@ -108,7 +143,7 @@ class Current:
         return count
 
     def close(self) -> None:
-        """Give back what is held and end the connection."""
+        """Release the locked messages and close the connection."""
         try:
             self.release()
         finally:

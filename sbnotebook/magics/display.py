@@ -1,4 +1,4 @@
-"""What the magics show."""
+"""Show the results of magics: tables, boards and lines."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def say(text: str, file: Any = None) -> None:
     """Write a line below the cell.
 
     Args:
-        text: of our own; what comes from messages is shown by :mod:`sbnotebook.analysis.tables`.
+        text: never from messages, which :mod:`sbnotebook.analysis.tables` shows.
         file: None for the standard output.
     """
     print(text, file=file)
 
 
 def has_widgets(shell: Any) -> bool:
-    """Whether a shell belongs to a notebook, where widgets can be shown; a terminal has text."""
+    """Return True for the shell of a notebook, which can show widgets; a terminal has text."""
     return getattr(shell, "kernel", None) is not None
 
 
 def register(shell: InteractiveShell, current: Current) -> None:
-    """Have a shell show reports as tables, so many rows of messages as its settings say, and what is held as a board.
+    """Have a shell show reports and messages as tables, with the rows of its settings, and locked messages as a board.
 
     Args:
         shell: a notebook's or a terminal's.
-        current: its settings, and what it holds.
+        current: its settings and its locked messages.
     """
     formatters: Any = shell.display_formatter
     html, plain = formatters.formatters["text/html"], formatters.formatters["text/plain"]
@@ -64,7 +64,7 @@ def _report_text(report: Report, printer: Any, _cycle: bool) -> None:
 def _board(current: Current) -> Any:
     def board(batch: LockedBatch, include: Any = None, exclude: Any = None) -> Any:
         if not (batch.is_open and current.holds(batch)):
-            return None  # a table says what it was
+            return None  # a table shows its last state
         from sbnotebook.widgets.lock_board import LockBoard
 
         bundle: Any = LockBoard(current.namespace, batch)

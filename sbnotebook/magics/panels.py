@@ -1,4 +1,4 @@
-"""``%sb_browse``, ``%sb_triage`` and ``%sb_monitor``: panels to be clicked; in a terminal, tables."""
+"""``%sb_browse``, ``%sb_triage`` and ``%sb_monitor``: panels in a notebook, tables in a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.magics.acting import Acting
-from sbnotebook.magics.arguments import COUNT, ENTITY, INTO, MAYBE_ENTITY, Given, command, seconds
+from sbnotebook.magics.arguments import COUNT, ENTITY, INTO, MAYBE_ENTITY, MagicArguments, command, seconds
 from sbnotebook.magics.display import has_widgets
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ class Panels(Acting):
 
     @property
     def _is_terminal(self) -> bool:
-        """Whether a panel is shown once, as text, and so must have what it shows."""
+        """Return True when a panel is shown once, as text, and so must be complete first."""
         return not has_widgets(self.shell)
 
     @line_magic
     @command(MAYBE_ENTITY, INTO)
-    def sb_browse(self, given: Given) -> Browser:
-        """Look around: the entities with their counts, and the messages of the one that is clicked.
+    def sb_browse(self, args: MagicArguments) -> Browser:
+        """Browse the entities with their counts, and the messages of the one that you click.
 
         Example::
 
@@ -40,17 +40,17 @@ class Panels(Acting):
         """
         from sbnotebook.widgets.entity_browser import Browser
 
-        browser = Browser(self.namespace, given.entity)
+        browser = Browser(self.current.namespace, args.entity)
         if self._is_terminal:
             browser.wait()
         return browser
 
     @line_magic
     @command(ENTITY, COUNT, INTO)
-    def sb_triage(self, given: Given) -> Triage:
+    def sb_triage(self, args: MagicArguments) -> Triage:
         """Find out why messages are dead letters, choose some, repair them, and send them back.
 
-        What an earlier kernel has not finished is found in the journal, and offered.
+        The panel also offers to finish the resubmits that an earlier kernel left in the journal.
 
         Example::
 
@@ -58,7 +58,7 @@ class Panels(Acting):
         """
         from sbnotebook.widgets.triage import Triage
 
-        triage = Triage(self.namespace, given.entity, max_messages=given.count)
+        triage = Triage(self.current.namespace, args.entity, max_messages=args.count)
         if self._is_terminal:
             triage.wait()
         return triage
@@ -69,10 +69,10 @@ class Panels(Acting):
         argument("--every", metavar="DURATION", type=seconds, default=5.0, help="how often is asked (default 5s)"),
         INTO,
     )
-    def sb_monitor(self, given: Given) -> Monitor:
-        """Watch counts, the age of the oldest message, and what comes and goes.
+    def sb_monitor(self, args: MagicArguments) -> Monitor:
+        """Watch counts, the age of the oldest message, and the rates of arrival and departure.
 
-        The counts take the service a management operation for each entity each time: name those that matter.
+        The counts take a management operation for each entity each time: name those that matter.
 
         Example::
 
@@ -80,7 +80,7 @@ class Panels(Acting):
         """
         from sbnotebook.widgets.monitor import Monitor
 
-        monitor = Monitor(self.namespace, given.entities or None, every=given.every)
+        monitor = Monitor(self.current.namespace, args.entities or None, every=args.every)
         if self._is_terminal:
             monitor.sample()
         return monitor

@@ -1,4 +1,4 @@
-"""``%sb_peek``, ``%sb_groups`` and ``%sb_spark``."""
+"""``%sb_peek``, ``%sb_groups`` and ``%sb_spark``: look at messages and change nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from IPython.core.magic_arguments import argument
 from sbnotebook.analysis.groups import TRAITS, Groups
 from sbnotebook.client import Entity, Messages
 from sbnotebook.magics.acting import Acting
-from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, WHERE, Given, command
+from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, WHERE, MagicArguments, command
 from sbnotebook.magics.display import say
 from sbnotebook.model import SubQueue
 
@@ -31,7 +31,7 @@ class Reading(Acting):
         argument("--session", metavar="SESSION", help="only messages of this session, which is not locked by that"),
         INTO,
     )
-    def sb_peek(self, given: Given) -> Messages:
+    def sb_peek(self, args: MagicArguments) -> Messages:
         """Look at messages without locking them.
 
         The first rows are shown as a table; the value has all of them, with ``to_pandas()``, ``to_arrow()``,
@@ -43,31 +43,31 @@ class Reading(Acting):
             %sb_peek orders/$dlq --where "dead_letter_reason = 'Invalid' and body_json->>'$.carrier' = 'UA'"
             letters = %sb_peek orders/$dlq -n all
         """
-        entity = self.namespace.entity(given.entity)
-        limit = self._limit(given)
+        entity = self.current.namespace.entity(args.entity)
+        limit = self._limit(args)
         found = entity.peek(
             None if limit is None else limit + 1,
-            from_sequence_number=given.from_sequence_number,
-            state=given.state,
-            session_id=given.session,
+            from_sequence_number=args.from_sequence_number,
+            state=args.state,
+            session_id=args.session,
         )
         if limit is not None and len(found) > limit:
-            more = self._how_many_more(entity, given, limit)
+            more = self._how_many_more(entity, args, limit)
             go_on = f"--from {found[limit].sequence_number} goes on, and %sb_browse {entity.address} pages through them"
             say(f"{more} follow: -n all looks at every one, {go_on}.")
-        return found[:limit].where(given.where)
+        return found[:limit].where(args.where)
 
-    def _limit(self, given: Given) -> int | None:
-        if given.count is not None:
-            return given.count or None
-        return self.current.settings.peek_count if given.where is None else None
+    def _limit(self, args: MagicArguments) -> int | None:
+        if args.count is not None:
+            return args.count or None
+        return self.current.settings.peek_count if args.where is None else None
 
-    def _how_many_more(self, entity: Entity, given: Given, shown: int) -> str:
-        if given.state or given.session or given.from_sequence_number > 1:
-            return "More messages"  # there is no count of these
+    def _how_many_more(self, entity: Entity, args: MagicArguments, shown: int) -> str:
+        if args.state or args.session or args.from_sequence_number > 1:
+            return "More messages"  # the service does not count these
         try:
-            (counts,) = self.namespace.counts([entity.address.entity])
-        except Exception:  # noqa: BLE001 (without the right to manage, or where nobody answers, they are not counted)
+            (counts,) = self.current.namespace.counts([entity.address.entity])
+        except Exception:  # noqa: BLE001 (without the right to manage, or without an answer, they are not counted)
             return "More messages"
         standing = {
             None: counts.active + counts.scheduled,
@@ -84,7 +84,7 @@ class Reading(Acting):
         argument("--by", choices=TRAITS, action="append", help="what a group has in common; all of it by default"),
         INTO,
     )
-    def sb_groups(self, given: Given) -> Groups:
+    def sb_groups(self, args: MagicArguments) -> Groups:
         """Group the messages of an entity by what went wrong with them, the largest group first.
 
         Example::
@@ -92,8 +92,8 @@ class Reading(Acting):
             %sb_groups orders/$dlq
             %sb_groups orders/$dlq --by reason --by subject
         """
-        found = self.namespace.entity(given.entity).peek(given.count, where=given.where)
-        return found.groups(given.by or TRAITS)
+        found = self.current.namespace.entity(args.entity).peek(args.count, where=args.where)
+        return found.groups(args.by or TRAITS)
 
     @line_magic
     @command(
@@ -105,11 +105,11 @@ class Reading(Acting):
         argument("-p", "--partitions", metavar="N", help="peek so many ranges in parallel (default 1)"),
         INTO,
     )
-    def sb_spark(self, given: Given) -> Any:
+    def sb_spark(self, args: MagicArguments) -> Any:
         """Load the messages of an entity into Spark by peeking; nothing is locked or removed.
 
-        The Spark session is the one that there is, or else a new one on this machine, which is also bound to the
-        variable spark. The frame peeks again each time it is used, unless it is cached.
+        It uses the active Spark session, or else starts one on this machine, which is also bound to the variable
+        spark. The frame peeks again each time you use it, unless you cache it.
 
         Example::
 
@@ -120,14 +120,14 @@ class Reading(Acting):
         from sbnotebook.spark import load
 
         frame = load(
-            self.namespace,
-            given.entity,
+            self.current.namespace,
+            args.entity,
             say=say,
-            maxMessages=given.count,
-            fromSequenceNumber=given.from_sequence_number,
-            toSequenceNumber=given.to_sequence_number,
-            state=given.state,
-            partitions=given.partitions,
+            maxMessages=args.count,
+            fromSequenceNumber=args.from_sequence_number,
+            toSequenceNumber=args.to_sequence_number,
+            state=args.state,
+            partitions=args.partitions,
         )
         shell: Any = self.shell
         shell.user_ns.setdefault("spark", frame.sparkSession)

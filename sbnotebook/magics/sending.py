@@ -22,7 +22,7 @@ from sbnotebook.magics.arguments import (
     RATE,
     WHERE,
     YES,
-    Given,
+    MagicArguments,
     Quoted,
     command,
 )
@@ -54,7 +54,7 @@ class Sending(Acting):
 
     @line_cell_magic
     @command(DESTINATION, *_WHAT, *_ACTING)
-    def sb_send(self, given: Given) -> Applicable | Report:
+    def sb_send(self, args: MagicArguments) -> Applicable | Report:
         """Send a text, or a variable: a message, a text, a dictionary, or a list of these.
 
         Example::
@@ -69,8 +69,8 @@ class Sending(Acting):
             {"carrier": "UA", "flight": 1545}
             {"carrier": "AA", "flight": 1141}
         """
-        plan = self.namespace.entity(given.entity).plan_send(_what_to_send(given))
-        return self.carry_out(plan, given)
+        plan = self.current.namespace.entity(args.entity).plan_send(_what_to_send(args))
+        return self.carry_out(plan, args)
 
     @line_cell_magic
     @command(
@@ -82,8 +82,8 @@ class Sending(Acting):
         WHERE,
         *_ACTING,
     )
-    def sb_schedule(self, given: Given) -> Messages | Applicable | Report:
-        """Send messages that become active later; without anything to send, show what is scheduled, or cancel it.
+    def sb_schedule(self, args: MagicArguments) -> Messages | Applicable | Report:
+        """Send messages that become active later; with nothing to send, show the scheduled messages, or cancel them.
 
         Example::
 
@@ -94,20 +94,20 @@ class Sending(Acting):
             %%sb_schedule orders --at 2050-01-01T08:00
             {"carrier": "UA"}
         """
-        entity = self.namespace.entity(given.entity)
-        is_to_send = given.what is not None or given.cell is not None
+        entity = self.current.namespace.entity(args.entity)
+        is_to_send = args.what is not None or args.cell is not None
         if is_to_send:
-            if given.cancel or given.where:
+            if args.cancel or args.where:
                 raise ConfigurationError(
                     "--cancel and --where are for what is scheduled already: send nothing with it."
                 )
-            if given.at is None and given.delay is None:
+            if args.at is None and args.delay is None:
                 raise ConfigurationError("Say when: --delay 5m or --at 2026-11-22T08:00.")
-            return self.carry_out(entity.plan_send(_what_to_send(given), at=given.at, delay=given.delay), given)
-        scheduled = entity.scheduled(where=given.where)
-        if not given.cancel:
+            return self.carry_out(entity.plan_send(_what_to_send(args), at=args.at, delay=args.delay), args)
+        scheduled = entity.scheduled(where=args.where)
+        if not args.cancel:
             return scheduled
-        return self.carry_out(entity.cancel_scheduled(scheduled), given)
+        return self.carry_out(entity.cancel_scheduled(scheduled), args)
 
     @line_magic
     @command(
@@ -115,11 +115,11 @@ class Sending(Acting):
         DESTINATION,
         *_ACTING,
     )
-    def sb_push(self, given: Given) -> Applicable | Report:
+    def sb_push(self, args: MagicArguments) -> Applicable | Report:
         """Send the rows of a frame as messages.
 
-        Columns named like message columns are these; of the others a JSON body is made where there is no body.
-        A Spark frame is collected first; large ones are better written by Spark itself, with
+        Columns with the names of message columns are taken as such; the others become a JSON body where there is no
+        body. A Spark frame is collected first; large ones are better written by Spark itself, with
         ``frame.write.format("servicebus")``.
 
         Example::
@@ -127,29 +127,29 @@ class Sending(Acting):
             summary = frame.groupby("carrier", as_index=False).size()
             %sb_push summary results --rate 200
         """
-        entity = self.namespace.entity(given.entity)
-        return self.carry_out(entity.plan_send(variable(given, given.frame)), given)
+        entity = self.current.namespace.entity(args.entity)
+        return self.carry_out(entity.plan_send(variable(args, args.frame)), args)
 
 
-def _what_to_send(given: Given) -> Any:
-    if given.cell is not None:
-        if given.what is not None:
+def _what_to_send(args: MagicArguments) -> Any:
+    if args.cell is not None:
+        if args.what is not None:
             raise ConfigurationError("The cell is the message: leave the text or variable on the line out.")
-        return _texts(given.cell.removesuffix("\n"), given)
-    if given.what is None:
+        return _texts(args.cell.removesuffix("\n"), args)
+    if args.what is None:
         raise ConfigurationError("Say what to send: a text in quotes, a variable, or %%sb_send with the text below.")
-    if isinstance(given.what, Quoted) or not given.what.isidentifier():
-        _refuse_expression(given.what)
-        return _texts(given.what, given)
-    if given.lines or given.subject or given.message_id or given.content_type or given.session_id:
+    if isinstance(args.what, Quoted) or not args.what.isidentifier():
+        _refuse_expression(args.what)
+        return _texts(args.what, args)
+    if args.lines or args.subject or args.message_id or args.content_type or args.session_id:
         raise ConfigurationError(
             "--subject, --message-id, --content-type, --session-id and --lines are for a text, not a variable."
         )
-    return variable(given, given.what)
+    return variable(args, args.what)
 
 
 def _refuse_expression(what: str) -> None:
-    """Whoever writes ``list(messages)`` does not want that text to be sent."""
+    """Refuse an expression such as ``list(messages)``, which is not meant as the text to send."""
     try:
         meant = None if isinstance(what, Quoted) else ast.parse(what, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -160,21 +160,21 @@ def _refuse_expression(what: str) -> None:
         )
 
 
-def _texts(text: str, given: Given) -> Message | list[Message]:
-    if not given.lines:
-        return _message(text, given)
-    if given.message_id is not None:
+def _texts(text: str, args: MagicArguments) -> Message | list[Message]:
+    if not args.lines:
+        return _message(text, args)
+    if args.message_id is not None:
         raise ConfigurationError("--message-id is for one message: several must not have the same.")
-    return [_message(line, given) for line in text.splitlines() if line.strip()]
+    return [_message(line, args) for line in text.splitlines() if line.strip()]
 
 
-def _message(text: str, given: Given) -> Message:
+def _message(text: str, args: MagicArguments) -> Message:
     return Message(
         body=text.encode(),
-        subject=given.subject,
-        message_id=given.message_id,
-        content_type=given.content_type or ("application/json" if _is_json(text) else None),
-        session_id=given.session_id,
+        subject=args.subject,
+        message_id=args.message_id,
+        content_type=args.content_type or ("application/json" if _is_json(text) else None),
+        session_id=args.session_id,
     )
 
 

@@ -1,4 +1,4 @@
-"""``%sb_lock`` and the magics that settle what it holds."""
+"""``%sb_lock`` and the magics that settle its messages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.client import LockedBatch
-from sbnotebook.client.coercions import duration
+from sbnotebook.client import LockedBatch, Plan
+from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.acting import Acting, Applicable
 from sbnotebook.magics.arguments import (
@@ -21,12 +21,12 @@ from sbnotebook.magics.arguments import (
     REASON,
     WHERE,
     YES,
-    Given,
+    MagicArguments,
     command,
     seconds,
 )
 from sbnotebook.magics.display import say
-from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Release, Report
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release, Report
 
 __all__ = ["Settling"]
 
@@ -48,11 +48,11 @@ class Settling(Acting):
         argument("--max-wait", metavar="DURATION", type=seconds, default=5.0, help="wait for the first (default 5s)"),
         INTO,
     )
-    def sb_lock(self, given: Given) -> LockedBatch:
+    def sb_lock(self, args: MagicArguments) -> LockedBatch:
         """Lock messages and hold them, with their locks renewed, until they are settled.
 
-        In a notebook they are shown as a board, with the time that their locks have left. What was locked before and
-        not settled is released first, and so is what is still held when the kernel ends.
+        A notebook shows them as a board, with the time that their locks have left. Messages that were locked before
+        and not settled are released first; those that are still held when the kernel ends are released then.
 
         Example::
 
@@ -60,26 +60,26 @@ class Settling(Acting):
             %sb_complete --where "subject = 'ok'"
             %sb_release
         """
-        if given.session is not None and given.next_session:
+        if args.session is not None and args.next_session:
             raise ConfigurationError("Give --session or --next-session, not both.")
         released = self.current.release()
         if released:
             say(f"Released {released:,} of the messages that were held before.")
-        count = given.count or self.current.settings.lock_count
-        entity, renew_for = self.namespace.entity(given.entity), given.renew_for
-        if given.session is not None:
-            batch = entity.session(given.session, renew_for=renew_for)
-        elif given.next_session:
-            batch = entity.next_session(max_wait=given.max_wait, renew_for=renew_for)
+        count = args.count or self.current.settings.lock_count
+        entity, renew_for = self.current.namespace.entity(args.entity), args.renew_for
+        if args.session is not None:
+            batch = entity.session(args.session, renew_for=renew_for)
+        elif args.next_session:
+            batch = entity.next_session(max_wait=args.max_wait, renew_for=renew_for)
         else:
-            return self.current.hold(entity.lock(count, max_wait=given.max_wait, renew_for=renew_for))
-        self.current.hold(batch).receive(count, max_wait=given.max_wait)
+            return self.current.hold(entity.lock(count, max_wait=args.max_wait, renew_for=renew_for))
+        self.current.hold(batch).receive(count, max_wait=args.max_wait)
         return batch
 
     @line_magic
     @command(INTO)
-    def sb_locks(self, _given: Given) -> LockedBatch:
-        """Show the messages that are held, and until when.
+    def sb_locks(self, _args: MagicArguments) -> LockedBatch:
+        """Show the locked messages, and when their locks end.
 
         Example::
 
@@ -92,28 +92,28 @@ class Settling(Acting):
         argument("--for", dest="renew_for", metavar="DURATION", default=_RENEW_FOR, help="from now (default 30m)"),
         INTO,
     )
-    def sb_renew(self, given: Given) -> datetime | None:
-        """Hold the locked messages for longer: their locks are renewed for so long from now.
+    def sb_renew(self, args: MagicArguments) -> datetime | None:
+        """Hold the locked messages for longer: renew their locks for so long from now.
 
         Example::
 
             %sb_renew --for 2h
         """
         batch = self.current.batch
-        until = batch.extend(given.renew_for)
+        until = batch.extend(args.renew_for)
         say(f"The locks of {len(batch):,} messages are renewed until {until:%Y-%m-%d %H:%M:%S} UTC.")
-        return until if given.into else None
+        return until if args.into else None
 
     @line_magic
     @command(*_SETTLING)
-    def sb_complete(self, given: Given) -> Applicable | Report:
-        """Complete locked messages: they are done with, and the service removes them.
+    def sb_complete(self, args: MagicArguments) -> Applicable | Report:
+        """Complete locked messages: the service removes them.
 
         Example::
 
             %sb_complete --where "subject = 'ok'" --dry-run
         """
-        return self._settle(Complete(), given)
+        return self.carry_out(self._plan(Complete(), args), args)
 
     @line_magic
     @command(
@@ -122,7 +122,7 @@ class Settling(Acting):
         ),
         *_SETTLING,
     )
-    def sb_abandon(self, given: Given) -> Applicable | Report:
+    def sb_abandon(self, args: MagicArguments) -> Applicable | Report:
         """Abandon locked messages: they are delivered again, with a delivery count one higher.
 
         Example::
@@ -130,18 +130,18 @@ class Settling(Acting):
             %sb_abandon --where "delivery_count < 3"
             %sb_abandon --delay 1s
         """
-        return self._settle(Abandon(duration(given.delay) if given.delay is not None else None), given)
+        return self.carry_out(self._plan(Abandon(duration(args.delay)), args), args)
 
     @line_magic
     @command(REASON, DESCRIPTION, *_SETTLING)
-    def sb_deadletter(self, given: Given) -> Applicable | Report:
+    def sb_deadletter(self, args: MagicArguments) -> Applicable | Report:
         """Move locked messages to the dead-letter queue.
 
         Example::
 
             %sb_deadletter --reason Invalid --description "No tail number" --where "body_json->>'$.tailnum' is null"
         """
-        return self._settle(DeadLetter(given.reason, given.description), given)
+        return self.carry_out(self._plan(DeadLetter(args.reason, args.description), args), args)
 
     @line_magic
     @command(
@@ -149,34 +149,32 @@ class Settling(Acting):
         argument("--wake-to", metavar="DESTINATION", help="where that message goes (default the queue itself)"),
         *_SETTLING,
     )
-    def sb_defer(self, given: Given) -> Applicable | Report:
-        """Defer locked messages: from then on they are received by their sequence numbers only.
+    def sb_defer(self, args: MagicArguments) -> Applicable | Report:
+        """Defer locked messages: from then on they can only be received by sequence number.
 
-        %sb_deferred shows them, and settles them.
+        %sb_deferred shows and settles them.
 
         Example::
 
             %sb_defer --where "subject = 'later'"
             %sb_defer --wake-after 1h
         """
-        after = duration(given.wake_after) if given.wake_after is not None else None
-        to = EntityAddress.parse(given.wake_to) if given.wake_to is not None else None
-        return self._settle(Defer(after, to), given)
+        decision = Defer(duration(args.wake_after), address(args.wake_to))
+        return self.carry_out(self._plan(decision, args), args)
 
     @line_magic
     @command(*_SETTLING)
-    def sb_release(self, given: Given) -> Applicable | Report:
-        """Release locked messages: they are given back as if they had not been delivered.
+    def sb_release(self, args: MagicArguments) -> Applicable | Report:
+        """Release locked messages, as if they had not been delivered: their delivery counts stay.
 
         Example::
 
             %sb_release
         """
-        return self._settle(Release(), given)
+        return self.carry_out(self._plan(Release(), args), args, asks=False)
 
-    def _settle(self, decision: Decision, given: Given) -> Applicable | Report:
+    def _plan(self, decision: Decision, args: MagicArguments) -> Plan:
         batch = self.current.batch
         if batch.lost:
             say(f"{len(batch.lost):,} locks were lost: these messages are not held any more.")
-        plan = batch.plan(decision, where=given.where)
-        return self.carry_out(plan, given, asks=not isinstance(decision, Release))
+        return batch.plan(decision, where=args.where)

@@ -21,7 +21,7 @@ from sbnotebook.cli import app
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.service import fault_injection
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.settings import SbMagics
+from sbnotebook.magics.current import SbMagics
 from sbnotebook.spark import options
 from sbnotebook.testing import plugin
 

@@ -1,4 +1,4 @@
-"""``%sb_journal``, ``%sb_resume`` and ``%sb_undo``: what was cut off, and what is to be taken back."""
+"""``%sb_journal``, ``%sb_resume`` and ``%sb_undo``: finish what was cut off, and send removed messages back."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from sbnotebook.analysis import tables
 from sbnotebook.client import Plan
 from sbnotebook.client.remembered import Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.magics.acting import Acting, Applicable
+from sbnotebook.magics.acting import Acting, Applicable, warn_of_failures
 from sbnotebook.magics.arguments import (
     DRY_RUN,
     INTO,
+    LAST_REPORT,
     MAX_IN_FLIGHT,
     MAYBE_ENTITY,
     RATE,
     YES,
-    Given,
+    MagicArguments,
     Quoted,
     command,
     seconds,
 )
 from sbnotebook.magics.display import say
-from sbnotebook.magics.failing import LAST_REPORT
 from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 
-__all__ = ["Mending", "Plans"]
+__all__ = ["Plans", "Recovery"]
 
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
 
@@ -44,7 +44,7 @@ _STILL_THERE: Final = {
 
 
 class Plans(list[Plan]):
-    """Plans that are shown one after the other."""
+    """Plans, shown in sequence."""
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self))
@@ -54,22 +54,21 @@ class Plans(list[Plan]):
 
 
 @magics_class
-class Mending(Acting):
-    """Magics that go by what is written down on this machine."""
+class Recovery(Acting):
+    """Magics that use the journal and the archive of this machine."""
 
     @line_magic
     @command(INTO)
-    def sb_journal(self, _given: Given) -> Remembered:
-        """Show what this machine remembers of the namespace, and the magic that goes on with each of it.
+    def sb_journal(self, _args: MagicArguments) -> Remembered:
+        """Show the records of this machine for the namespace, and the magic that continues each of them.
 
-        Resubmits that were cut off, messages that were deferred, those that were removed and can be sent back, and
-        notes on causes.
+        These are unfinished resubmits, deferred messages, removed messages that can be sent back, and notes on causes.
 
         Example::
 
             %sb_journal
         """
-        return self.namespace.remembered()
+        return self.current.namespace.remembered()
 
     @line_magic
     @command(
@@ -80,36 +79,40 @@ class Mending(Acting):
         argument("--max-wait", metavar="DURATION", type=seconds, default=0.0, help="wait for originals still locked"),
         *_ACTING,
     )
-    def sb_resume(self, given: Given) -> Plans | Report:
-        """Finish the resubmits that were cut off, by a crash or a connection that was lost.
+    def sb_resume(self, args: MagicArguments) -> Plans | Report:
+        """Finish the resubmits that were cut off, by a crash or a lost connection.
 
-        A clone that was sent already is recognised, and not sent again.
+        sbnotebook recognises a clone that was sent already, and does not send it again.
 
         Example::
 
             %sb_resume --dry-run
             %sb_resume orders/$dlq
         """
-        plans = Plans(self.namespace.resume(given.entity, resend_unknown=given.resend_unknown, max_wait=given.max_wait))
+        plans = Plans(
+            self.current.namespace.resume(args.entity, resend_unknown=args.resend_unknown, max_wait=args.max_wait)
+        )
         if not plans:
             say("No resubmit was cut off.")
-        if given.dry_run:
+        if args.dry_run:
             return plans
         if not plans:
             return Report()
         display(plans)
-        self.confirm(sum(map(len, plans)), given)
-        return self._apply_all(plans, given)
+        self.confirm(sum(map(len, plans)), args)
+        return self._apply_all(plans, args)
 
-    def _apply_all(self, plans: Plans, given: Given) -> Report:
+    def _apply_all(self, plans: Plans, args: MagicArguments) -> Report:
         done = Report()
         for plan in plans:
             try:
-                done += self.apply(plan, given)
+                report = plan.apply(**self.limits(args))
             except BaseException as error:
                 if done or hasattr(error, "report"):
                     error.__dict__["report"] = done + getattr(error, "report", Report())
                 raise
+            warn_of_failures(report)
+            done += report
         return done
 
     @line_magic
@@ -123,8 +126,8 @@ class Mending(Acting):
         argument("--new-ids", action="store_true", default=None, help="give them new message ids"),
         *_ACTING,
     )
-    def sb_undo(self, given: Given) -> Applicable | Report:
-        """Send removed messages back, from the archive on this machine: those of a report, or of an entity since then.
+    def sb_undo(self, args: MagicArguments) -> Applicable | Report:
+        """Send removed messages back from the archive on this machine: those of a report, or of an entity since a time.
 
         Example::
 
@@ -134,36 +137,36 @@ class Mending(Acting):
 
             %sb_undo orders --since 2h
         """
-        report, entity = _of(given)
+        report, entity = _of(args)
         try:
-            plan = self.namespace.undo(
+            plan = self.current.namespace.undo(
                 report,
                 entity=entity,
-                since=given.since,
-                to=given.to,
-                include_unknown=given.include_unknown,
-                new_ids=given.new_ids,
+                since=args.since,
+                to=args.to,
+                include_unknown=args.include_unknown,
+                new_ids=args.new_ids,
             )
         except DecisionError as error:
             raise DecisionError(f"{error} {_another_way(report)}".rstrip()) from None
-        return self.carry_out(plan, given)
+        return self.carry_out(plan, args)
 
 
 def _another_way(report: Report | None) -> str:
-    """How else something is taken back, where nothing was removed."""
+    """Say how to take messages back that were not removed."""
     verbs = {outcome.verb for outcome in report or ()}
     said = _STILL_THERE.get(verbs.pop()) if len(verbs) == 1 else None
     return said.format(report[0].entity) if report and said else ""
 
 
-def _of(given: Given) -> tuple[Report | None, str | None]:
-    """The report, or the entity, that is meant."""
-    if given.what is None:
-        if given.since is not None:
+def _of(args: MagicArguments) -> tuple[Report | None, str | None]:
+    """Return the report, or the entity, to undo."""
+    if args.what is None:
+        if args.since is not None:
             return None, None
-        if LAST_REPORT not in given.variables:
+        if LAST_REPORT not in args.variables:
             raise ConfigurationError("Say what to undo: the variable of a report, or an entity, or --since 2h.")
-        return given.variables[LAST_REPORT], None
-    if not isinstance(given.what, Quoted) and isinstance(given.variables.get(given.what), Report):
-        return given.variables[given.what], None
-    return None, given.what
+        return args.variables[LAST_REPORT], None
+    if not isinstance(args.what, Quoted) and isinstance(args.variables.get(args.what), Report):
+        return args.variables[args.what], None
+    return None, args.what

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.magics.settings import SbMagics
+from sbnotebook.magics.current import SbMagics
 from tests.magics.conftest import Kernel, Shell
 
 

@@ -1,4 +1,4 @@
-"""``%sb_resubmit``, ``%sb_pick``, ``%sb_deferred`` and ``%sb_purge``: for messages that are chosen where they stand."""
+"""``%sb_resubmit``, ``%sb_pick``, ``%sb_deferred`` and ``%sb_purge``: select messages that are not locked, and act."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import Entity, Messages
-from sbnotebook.client.coercions import duration
+from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.acting import Acting, Applicable, edit_of, variable
 from sbnotebook.magics.arguments import (
@@ -27,7 +27,7 @@ from sbnotebook.magics.arguments import (
     TO,
     WHERE,
     YES,
-    Given,
+    MagicArguments,
     command,
 )
 from sbnotebook.model import (
@@ -36,13 +36,12 @@ from sbnotebook.model import (
     DeadLetter,
     Decision,
     Defer,
-    EntityAddress,
     ReceivedMessage,
     Report,
     Resubmit,
 )
 
-__all__ = ["Choosing"]
+__all__ = ["Selecting"]
 
 _TRIED: Final = 5
 """Messages on which an edit is tried before the plan is shown."""
@@ -64,8 +63,8 @@ _RESUBMIT: Final = _flag("resubmit", "send clones of them, and complete them")
 
 
 @magics_class
-class Choosing(Acting):
-    """Magics that act on messages which are not locked yet."""
+class Selecting(Acting):
+    """Magics that act on messages that are not locked yet."""
 
     @line_magic
     @command(
@@ -82,8 +81,8 @@ class Choosing(Acting):
         ),
         *_ACTING,
     )
-    def sb_resubmit(self, given: Given) -> Applicable | Report:
-        """Send clones of messages that stand in an entity, and complete the originals.
+    def sb_resubmit(self, args: MagicArguments) -> Applicable | Report:
+        """Send clones of messages of an entity, and complete the originals.
 
         Example::
 
@@ -92,21 +91,21 @@ class Choosing(Acting):
 
             %sb_resubmit orders/$dlq --where "dead_letter_reason = 'Invalid'" --edit fix --dry-run
         """
-        entity = self.namespace.entity(given.entity)
-        messages = [each for each in _chosen(entity, given) if isinstance(each, ReceivedMessage)]
-        edit = edit_of(given)
+        entity = self.current.namespace.entity(args.entity)
+        messages = [each for each in _selected(entity, args) if isinstance(each, ReceivedMessage)]
+        edit = edit_of(args)
         if edit is not None:
             for message in messages[:_TRIED]:
-                edit(message)  # one that fails does so before anything is shown or done
+                edit(message)  # an edit that fails does so before the plan is shown
         plan = entity.resubmit(
             messages,
-            to=given.to,
-            delay=given.delay,
+            to=args.to,
+            delay=args.delay,
             edit=edit,
-            max_resubmits=given.max_resubmits,
-            resend_unknown=given.resend_unknown,
+            max_resubmits=args.max_resubmits,
+            resend_unknown=args.resend_unknown,
         )
-        return self.carry_out(plan, given)
+        return self.carry_out(plan, args)
 
     @line_magic
     @command(
@@ -126,48 +125,48 @@ class Choosing(Acting):
         EDIT,
         *_ACTING,
     )
-    def sb_pick(self, given: Given) -> Applicable | Report:
+    def sb_pick(self, args: MagicArguments) -> Applicable | Report:
         """Settle, defer or resubmit chosen messages anywhere in an entity, and no others.
 
-        The messages before them are locked meanwhile and then released, which leaves their delivery counts alone.
+        The messages before them are locked meanwhile and then released, which does not change their delivery counts.
 
         Example::
 
             %sb_pick orders --where "subject = 'duplicate'" --complete --dry-run
             %sb_pick orders --where "body_json->>'$.carrier' = 'UA'" --deadletter --reason Cancelled
         """
-        decision = _decision(given)
+        decision = _decision(args)
         if decision is None:
             raise ConfigurationError("Say what to do: --complete, --deadletter, --defer, --resubmit or --abandon.")
-        if given.where is None and given.count is None and given.messages is None:
+        if args.where is None and args.count is None and args.messages is None:
             raise ConfigurationError("Say which messages: --where, -n or --messages.")
-        entity = self.namespace.entity(given.entity)
-        return self.carry_out(entity.pick(_chosen(entity, given), decision, edit=edit_of(given)), given)
+        entity = self.current.namespace.entity(args.entity)
+        return self.carry_out(entity.pick(_selected(entity, args), decision, edit=edit_of(args)), args)
 
     @line_magic
     @command(ENTITY, WHERE, _COMPLETE, _ABANDON, _DEADLETTER, _RESUBMIT, REASON, DESCRIPTION, TO, DELAY, EDIT, *_ACTING)
-    def sb_deferred(self, given: Given) -> Messages | Applicable | Report:
+    def sb_deferred(self, args: MagicArguments) -> Messages | Applicable | Report:
         """Show the messages that are deferred in an entity; with a decision, settle them.
 
-        The whole entity is looked at, and compared with the journal: what stands deferred there and is not in the
-        journal is an orphan, which somebody else has deferred.
+        The whole entity is peeked and compared with the journal. A deferred message that is not in the journal is an
+        orphan: another machine deferred it.
 
         Example::
 
             %sb_deferred orders
             %sb_deferred orders --where "subject = 'later'" --complete
         """
-        decision = _decision(given)
-        entity = self.namespace.entity(given.entity)
+        decision = _decision(args)
+        entity = self.current.namespace.entity(args.entity)
         deferred = entity.deferred()
         if decision is None:
-            return deferred.where(given.where) if given.where else deferred
+            return deferred.where(args.where) if args.where else deferred
         if isinstance(decision, Resubmit):
-            chosen = deferred.where(given.where)
-            plan = entity.resubmit(chosen, to=given.to, delay=given.delay, edit=edit_of(given))
+            chosen = deferred.where(args.where)
+            plan = entity.resubmit(chosen, to=args.to, delay=args.delay, edit=edit_of(args))
         else:
-            plan = deferred.plan(decision, where=given.where)
-        return self.carry_out(plan, given)
+            plan = deferred.plan(decision, where=args.where)
+        return self.carry_out(plan, args)
 
     @line_magic
     @command(
@@ -179,35 +178,35 @@ class Choosing(Acting):
         argument("--no-archive", action="store_true", help="keep no copy: %%sb_undo cannot send them back"),
         *_ACTING,
     )
-    def sb_purge(self, given: Given) -> Applicable | Report:
-        """Remove the messages that stand in an entity now; what comes later stays.
+    def sb_purge(self, args: MagicArguments) -> Applicable | Report:
+        """Remove the messages that are in an entity now; later ones stay.
 
-        They are kept on this machine for a time, and %sb_undo sends them back.
+        The archive of this machine keeps them for a time, and %sb_undo sends them back.
 
         Example::
 
             %sb_purge orders/$dlq --before 30d --dry-run
             %sb_purge orders --where "subject = 'test'"
         """
-        plan = self.namespace.entity(given.entity).purge(
-            where=given.where,
-            before=given.before,
-            to_sequence_number=given.to_sequence_number,
-            state=given.state,
-            archived=not given.no_archive,
+        plan = self.current.namespace.entity(args.entity).purge(
+            where=args.where,
+            before=args.before,
+            to_sequence_number=args.to_sequence_number,
+            state=args.state,
+            archived=not args.no_archive,
         )
-        return self.carry_out(plan, given)
+        return self.carry_out(plan, args)
 
 
-def _chosen(entity: Entity, given: Given) -> list[ReceivedMessage | int]:
-    """The messages that ``--messages``, or ``--where`` and ``-n``, mean."""
-    if given.messages is not None:
-        if given.where is not None or given.count is not None:
+def _selected(entity: Entity, args: MagicArguments) -> list[ReceivedMessage | int]:
+    """Return the messages that ``--messages``, or ``--where`` and ``-n``, select."""
+    if args.messages is not None:
+        if args.where is not None or args.count is not None:
             raise ConfigurationError("--messages says which ones: leave --where and -n out.")
-        found = variable(given, given.messages)
-        return [found] if isinstance(found, (ReceivedMessage, int)) else _listed(found, given.messages)
-    looked_at = given.count if given.where is None else None
-    return list(entity.peek(looked_at, where=given.where, state="active")[: given.count])
+        found = variable(args, args.messages)
+        return [found] if isinstance(found, (ReceivedMessage, int)) else _listed(found, args.messages)
+    looked_at = args.count if args.where is None else None
+    return list(entity.peek(looked_at, where=args.where, state="active")[: args.count])
 
 
 def _listed(found: object, name: str) -> list[ReceivedMessage | int]:
@@ -216,28 +215,27 @@ def _listed(found: object, name: str) -> list[ReceivedMessage | int]:
     raise ConfigurationError(f"The variable {name} holds no messages, and no sequence numbers.")
 
 
-def _decision(given: Given) -> Decision | None:
-    """What the options say is to be done; None when they do not."""
-    wanted: list[str] = given.decision or []
+def _decision(args: MagicArguments) -> Decision | None:
+    """Return the decision that the options make; None when they make none."""
+    wanted: list[str] = args.decision or []
     if len(wanted) > 1:
         raise ConfigurationError(f"Give one of {' and '.join(f'--{name}' for name in wanted)}.")
     verb = wanted[0] if wanted else ""
-    if verb != "deadletter" and (given.reason or given.description):
+    if verb != "deadletter" and (args.reason or args.description):
         raise ConfigurationError("--reason and --description go with --deadletter.")
-    if verb != "resubmit" and (given.to or given.delay or given.edit):
+    if verb != "resubmit" and (args.to or args.delay or args.edit):
         raise ConfigurationError("--to, --delay and --edit go with --resubmit.")
-    return _DECISIONS[verb](given) if verb else None
+    return _DECISIONS[verb](args) if verb else None
 
 
-def _resubmit(given: Given) -> Resubmit:
-    to = EntityAddress.parse(given.to) if given.to is not None else None
-    return Resubmit(to=to, delay=duration(given.delay) if given.delay is not None else None)
+def _resubmit(args: MagicArguments) -> Resubmit:
+    return Resubmit(address(args.to), duration(args.delay))
 
 
-_DECISIONS: Final[Mapping[str, Callable[[Given], Decision]]] = {
+_DECISIONS: Final[Mapping[str, Callable[[MagicArguments], Decision]]] = {
     "complete": lambda _: Complete(),
     "abandon": lambda _: Abandon(),
-    "deadletter": lambda given: DeadLetter(given.reason, given.description),
+    "deadletter": lambda args: DeadLetter(args.reason, args.description),
     "defer": lambda _: Defer(),
     "resubmit": _resubmit,
 }
