@@ -19,6 +19,7 @@ from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement.connecting import connection_strings, transport
 from sbnotebook.settlement.connecting.refusals import refusal
 from sbnotebook.settlement.sdk import errors, links, management, receivers, senders
+from sbnotebook.settlement.sdk.patches import prepare_sdk
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -64,7 +65,8 @@ class Connection:
         read_only: whether it only looks: then nothing is sent, locked, settled, made or removed with it.
 
     Raises:
-        ConfigurationError: neither or both ways are given, or the connection string or the host cannot be read.
+        ConfigurationError: neither or both ways are given, the connection string or the host cannot be read, or
+            sbnotebook does not work with the version of azure-servicebus that is installed.
     """
 
     connection_string: str | None = field(default=None, repr=False)
@@ -76,6 +78,7 @@ class Connection:
     _owns_credential: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        prepare_sdk()
         if (self.connection_string is None) == (self.host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
         if self.connection_string is not None:

@@ -1,24 +1,19 @@
-"""Errors of the SDK: the AMQP condition behind one, and refusals in better words."""
-
-# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false, reportPrivateImportUsage=false
-# pyright: reportOptionalMemberAccess=false
+"""The SDK's errors: the AMQP condition of each, and refusals in clearer words."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
-from azure.servicebus._pyamqp.error import AMQPException
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
-if TYPE_CHECKING:
-    from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
+from sbnotebook.settlement.sdk.protocol import AMQPException, AnyClient, private
 
-    from sbnotebook.settlement.sdk.management import Browser
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusReceiver
 
 __all__ = ["answered_within", "as_service_bus_error", "condition_of", "explain_refusals"]
 
@@ -26,21 +21,21 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def condition_of(error: BaseException) -> tuple[str | None, bool | None]:
-    """The AMQP condition of an SDK exception, and whether the SDK holds a retry to be useful."""
+    """Return the AMQP condition of an SDK exception, and whether the SDK thinks that a retry can help."""
     condition = getattr(error, "_condition", None)
     return (str(condition) if condition else None), getattr(error, "_retryable", None)
 
 
-def explain_refusals(
-    client: ServiceBusReceiver | ServiceBusSender | Browser, explained: Callable[[ServiceBusError], str | None]
-) -> None:
-    """Make a sender or receiver raise a refusal at once, in better words, in place of asking again for many seconds.
+def explain_refusals(client: AnyClient, explained: Callable[[ServiceBusError], str | None]) -> None:
+    """Make a client raise a refusal at once and in clearer words, instead of retrying it for many seconds.
 
     Args:
         client: not open yet.
-        explained: gives the words for an error, None for one that may pass.
+        explained: returns the words for an error, None for an error that may pass.
     """
-    handle: Any = client._handle_exception
+    parts = private(client)
+    # The one place where the SDK's clients look at an error and decide whether to try again.
+    handle = parts._handle_exception
 
     async def handle_or_explain(exception: Exception) -> Exception:
         try:
@@ -51,42 +46,42 @@ def explain_refusals(
         _raise_explained(error, explained)
         return error
 
-    client._handle_exception = handle_or_explain
+    parts._handle_exception = handle_or_explain
 
 
-def _raise_explained(error: Any, explained: Callable[[ServiceBusError], str | None]) -> None:
+def _raise_explained(error: Exception, explained: Callable[[ServiceBusError], str | None]) -> None:
     words = explained(error) if isinstance(error, ServiceBusError) else None
-    if words is not None:
-        # Those of the SDK's exceptions that have a meaning take no message by position.
+    if isinstance(error, ServiceBusError) and words is not None:
+        # Only the base class takes its message by position.
         clear = ServiceBusError(words) if type(error) is ServiceBusError else type(error)(message=words)
-        clear._condition, clear._retryable = error._condition, False
+        private(clear)._condition, private(clear)._retryable = private(error)._condition, False
         raise clear from error
 
 
 @contextlib.contextmanager
 def as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
-    """Raise what a request to the management node raises as an error that users know.
+    """Turn the SDK's internal errors of a management request into its public ones.
 
     Args:
-        receiver: whose request it is.
+        receiver: the receiver that makes the request.
     """
     try:
         yield
     except AMQPException as error:
-        raise receiver._amqp_transport.create_servicebus_exception(_LOGGER, error) from error
+        raise private(receiver)._amqp_transport.create_servicebus_exception(_LOGGER, error) from error
     except ValueError as error:
         if "Management Operation" not in str(error):
             raise
-        # So the SDK says that the link is detached, as the service does where nothing goes for ten minutes.
+        # The SDK says this when the link is detached. The service detaches a link after ten idle minutes.
         raise ServiceBusConnectionError(message="The link to the management node is gone.") from error
 
 
 @contextlib.contextmanager
 def answered_within(seconds: float) -> Generator[None]:
-    """Wait so long for an answer, and no longer.
+    """Limit how long the block waits for an answer, in seconds.
 
     Raises:
-        TimeoutError: it did not come; says so, unlike anyio's own.
+        TimeoutError: no answer came in time. Unlike anyio's own, it has a text.
     """
     try:
         with anyio.fail_after(seconds):

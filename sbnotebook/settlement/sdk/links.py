@@ -1,27 +1,16 @@
-"""Links and connections of the SDK's clients: open, open again, and closed without needless waits.
-
-Half a second to open a client, and half a second to close it, are much where a person waits for one message. And after
-10,000 requests on one link the SDK waits for an answer that never comes.
-"""
-
-# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false, reportPrivateImportUsage=false
-# pyright: reportOptionalMemberAccess=false
+"""Links and connections of the SDK's clients: open or not, opened again, and without the SDK's needless waits."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from azure.servicebus._pyamqp.aio import _transport_async
-from azure.servicebus._pyamqp.constants import LinkState
 from azure.servicebus.exceptions import SessionLockLostError
+
+from sbnotebook.settlement.sdk.protocol import AnyClient, Handler, LinkState, ReceiverLink, Socket, private
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
-
-    from sbnotebook.settlement.sdk.management import Browser
 
 __all__ = ["catch_up", "hang_up", "is_attached", "is_open", "line_of", "reopen", "spare_waits"]
 
@@ -32,29 +21,14 @@ _GLANCE: Final = 0.005
 _MANY_FRAMES: Final = 100
 
 
-async def _receive_frame(transport: Any, timeout: float | None = None, **options: Any) -> tuple[Any, Any]:  # noqa: ASYNC109 (the SDK's)
-    try:
-        async with asyncio.timeout(timeout):
-            header, channel, payload = await transport.read(**options)
-    except (TimeoutError, asyncio.IncompleteReadError):
-        return None, None
-    decoded: Any = _transport_async.decode_frame(payload) if payload else _transport_async.decode_empty_frame(header)
-    return channel, decoded
-
-
-# The SDK waits for each frame by asyncio.wait_for, which up to Python 3.11 makes a task of it: that takes longer than
-# to read the frame. This is the same without one.
-_transport_async.AsyncTransportMixin.receive_frame = _receive_frame
-
-
 def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
     """Return whether a client's connection and link stand, as far as the SDK has noticed; see :func:`catch_up`."""
-    handler: Any = client._handler
-    return handler is not None and client._running and is_attached(handler)
+    parts = private(client)
+    return parts._handler is not None and parts._running and is_attached(parts._handler)
 
 
-def is_attached(handler: Any) -> bool:
-    """Return whether the connection and link of a client's handler stand."""
+def is_attached(handler: Handler) -> bool:
+    """Return whether the connection and the link of a client's handler stand."""
     link, connection = handler._link, handler._connection
     if link is None or link.state is not LinkState.ATTACHED or connection is None or connection._error is not None:
         return False
@@ -64,85 +38,81 @@ def is_attached(handler: Any) -> bool:
 
 
 async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:
-    """Let the SDK read what the service has said meanwhile, such as that the link is detached, for :func:`is_open`."""
-    handler: Any = client._handler
+    """Let the SDK read what the service has said meanwhile, such as a detach, so that :func:`is_open` knows it."""
+    handler: Handler | None = private(client)._handler
     if handler is not None and handler._connection is not None:
-        with contextlib.suppress(Exception):  # what is wrong with it, is_open tells
+        with contextlib.suppress(Exception):  # is_open tells what is wrong with it
             await handler._connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
 
 
 async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:
-    """Open a receiver or sender, or open it again when its connection or link was lost; nothing when it is open.
+    """Open a receiver or sender, or open it again after it lost its connection or link; nothing when it is open.
 
     Raises:
-        ServiceBusError: it could not be opened, and nothing was sent.
-        SessionLockLostError: it is a session's receiver, whose lock is lost with the link.
+        ServiceBusError: it could not be opened. Nothing was sent.
+        SessionLockLostError: it is the receiver of a session, whose lock is lost with the link.
     """
     if is_open(client):
         return
-    _refuse_lost_session(client)
-    await hang_up(line_of(client))
-    with contextlib.suppress(Exception):  # it is broken: what matters is the new one
-        await client._close_handler()
-    client._handler, client._running = None, False
-    await client._open_with_retry()
-
-
-def _refuse_lost_session(client: ServiceBusReceiver | ServiceBusSender) -> None:
-    # The SDK would lock the session again, and the locks of what was received before are none any more.
     session: Any = getattr(client, "session", None)
     if session:
+        # The SDK would lock the session again, but the locks of the messages received before are gone.
         raise SessionLockLostError(message=f"The link of session {session.session_id!r} is gone.")
+    await hang_up(line_of(client))
+    parts = private(client)
+    with contextlib.suppress(Exception):  # it is broken: only the new one matters
+        await parts._close_handler()
+    parts._handler, parts._running = None, False
+    await parts._open_with_retry()
 
 
-def line_of(client: ServiceBusReceiver | ServiceBusSender) -> Any:
-    """Return the transport of a client, for :func:`hang_up`; the SDK forgets a broken one without closing it."""
-    handler: Any = client._handler
-    connection = None if handler is None else handler._connection
-    return None if connection is None else connection._transport
+def line_of(client: ServiceBusReceiver | ServiceBusSender) -> Socket | None:
+    """Return a client's socket for :func:`hang_up`; the SDK forgets a broken one without closing it."""
+    handler: Handler | None = private(client)._handler
+    return None if handler is None or handler._connection is None else handler._connection._transport
 
 
-async def hang_up(line: Any) -> None:
-    """Close a transport; nothing when it is closed."""
+async def hang_up(line: Socket | None) -> None:
+    """Close a socket; nothing when it is closed."""
     if line is not None:
         with contextlib.suppress(Exception):
             await line.close()
 
 
-def spare_waits(client: ServiceBusReceiver | ServiceBusSender | Browser) -> None:
-    """Have a client opened and closed without the time that the SDK sleeps meanwhile, and its socket closed, too.
+def spare_waits(client: AnyClient) -> None:
+    """Have a client open and close without the SDK's sleeps, and close its socket, too.
 
-    The SDK sleeps after each frame that comes until the client is open. When it closes one, it waits up to a second
-    until the task that keeps the connection alive has slept, and forgets the socket of a connection that is broken.
-    Requests to the management node are answered for as long as the client is open, however many they are.
+    The SDK sleeps after each frame until the client is open, half a second in all. Closing one, it waits up to a
+    second for the task that keeps the connection alive, and it forgets the socket of a broken connection. It also
+    stops to answer after 10,000 requests to the management node; here there is no limit.
+
+    Args:
+        client: not open yet.
     """
-    create: Any = client._create_handler
-    close: Any = client._close_handler
+    parts = private(client)
+    create, close = parts._create_handler, parts._close_handler
 
     def create_ready(auth: Any) -> None:
         create(auth)
-        _look_often(client._handler)
-        _take_more_answers(client._handler)
+        _look_often(parts._handler)
+        _take_more_answers(parts._handler)
 
     async def close_all() -> None:
-        handler: Any = client._handler
-        transport: Any = None
+        handler: Handler | None = parts._handler
+        line = None
         if handler is not None:
-            transport = getattr(handler._connection, "_transport", None)
+            line = None if handler._connection is None else handler._connection._transport
             _end_keeping_alive(handler)
         try:
             await close()
         finally:
-            if transport is not None:
-                with contextlib.suppress(Exception):  # it is closed already
-                    await transport.close()
+            await hang_up(line)
 
-    client._create_handler = create_ready
-    client._close_handler = close_all
+    parts._create_handler, parts._close_handler = create_ready, close_all
 
 
-def _look_often(handler: Any) -> None:
-    look: Any = handler.client_ready_async
+def _look_often(handler: Handler) -> None:
+    look = handler.client_ready_async
 
     async def look_often() -> bool:
         for _ in range(_LOOKS):
@@ -154,22 +124,22 @@ def _look_often(handler: Any) -> None:
     handler.client_ready_async = look_often
 
 
-def _take_more_answers(handler: Any) -> None:
-    """Let the service answer again before it has sent as many answers as the SDK says once that it takes, 10,000."""
-    ask: Any = handler.mgmt_request_async
+def _take_more_answers(handler: Handler) -> None:
+    """Give the service new credit for answers. The SDK gives it once, for 10,000."""
+    ask = handler.mgmt_request_async
 
     async def ask_for_more(*request: Any, **options: Any) -> Any:
         for node in tuple(handler._mgmt_links.values()):
-            answers = node._mgmt_link._response_link
+            answers: ReceiverLink = node._mgmt_link._response_link
             if answers.current_link_credit < answers.link_credit // 2:
-                answers._received_delivery_tags.clear()  # the SDK keeps those of all answers, and needs none of them
+                answers._received_delivery_tags.clear()  # the SDK keeps those of all answers, and uses none of them
                 await answers.flow()
         return await ask(*request, **options)
 
     handler.mgmt_request_async = ask_for_more
 
 
-def _end_keeping_alive(handler: Any) -> None:
+def _end_keeping_alive(handler: Handler) -> None:
     if handler._keep_alive_thread is not None:
         handler._keep_alive_thread.cancel()
         handler._keep_alive_thread = None

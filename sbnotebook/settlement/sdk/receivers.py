@@ -1,23 +1,26 @@
-"""What the SDK's receivers keep of the messages that arrive: their bytes, or their locks alone."""
-
-# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false, reportPrivateImportUsage=false
-# pyright: reportOptionalMemberAccess=false
+"""Messages as the SDK's receivers take them in: with their bytes, or their locks alone, and no more than asked for."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Container
+from collections.abc import Awaitable, Callable, Container
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
-from azure.servicebus._pyamqp._decode import decode_payload
-from azure.servicebus._pyamqp.error import AMQPException
-from azure.servicebus._pyamqp.message import Message as AmqpMessage
 
+from sbnotebook.settlement.sdk.protocol import (
+    AMQPException,
+    AmqpMessage,
+    Frame,
+    ReceiveHandler,
+    Receiver,
+    ReceiverLink,
+    decode_payload,
+    private,
+)
 from sbnotebook.settlement.wire.service_part import what_can_be_read
 
 if TYPE_CHECKING:
@@ -37,57 +40,64 @@ __all__ = [
     "withdraw_credit",
 ]
 
+# Attributes that sbnotebook adds to the SDK's messages, links and receivers.
 _PAYLOAD: Final = "_sbnotebook_payload"
 _WHOLE: Final = "_sbnotebook_whole"
 _WANTED: Final = "_sbnotebook_wanted"
 _NUMBER: Final = b"x-opt-sequence-number"
 _LOCKED_UNTIL: Final = b"x-opt-locked-until"
 # Positions in a transfer frame (AMQP 1.0 section 2.7.5), and the payload at its end.
-_FRAME_MORE, _FRAME_PAYLOAD = 5, 11
+_FRAME_ID, _FRAME_TAG, _FRAME_MORE, _FRAME_PAYLOAD = 1, 2, 5, 11
 # Positions in a flow frame (AMQP 1.0 section 2.7.4).
 _FLOW_HANDLE, _FLOW_CREDIT = 4, 6
 _DRAINED_WITHIN: Final = 0.4
-"""Seconds after which nothing is on its way any more from a service that does not say so; the SDK's."""
+"""Seconds after which a service that does not answer a drain has nothing on its way any more; the SDK's."""
+
+_Arrived: TypeAlias = Callable[[Frame, Any], Awaitable[None]]
 
 
 def keep_payloads(receiver: ServiceBusReceiver) -> None:
-    """Make a receiver keep the AMQP bytes of each message that it builds, for :func:`payload_of_received`."""
-    build: Any = receiver._build_received_message
-    open_once: Any = receiver._open
+    """Make a receiver keep the AMQP bytes of each message that it builds, for :func:`payload_of_received`.
 
-    def build_with_payload(received: Any) -> ServiceBusReceivedMessage:
+    Args:
+        receiver: not open yet.
+    """
+    parts = private(receiver)
+    build, open_once = parts._build_received_message, parts._open
+
+    def build_with_payload(received: tuple[Frame, Any]) -> ServiceBusReceivedMessage:
         message = build(received)
         setattr(message, _PAYLOAD, bytes(received[0][_FRAME_PAYLOAD]))
         return message
 
     async def open_and_join(*options: Any) -> None:
         await open_once(*options)
-        _join_frames(receiver._handler._link)
+        if parts._handler is not None and parts._handler._link is not None:
+            _join_frames(parts._handler._link)
 
-    receiver._build_received_message = build_with_payload
-    receiver._open = open_and_join
+    parts._build_received_message = build_with_payload
+    parts._open = open_and_join
 
 
-def _join_frames(link: Any) -> None:
+def _join_frames(link: ReceiverLink) -> None:
     """Have the first frame of a message in several carry the bytes of all; the SDK keeps the bytes of only one."""
     if hasattr(link, _WHOLE):
         return
-    take: Any = link._incoming_transfer
-    pass_on: Any = link._on_transfer
+    take, pass_on = link._incoming_transfer, link._on_transfer
     setattr(link, _WHOLE, b"")
 
-    async def take_and_join(frame: Any) -> None:
+    async def take_and_join(frame: Frame) -> None:
         if not frame[_FRAME_MORE]:  # this is the last frame of its message
             setattr(link, _WHOLE, bytes(link._received_payload) + bytes(frame[_FRAME_PAYLOAD]))
         try:
             await take(frame)
         except (OSError, AMQPException):
             raise
-        except Exception:  # noqa: BLE001 (it cannot be decoded, and the SDK would receive nothing more, without a word)
+        except Exception:  # noqa: BLE001 (it cannot be decoded, and the SDK would silently receive nothing more)
             link._received_payload = bytearray()
             await link._process_incoming_message(link._first_frame, _without_content(getattr(link, _WHOLE)))
 
-    async def pass_whole(frame: Any, message: Any) -> Any:
+    async def pass_whole(frame: Frame, message: Any) -> Any:
         whole = [*frame]
         whole[_FRAME_PAYLOAD] = getattr(link, _WHOLE)
         return await pass_on(whole, message)
@@ -95,17 +105,13 @@ def _join_frames(link: Any) -> None:
     link._incoming_transfer, link._on_transfer = take_and_join, pass_whole
 
 
-def _without_content(payload: bytes) -> AmqpMessage:
-    """What the service says of a message whose bytes the SDK cannot decode, such as lists that are 65 deep."""
-    said = what_can_be_read(payload)
-    annotations: dict[str | bytes, Any] = {b"x-opt-sequence-number": said["sequence_number"]}
-    if said["locked_until"] is not None:
-        annotations[b"x-opt-locked-until"] = round(said["locked_until"].timestamp() * 1000)
-    return AmqpMessage(message_annotations=annotations)
-
-
 def received_deferred(receiver: ServiceBusReceiver, item: Any) -> ServiceBusReceivedMessage:
-    """Return a deferred message as the management node gave it, with its bytes for :func:`payload_of_received`."""
+    """Return a deferred message as the SDK's own, with its bytes for :func:`payload_of_received`.
+
+    Args:
+        receiver: the receiver that locked it.
+        item: the message in the answer of the management node.
+    """
     payload, mode = bytes(item[b"message"]), ServiceBusReceiveMode.PEEK_LOCK
     try:
         decoded = decode_payload(memoryview(payload))
@@ -118,13 +124,22 @@ def received_deferred(receiver: ServiceBusReceiver, item: Any) -> ServiceBusRece
     return message
 
 
+def _without_content(payload: bytes) -> AmqpMessage:
+    """Return what the service says of a message that the SDK cannot decode, such as lists that are 65 deep."""
+    said = what_can_be_read(payload)
+    annotations: dict[str | bytes, Any] = {_NUMBER: said["sequence_number"]}
+    if said["locked_until"] is not None:
+        annotations[_LOCKED_UNTIL] = round(said["locked_until"].timestamp() * 1000)
+    return AmqpMessage(message_annotations=annotations)
+
+
 def payload_of_received(message: ServiceBusReceivedMessage) -> bytes | None:
-    """The AMQP bytes of a received message; None of what is a lock alone."""
+    """Return the AMQP bytes of a received message, None of a lock without its message."""
     return getattr(message, _PAYLOAD, None)
 
 
 class _LockByToken:
-    """Stands in for the SDK's received message where there is only the lock token of one."""
+    """A lock of which only the token is known, with those attributes of the SDK's message that locks need."""
 
     def __init__(self, lock_token: UUID, payload: bytes | None) -> None:
         self.lock_token = lock_token
@@ -134,165 +149,178 @@ class _LockByToken:
 
 
 def lock_by_token(lock_token: UUID, payload: bytes | None) -> ServiceBusReceivedMessage:
-    """What stands for a lock that another receiver has: it can be renewed, and settled over the management node.
+    """Return a lock that another receiver has as a message to renew, or to settle over the management node.
 
     Args:
         lock_token: of the lock.
-        payload: the message's AMQP bytes as they were peeked, None when it is not there.
+        payload: the message's AMQP bytes as they were peeked, None when it is missing.
     """
     return cast("ServiceBusReceivedMessage", _LockByToken(lock_token, payload))
 
 
 class BareLock:
-    """What is kept of a message that nobody asked for: enough to renew its lock and to give it back.
-
-    It stands in for the SDK's received message, and has those of its attributes that locks are about.
-    """
+    """A lock without its message, with those attributes of the SDK's message that locks need."""
 
     __slots__ = ("_delivery_id", "_delivery_tag", "_expiry", "lock_token", "sequence_number")
 
-    def __init__(self, frame: Any, annotations: dict[bytes, Any]) -> None:
+    def __init__(self, frame: Frame, annotations: dict[bytes, Any]) -> None:
         stamp = annotations.get(_LOCKED_UNTIL)
-        self._delivery_id: int = frame[1]
-        self._delivery_tag: bytes = frame[2]
+        self._delivery_id: int = frame[_FRAME_ID]
+        self._delivery_tag: bytes = frame[_FRAME_TAG]
         self._expiry = datetime.fromtimestamp(stamp / 1000, UTC) if stamp else None
-        self.lock_token = UUID(bytes_le=frame[2])
+        self.lock_token = UUID(bytes_le=self._delivery_tag)
         self.sequence_number: int = annotations.get(_NUMBER) or 0
 
     @property
     def locked_until_utc(self) -> datetime | None:
-        """When the lock ends, as it was renewed last."""
+        """Return when the lock ends, as it was renewed last."""
         return self._expiry
 
 
 def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
-    """Prepare a receiver, before it is opened, for :func:`keep_bodies_of`."""
-    create: Any = receiver._create_handler
-    build: Any = receiver._build_received_message
+    """Prepare a receiver for :func:`keep_bodies_of`.
+
+    Args:
+        receiver: not open yet.
+    """
+    parts = private(receiver)
+    build = parts._build_received_message
     setattr(receiver, _WANTED, None)
 
-    def create_with_filter(auth: Any) -> None:
-        create(auth)
-        handler: Any = receiver._handler
-        arrived = handler._message_received_async
-
-        async def keep_or_drop(frame: Any, message: Any) -> None:
+    def keep_or_drop(handler: ReceiveHandler, arrived: _Arrived) -> _Arrived:
+        async def take(frame: Frame, message: Any) -> None:
             wanted: Container[int] | None = getattr(receiver, _WANTED)
             annotations: dict[bytes, Any] = message.message_annotations or {}
             if wanted is not None and annotations.get(_NUMBER, 0) not in wanted:
-                frame, message = frame[:11], BareLock(frame, annotations)
-            if wanted is not None and not receiver._receive_context.is_set():
+                # Drop the body now, before the next one arrives.
+                frame, message = frame[:_FRAME_PAYLOAD], BareLock(frame, annotations)
+            if wanted is not None and not parts._receive_context.is_set():
                 # The SDK would release what comes between two calls, and it would come again behind later ones.
                 handler._received_messages.put((frame, message))
             else:
                 await arrived(frame, message)
 
-        handler._message_received_async = keep_or_drop
+        return take
 
-    def build_unless_bare(received: Any) -> Any:
+    def build_unless_bare(received: tuple[Frame, Any]) -> Any:
         _, message = received
         return message if isinstance(message, BareLock) else build(received)
 
-    receiver._create_handler = create_with_filter
-    receiver._build_received_message = build_unless_bare
+    _on_arrival(parts, keep_or_drop)
+    parts._build_received_message = build_unless_bare
 
 
 def keep_bodies_of(receiver: ServiceBusReceiver, wanted: Container[int] | None) -> None:
-    """From now on keep only the locks of messages whose number is not among the wanted; None keeps everything.
+    """From now on, drop the body of each message that is not wanted as it arrives, and keep its lock.
 
-    As long as it is not None, what comes between two calls waits for the next one, so that the order is kept.
+    While ``wanted`` is not None, messages that arrive between two calls wait for the next one, in their order.
+
+    Args:
+        receiver: prepared by :func:`keep_locks_alone`.
+        wanted: sequence numbers; None keeps every message.
     """
     setattr(receiver, _WANTED, wanted)
 
 
 def waiting(receiver: ServiceBusReceiver) -> int:
-    """How many messages have come between two calls, and wait for the next one.
+    """Return how many messages have arrived between two calls, and wait for the next one.
 
     A call that asks for more than these takes them, waits, and loses them when it is cancelled.
     """
-    handler: Any = receiver._handler
+    handler = private(receiver)._handler
     return 0 if handler is None else handler._received_messages.qsize()
 
 
 def take_down(receiver: ServiceBusReceiver, sink: Callable[[bytes], None]) -> None:
-    """Have the AMQP bytes of each message given away as it arrives, whoever waits for it.
+    """Pass on the AMQP bytes of each message as it arrives.
+
+    In receive-and-delete mode a message is gone from the service when it is sent. ``receive_messages`` loses what has
+    arrived when it is cancelled, when the connection breaks, or when a message comes after the call.
 
     Args:
         receiver: not open yet, made by :meth:`sbnotebook.settlement.connecting.connection.Connection.receiver`.
-        sink: is given the bytes.
+        sink: called with the bytes.
     """
-    create: Any = receiver._create_handler
 
-    def create_with_sink(auth: Any) -> None:
-        create(auth)
-        handler: Any = receiver._handler
-        arrived = handler._message_received_async
-
-        async def take(frame: Any, message: Any) -> None:
+    def pass_on(_: ReceiveHandler, arrived: _Arrived) -> _Arrived:
+        async def take(frame: Frame, message: Any) -> None:
             sink(bytes(frame[_FRAME_PAYLOAD]))
             await arrived(frame, message)
 
-        handler._message_received_async = take
+        return take
 
-    receiver._create_handler = create_with_sink
+    _on_arrival(private(receiver), pass_on)
+
+
+def _on_arrival(parts: Receiver, wrap: Callable[[ReceiveHandler, _Arrived], _Arrived]) -> None:
+    """Wrap what a receiver does with each message that arrives, every time that it is opened."""
+    create = parts._create_handler
+
+    def create_wrapped(auth: Any) -> None:
+        create(auth)
+        if parts._handler is not None:
+            parts._handler._message_received_async = wrap(parts._handler, parts._handler._message_received_async)
+
+    parts._create_handler = create_wrapped
 
 
 async def withdraw_credit(receiver: ServiceBusReceiver) -> None:
     """Take back what is left of the last request for messages, and release what still came for it.
 
-    Otherwise messages that arrive later are sent to this receiver, and are locked although nobody asks for them.
-    Takes a round trip, at most 0.4 seconds, and nothing when all that was asked for has come.
+    Otherwise messages that arrive later are sent to this receiver, and are locked although nothing asks for them.
+    It takes a round trip, at most 0.4 seconds, and no time when everything asked for has arrived.
     """
-    handler: Any = receiver._handler
-    if handler is not None:
-        await _drain(handler, credit=0, answer_within=_DRAINED_WITHIN)
-        await receiver._amqp_transport.drain_and_release_messages_async(handler)
+    parts = private(receiver)
+    if parts._handler is not None:
+        await _drain(parts._handler, credit=0, answer_within=_DRAINED_WITHIN)
+        await parts._amqp_transport.drain_and_release_messages_async(parts._handler)
 
 
 async def drain_credit(receiver: ServiceBusReceiver, answer_within: float) -> bool:
-    """Take back what is left of the last request, and wait for what is on its way already.
+    """Take back what is left of the last request for messages, and keep what still comes for it.
 
     Args:
         receiver: open.
-        answer_within: seconds to wait for that answer.
+        answer_within: seconds to wait until the service says that it has sent all.
 
     Returns:
-        Whether the answer came; False when messages may still have been on their way.
+        Whether it said so; False when messages may still have been on their way.
     """
-    handler: Any = receiver._handler
-    credit = handler._link.current_link_credit if handler is not None and handler._link is not None else 0
-    return await _drain(handler, credit=credit, answer_within=answer_within)
+    handler = private(receiver)._handler
+    if handler is None or handler._link is None:
+        return False
+    return await _drain(handler, credit=handler._link.current_link_credit, answer_within=answer_within)
 
 
-async def _drain(handler: Any, *, credit: int, answer_within: float) -> bool:
-    """Ask for no more messages, and wait for what is on its way already.
+async def _drain(handler: ReceiveHandler, *, credit: int, answer_within: float) -> bool:
+    """Ask for no more messages, and wait for those that are on their way.
 
-    The service answers with a flow when it has sent all that it will (AMQP 1.0 section 2.6.7, "drain"). The SDK does
-    not look at that: it waits until nothing has come for 0.4 seconds.
+    The service answers with a flow when it has sent all that it will (AMQP 1.0 section 2.6.7, "drain"). The SDK
+    ignores that answer, and waits until nothing has come for 0.4 seconds.
 
     Args:
         handler: a receiver's.
         credit: messages that may still be sent.
-        answer_within: seconds to wait for that answer.
+        answer_within: seconds to wait for the answer.
 
     Returns:
         Whether the answer came; False when messages may still have been on their way.
     """
-    link: Any = None if handler is None else handler._link
-    if handler is None or link is None or link._is_closed:
+    link, connection = handler._link, handler._connection
+    if link is None or connection is None or link._is_closed:
         return False
     if link.current_link_credit <= 0:
         return True
-    answers: list[Any] = []
+    answers: list[Frame] = []
 
-    async def note(frame: Any) -> None:
+    async def note(frame: Frame) -> None:
         if frame[_FLOW_HANDLE] is not None and not frame[_FLOW_CREDIT]:
             answers.append(frame)
 
     link._incoming_flow = note
     until = time.monotonic() + answer_within
-    with contextlib.suppress(Exception):  # a connection that is broken brings no more messages
+    with contextlib.suppress(Exception):  # a broken connection brings no more messages
         await link.flow(link_credit=credit, drain=True)
-        while not answers and (left := until - time.monotonic()) > 0 and handler._connection._can_read():
-            await handler._connection.listen(wait=left)
+        while not answers and (left := until - time.monotonic()) > 0 and connection._can_read():
+            await connection.listen(wait=left)
     return bool(answers)

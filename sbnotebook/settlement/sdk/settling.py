@@ -1,13 +1,9 @@
-"""Settling many messages on one link, with an answer for each, and giving back a range of them in one frame.
+"""Settlement of many messages on one link, with an answer for each, and of a range of them by one frame.
 
-The SDK settles one message for each task, and all tasks share one lock for reading and writing: a task that waits for
-a frame keeps the others from sending, so that 20 in flight take twice their round trips. Here one task sends and reads
-by turns. And the SDK releases only by itself: without a word whether that was confirmed.
+The SDK settles one message for each task, and all tasks share one lock for reading and writing. A task that waits for
+a frame keeps the others from sending, so 20 in flight take twice their round trips. Here one task sends and reads by
+turns. The SDK also has no public way to release a message, and does not tell whether a release was confirmed.
 """
-
-# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false, reportPrivateImportUsage=false
-# pyright: reportOptionalMemberAccess=false
 
 from __future__ import annotations
 
@@ -16,18 +12,26 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from azure.servicebus._common.constants import (
-    DEADLETTERNAME,
-    RECEIVER_LINK_DEAD_LETTER_ERROR_DESCRIPTION,
-    RECEIVER_LINK_DEAD_LETTER_REASON,
-)
-from azure.servicebus._pyamqp.constants import SEND_DISPOSITION_REJECT, LinkState
-from azure.servicebus._pyamqp.error import AMQPError, AMQPException
-from azure.servicebus._pyamqp.outcomes import Accepted, Modified, Rejected, Released
-from azure.servicebus._pyamqp.receiver import check_disposition_outcome, outcome_name
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbnotebook.settlement.sdk.links import is_attached
+from sbnotebook.settlement.sdk.protocol import (
+    SEND_DISPOSITION_REJECT,
+    Accepted,
+    AMQPError,
+    AMQPException,
+    Connection,
+    Delivery,
+    LinkState,
+    Modified,
+    ReceiverLink,
+    Rejected,
+    Released,
+    check_disposition_outcome,
+    constants,
+    outcome_name,
+    private,
+)
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -42,27 +46,28 @@ _RANGE: Final = 100
 
 
 def is_on_link(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> bool:
-    """Whether a message can be settled on the link that is open now: it came on it, and nothing was tried yet."""
-    handler = receiver._handler
-    return (
-        handler is not None and is_attached(handler) and message._delivery_tag in handler._link._received_delivery_tags
-    )
+    """Return whether a message came on the link that is open now and no settlement of it was tried there."""
+    handler = private(receiver)._handler
+    if handler is None or handler._link is None or not is_attached(handler):
+        return False
+    return private(message)._delivery_tag in handler._link._received_delivery_tags
 
 
 def ranges(messages: Sequence[ServiceBusReceivedMessage]) -> list[slice]:
-    """Cut messages where their deliveries do not follow one another; each slice can be released at once.
+    """Cut messages where their deliveries do not follow one another. One frame can settle each slice.
 
     Example:
-        >>> class Got:
+        >>> class Received:
         ...     def __init__(self, number: int) -> None:
         ...         self._delivery_id = number
-        >>> ranges([Got(1), Got(2), Got(7)])
+        >>> ranges([Received(1), Received(2), Received(7)])
         [slice(0, 2, None), slice(2, 3, None)]
     """
+    numbers = [private(message)._delivery_id for message in messages]
     found: list[slice] = []
     start = 0
-    for end in range(1, len(messages) + 1):
-        follows = end < len(messages) and messages[end]._delivery_id == messages[end - 1]._delivery_id + 1
+    for end in range(1, len(numbers) + 1):
+        follows = end < len(numbers) and numbers[end] == numbers[end - 1] + 1
         if not follows or end - start == _RANGE:
             found.append(slice(start, end))
             start = end
@@ -70,22 +75,27 @@ def ranges(messages: Sequence[ServiceBusReceivedMessage]) -> list[slice]:
 
 
 class LinkSettling:
-    """One outcome that is sent for messages of a link, and confirmed for each.
+    """One outcome for messages of a link, confirmed for each.
 
     Args:
-        receiver: the one that the messages came from, on the link that is open now; nobody else uses it meanwhile.
+        receiver: that received the messages, on the link that is open now. No other task uses it meanwhile.
         operation: ``complete``, ``abandon``, ``defer``, ``dead-letter`` or ``release``.
-        reason: why it is dead-lettered.
-        description: what explains that.
+        reason: why they are dead-lettered.
+        description: the explanation of the reason.
+
+    Raises:
+        ServiceBusConnectionError: the receiver is not open.
     """
 
     def __init__(
         self, receiver: ServiceBusReceiver, operation: str, reason: str | None = None, description: str | None = None
     ) -> None:
-        handler: Any = receiver._handler
-        self._link: Any = handler._link
-        self._connection: Any = handler._connection
-        self._transport: Any = receiver._amqp_transport
+        handler = private(receiver)._handler
+        if handler is None or handler._link is None or handler._connection is None:
+            raise ServiceBusConnectionError(message="The receiver is not open.")
+        self._link: ReceiverLink = handler._link
+        self._connection: Connection = handler._connection
+        self._transport = private(receiver)._amqp_transport
         self._state = _state(operation, reason, description)
         self._waiting: dict[int, tuple[Sequence[int], float]] = {}
 
@@ -98,14 +108,15 @@ class LinkSettling:
         began: Callable[[int], bool],
         ended: Callable[[int, list[Exception | None]], None],
     ) -> None:
-        """Settle messages, so many at once, and wait for the confirmation of each.
+        """Settle messages, and wait for the confirmation of each.
 
         Args:
-            parts: messages that one frame settles: those whose deliveries follow one another.
-            max_in_flight: parts that wait for their confirmation at once.
+            parts: the messages that each frame settles; their deliveries follow one another, see :func:`ranges`.
+            max_in_flight: how many parts wait for their confirmation at once.
             answer_within: seconds to wait for a confirmation.
-            began: told of a part before it is sent; it is not sent, and nothing after it, when this gives False.
-            ended: told of a part that was sent: for each message what went wrong, None where it was confirmed.
+            began: called with the index of a part before it is sent. When it returns False, neither this part nor a
+                later one is sent.
+            ended: called with the index of a part that was sent, and the error of each message, None if confirmed.
         """
         coming = iter(range(len(parts)))
         try:
@@ -116,7 +127,7 @@ class LinkSettling:
                         coming = iter(())
                         break
                     try:
-                        await self._send(index, parts[index], answer_within)
+                        await self._send(index, [private(message) for message in parts[index]], answer_within)
                     except Exception as error:  # noqa: BLE001 (the SDK raises whatever comes of a link that is gone)
                         self._waiting.pop(index, None)
                         ended(index, [self._explained(error)] * len(parts[index]))
@@ -129,7 +140,7 @@ class LinkSettling:
             for numbers, _ in self._waiting.values():
                 self._forget(numbers)
 
-    async def _send(self, index: int, messages: Sequence[Any], answer_within: float) -> None:
+    async def _send(self, index: int, messages: Sequence[Delivery], answer_within: float) -> None:
         numbers = [message._delivery_id for message in messages]
         self._waiting[index] = numbers, time.monotonic() + answer_within
         self._link._pending_dispositions.update((number, {"settled": False, "outcome": None}) for number in numbers)
@@ -137,7 +148,7 @@ class LinkSettling:
             await self._link.send_disposition(
                 first_delivery_id=numbers[0],
                 last_delivery_id=numbers[-1],
-                delivery_tag=messages[0]._delivery_tag,
+                delivery_tag=messages[0]._delivery_tag or b"",
                 settled=False,
                 delivery_state=self._state,
             )
@@ -148,7 +159,7 @@ class LinkSettling:
         self._link._received_delivery_tags.difference_update(message._delivery_tag for message in messages)
 
     async def _listen(self) -> Exception | None:
-        """Read a frame, if one comes within a tenth of a second; gives the error when none can come any more."""
+        """Read a frame if one comes within a tenth of a second, and return the error when no more can come."""
         try:
             await self._connection.listen(wait=False)
         except Exception as error:  # noqa: BLE001 (as above)
@@ -171,7 +182,7 @@ class LinkSettling:
         if not disposition["settled"]:
             return _unconfirmed(broken)
         if isinstance(self._state, Released) and SEND_DISPOSITION_REJECT not in (disposition["outcome"] or {}):
-            return None  # whichever outcome it is confirmed with: the message is not held any more
+            return None  # with any other outcome, too, the message is not locked any more
         try:
             check_disposition_outcome(number, disposition["outcome"], outcome_name(self._state))
         except AMQPException as error:
@@ -189,13 +200,13 @@ class LinkSettling:
 
 
 def _unconfirmed(broken: Exception | None) -> Exception:
-    # Whatever ended the link: it says nothing of this message.
+    # What ended the link says nothing about this message.
     why = f": {broken}" if broken else " in time"
     return ServiceBusConnectionError(message=f"The settlement was sent, and not confirmed{why}")
 
 
 def _state(operation: str, reason: str | None, description: str | None) -> Any:
-    """The outcome that stands for an operation: Service Bus documentation, "AMQP 1.0 protocol guide", settlement."""
+    """Return the outcome of an operation: Service Bus documentation, "AMQP 1.0 protocol guide", settlement."""
     match operation:
         case "complete":
             return Accepted()
@@ -205,9 +216,9 @@ def _state(operation: str, reason: str | None, description: str | None) -> Any:
             return Modified(delivery_failed=True, undeliverable_here=True)
         case "dead-letter":
             info = {
-                RECEIVER_LINK_DEAD_LETTER_REASON: reason,
-                RECEIVER_LINK_DEAD_LETTER_ERROR_DESCRIPTION: description,
+                constants.RECEIVER_LINK_DEAD_LETTER_REASON: reason,
+                constants.RECEIVER_LINK_DEAD_LETTER_ERROR_DESCRIPTION: description,
             }
-            return Rejected(error=AMQPError(condition=DEADLETTERNAME, description=description, info=info))
+            return Rejected(error=AMQPError(condition=constants.DEADLETTERNAME, description=description, info=info))
         case _:
             return Released()

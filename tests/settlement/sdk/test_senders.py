@@ -20,7 +20,7 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.failures import outcome_of_error
-from sbnotebook.settlement.sdk import links, management, senders
+from sbnotebook.settlement.sdk import links, management, patches, senders
 from sbnotebook.settlement.sdk.management import ToSchedule
 from sbnotebook.settlement.sending.packing import Item, Pack
 from sbnotebook.settlement.wire.conversion import payload_of
@@ -164,7 +164,7 @@ def test_the_largest_transfer_of_the_sdk_has_room_in_a_frame() -> None:
     tag, rest = most.to_bytes(4, "big"), dict.fromkeys(("rcv_settle_mode", "state", "resume", "aborted", "batchable"))
     frame = TransferFrame(most, most, tag, most, settled=False, more=False, **rest, payload=b"")
     _, written = encode_frame(frame)
-    room = vars(senders)["_FRAME_ROOM"]
+    room = vars(patches)["_FRAME_ROOM"]
     assert written is not None
     assert len(written) <= len(room)
 
@@ -194,7 +194,7 @@ async def test_a_lost_connection_is_noticed_and_opened_again(
     await namespace.create_queue(name)
     async with namespace.connection.sender(EntityAddress(name)) as sender:
         await links.reopen(sender)
-        line = links.line_of(sender)
+        line: Any = links.line_of(sender)
         await links.catch_up(sender)
         assert links.is_open(sender)
         getattr(shared_emulator, breaks)(name)

@@ -1,0 +1,79 @@
+"""The three functions of the SDK that sbnotebook replaces, for the whole process.
+
+Everything else that sbnotebook changes belongs to one sender or receiver, which it made itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from azure.servicebus import __version__
+
+from sbnotebook.settlement.sdk.protocol import sender_module, session_module, transport_module
+from sbnotebook.settlement.sdk.version import check_version
+
+__all__ = ["Encoded", "prepare_sdk"]
+
+_MESSAGE_FORMAT, _BATCH_FORMAT = 0, 0x80013700
+"""Formats of a single message and of a batch (the SDK's ``Message`` and ``BatchMessage``)."""
+_FRAME_ROOM: Final = bytes(64)
+"""The most bytes that a transfer frame of the SDK takes beside its payload (AMQP 1.0 section 2.7.5)."""
+
+
+def prepare_sdk(installed: str = __version__) -> None:
+    """Check the SDK's version, and replace what is too slow or loses types. Calling it again changes nothing.
+
+    Args:
+        installed: the version of azure-servicebus, by default the one that is imported.
+
+    Raises:
+        ConfigurationError: sbnotebook does not work with this version.
+    """
+    check_version(installed)
+    sender_module.encode_payload = _encode_payload
+    session_module.encode_frame = _measure_frame
+    transport_module.AsyncTransportMixin.receive_frame = _receive_frame
+
+
+class Encoded:
+    """AMQP bytes that a sender transfers as they are, in place of one of the SDK's messages.
+
+    Args:
+        payload: a message, or a batch of messages.
+        is_batch: whether the payload is a batch.
+    """
+
+    def __init__(self, payload: bytes, *, is_batch: bool) -> None:
+        self.payload = payload
+        self._code = _BATCH_FORMAT if is_batch else _MESSAGE_FORMAT
+
+
+_encode_sdk_message: Final[Any] = sender_module.encode_payload
+
+
+def _encode_payload(output: bytearray, message: Any) -> Any:
+    # The SDK's link encodes each message at the last moment, here. If a later version encodes elsewhere, an Encoded
+    # raises there, and is not sent as something else.
+    if not isinstance(message, Encoded):
+        return _encode_sdk_message(output, message)
+    output += message.payload
+    return output
+
+
+def _measure_frame(frame: Any) -> tuple[None, bytes]:  # noqa: ARG001 (each frame gets the same room)
+    # The SDK's session encodes each transfer twice, the first time only to learn its length.
+    return None, _FRAME_ROOM
+
+
+async def _receive_frame(transport: Any, timeout: float | None = None, **options: Any) -> tuple[Any, Any]:  # noqa: ASYNC109 (the SDK's)
+    # The SDK waits by asyncio.wait_for, which up to Python 3.11 starts a task for each frame. That takes longer than
+    # reading the frame.
+    try:
+        async with asyncio.timeout(timeout):
+            header, channel, payload = await transport.read(**options)
+    except (TimeoutError, asyncio.IncompleteReadError):
+        return None, None
+    if payload:
+        return channel, transport_module.decode_frame(payload)
+    return channel, transport_module.decode_empty_frame(header)

@@ -1,0 +1,313 @@
+"""What sbnotebook uses of the private side of azure-servicebus 7.15: each name once, and where the SDK has it.
+
+No other module imports a private module of the SDK. The others reach the private attributes of its objects by
+:func:`private`, so that a type checker compares each use with the protocols here. One test compares the protocols with
+the SDK that is installed.
+
+Sources are paths in ``azure/servicebus``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, overload
+
+from sbnotebook.settlement.sdk.version import check_version
+
+try:
+    from azure.servicebus._common import constants
+    from azure.servicebus._common import mgmt_handlers as _mgmt_handlers
+    from azure.servicebus._pyamqp._decode import decode_payload
+    from azure.servicebus._pyamqp.aio import _sender_async, _session_async, _transport_async
+    from azure.servicebus._pyamqp.constants import (
+        MESSAGE_DELIVERY_DONE_STATES,
+        SEND_DISPOSITION_REJECT,
+        LinkState,
+    )
+    from azure.servicebus._pyamqp.error import AMQPError, AMQPException, AuthenticationException
+    from azure.servicebus._pyamqp.message import Message as AmqpMessage
+    from azure.servicebus._pyamqp.message import _MessageDelivery as MessageDelivery
+    from azure.servicebus._pyamqp.outcomes import Accepted, Modified, Rejected, Released
+    from azure.servicebus._pyamqp.receiver import check_disposition_outcome, outcome_name
+    from azure.servicebus.aio._session_browser_async import _SessionBrowserAsync as Browser
+except ImportError:
+    check_version()  # says so in one sentence where the version is another one
+    raise
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+    from azure.servicebus.exceptions import ServiceBusError
+
+__all__ = [
+    "MESSAGE_DELIVERY_DONE_STATES",
+    "SEND_DISPOSITION_REJECT",
+    "AMQPError",
+    "AMQPException",
+    "Accepted",
+    "AmqpMessage",
+    "Answer",
+    "AnyClient",
+    "AuthenticationException",
+    "Browser",
+    "Client",
+    "Connection",
+    "Delivery",
+    "Factory",
+    "Frame",
+    "Handler",
+    "Link",
+    "LinkState",
+    "ManagementLink",
+    "ManagementOperation",
+    "MessageDelivery",
+    "Modified",
+    "ReceiveHandler",
+    "Receiver",
+    "ReceiverLink",
+    "Rejected",
+    "Released",
+    "SendHandler",
+    "Sender",
+    "SenderLink",
+    "Socket",
+    "Transport",
+    "check_disposition_outcome",
+    "constants",
+    "decode_payload",
+    "mgmt_handlers",
+    "outcome_name",
+    "private",
+    "sender_module",
+    "session_module",
+    "transport_module",
+]
+
+AnyClient: TypeAlias = "ServiceBusReceiver | ServiceBusSender | Browser"
+"""A receiver, a sender, or a browser, which asks the management node of an entity without a link to the entity."""
+Frame: TypeAlias = Sequence[Any]
+"""The fields of a frame, in the order of AMQP 1.0 section 2.7, and the payload of a transfer at its end."""
+
+Answer: TypeAlias = Callable[[int, Any, Any, Any], Any]
+"""Reads the answer of a management node: its status, message, description and the AMQP transport."""
+
+# Modules in which :mod:`~sbnotebook.settlement.sdk.patches` replaces a function.
+sender_module: Any = _sender_async
+"""``encode_payload``, which ``SenderLink._outgoing_transfer`` calls."""
+session_module: Any = _session_async
+"""``encode_frame``, which ``Session._outgoing_transfer`` calls."""
+transport_module: Any = _transport_async
+"""``AsyncTransportMixin.receive_frame``, ``decode_frame`` and ``decode_empty_frame``."""
+
+
+class Answers(Protocol):
+    """``_common/mgmt_handlers.py``: each raises the exception of a status that is a failure."""
+
+    default: Answer
+    message_lock_renew_op: Answer
+    schedule_op: Answer
+    deferred_message_op: Callable[[int, Any, Any, ServiceBusReceiver, Any], list[Any] | None]
+
+
+mgmt_handlers: Final = cast("Answers", _mgmt_handlers)
+
+
+class Socket(Protocol):
+    """``AsyncTransport`` and ``WebSocketTransportAsync`` in ``_pyamqp/aio/_transport_async.py``.
+
+    Only the first has a ``reader``, a :class:`asyncio.StreamReader`.
+    """
+
+    async def close(self) -> None: ...
+
+
+class Connection(Protocol):
+    """``Connection`` in ``_pyamqp/aio/_connection_async.py``."""
+
+    _error: Exception | None
+    _transport: Socket
+
+    def _can_read(self) -> bool: ...
+    async def listen(self, wait: float | bool = False, batch: int = 1) -> None: ...
+
+
+class Link(Protocol):
+    """``Link`` in ``_pyamqp/aio/_link_async.py``."""
+
+    state: LinkState
+    current_link_credit: int
+    link_credit: int
+    _error: Exception | None
+    _is_closed: bool
+    _incoming_flow: Callable[[Frame], Awaitable[None]]
+
+    async def flow(self, *, link_credit: int | None = None, drain: bool = False) -> None: ...
+
+
+class ReceiverLink(Link, Protocol):
+    """``ReceiverLink`` in ``_pyamqp/aio/_receiver_async.py``."""
+
+    _received_delivery_tags: set[bytes]
+    _received_payload: bytearray
+    _first_frame: Frame
+    _pending_dispositions: dict[int, dict[str, Any]]
+    _incoming_transfer: Callable[[Frame], Awaitable[None]]
+    _on_transfer: Callable[[Frame, Any], Awaitable[Any]]
+
+    async def _process_incoming_message(self, frame: Frame, message: Any) -> Any: ...
+    async def send_disposition(
+        self, *, first_delivery_id: int, last_delivery_id: int, delivery_tag: bytes, settled: bool, delivery_state: Any
+    ) -> None: ...
+
+
+class SenderLink(Link, Protocol):
+    """``SenderLink`` in ``_pyamqp/aio/_sender_async.py``."""
+
+    async def update_pending_deliveries(self) -> None: ...
+
+
+class ManagementLink(Protocol):
+    """``ManagementLink`` in ``_pyamqp/aio/_management_link_async.py``."""
+
+    _response_link: ReceiverLink
+
+
+class ManagementOperation(Protocol):
+    """``ManagementOperation`` in ``_pyamqp/aio/_management_operation_async.py``."""
+
+    _mgmt_link: ManagementLink
+
+
+class Handler(Protocol):
+    """``AMQPClientAsync`` in ``_pyamqp/aio/_client_async.py``: the connection of one client, and its links."""
+
+    _connection: Connection | None
+    _link: Any
+    _keep_alive_thread: asyncio.Future[None] | None
+    _mgmt_links: Mapping[Any, ManagementOperation]
+    _socket_timeout: float
+    client_ready_async: Callable[[], Awaitable[bool]]
+    mgmt_request_async: Callable[..., Awaitable[Any]]
+
+    async def do_work_async(self) -> bool: ...
+
+
+class ReceiveHandler(Handler, Protocol):
+    """``ReceiveClientAsync`` in ``_pyamqp/aio/_client_async.py``."""
+
+    _link: ReceiverLink | None
+    _received_messages: queue.Queue[tuple[Frame, Any]]
+    _message_received_async: Callable[[Frame, Any], Awaitable[None]]
+
+
+class SendHandler(Handler, Protocol):
+    """``SendClientAsync`` in ``_pyamqp/aio/_client_async.py``."""
+
+    _link: SenderLink
+
+    async def _transfer_message_async(self, message_delivery: MessageDelivery) -> None: ...
+
+
+class Transport(Protocol):
+    """``PyamqpTransportAsync`` in ``aio/_transport/_pyamqp_transport_async.py``, and its base class."""
+
+    AMQP_LONG_VALUE: Callable[[int], Any]
+    AMQP_ARRAY_VALUE: Callable[[Sequence[Any]], Any]
+    AMQP_UINT_VALUE: Callable[[int], Any]
+
+    def create_servicebus_exception(self, logger: logging.Logger, exception: Exception) -> ServiceBusError: ...
+    async def drain_and_release_messages_async(self, handler: ReceiveHandler) -> None: ...
+
+
+class Configuration(Protocol):
+    """``Configuration`` in ``_common/_configuration.py``."""
+
+    keep_alive: float | None
+
+
+class Client(Protocol):
+    """``BaseHandler`` in ``aio/_base_handler_async.py``, and what each class below it has."""
+
+    _amqp_transport: Transport
+    _config: Configuration
+    _handler: Any
+    _running: bool
+    _create_handler: Callable[[Any], None]
+    _close_handler: Callable[[], Awaitable[None]]
+    _handle_exception: Callable[[Exception], Awaitable[Exception]]
+    _open: Callable[..., Awaitable[None]]
+
+    def _check_live(self) -> None: ...
+    async def _open_with_retry(self) -> None: ...
+    async def _do_retryable_operation(self, operation: Callable[..., Awaitable[Any]], **kwargs: Any) -> Any: ...
+    async def _mgmt_request_response(
+        self, mgmt_operation: bytes, message: Mapping[str, Any], callback: Answer
+    ) -> Any: ...
+    async def _mgmt_request_response_with_retry(
+        self, mgmt_operation: bytes, message: Mapping[str, Any], callback: Answer
+    ) -> Any: ...
+
+
+class Receiver(Client, Protocol):
+    """``ServiceBusReceiver`` in ``aio/_servicebus_receiver_async.py``."""
+
+    _handler: ReceiveHandler | None
+    _receive_context: asyncio.Event
+    _build_received_message: Callable[[tuple[Frame, Any]], ServiceBusReceivedMessage]
+
+    def _populate_message_properties(self, message: dict[str, Any]) -> None: ...
+    async def _settle_message_via_mgmt_link(
+        self, settlement: Any, lock_tokens: list[Any], dead_letter_details: Mapping[str, Any] | None = None
+    ) -> None: ...
+
+
+class Sender(Client, Protocol):
+    """``ServiceBusSender`` in ``aio/_servicebus_sender_async.py``."""
+
+    _handler: SendHandler | None
+    _max_message_size_on_link: int
+    _max_batch_size_on_link: int
+
+
+class Delivery(Protocol):
+    """``ServiceBusReceivedMessage`` in ``_common/message.py``."""
+
+    _delivery_id: int
+    _delivery_tag: bytes | None
+    _expiry: datetime | None
+
+
+class Factory(Protocol):
+    """``ServiceBusClient`` in ``aio/_servicebus_client_async.py``."""
+
+    def _create_session_browser(self, entity_name: str) -> Browser: ...
+
+
+class Failure(Protocol):
+    """``ServiceBusError`` in ``exceptions.py``."""
+
+    _condition: Any
+    _retryable: bool
+
+
+@overload
+def private(thing: ServiceBusReceiver) -> Receiver: ...
+@overload
+def private(thing: ServiceBusSender) -> Sender: ...
+@overload
+def private(thing: Browser) -> Client: ...
+@overload
+def private(thing: ServiceBusReceiver | ServiceBusSender | Browser) -> Client: ...
+@overload
+def private(thing: ServiceBusReceivedMessage) -> Delivery: ...
+@overload
+def private(thing: ServiceBusClient) -> Factory: ...
+@overload
+def private(thing: ServiceBusError) -> Failure: ...
+def private(thing: Any) -> Any:
+    """Return an object of the SDK as it is, typed with its private attributes."""
+    return thing

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement.sdk.patches import prepare_sdk
+
+# Compares all that modules of the SDK, and the classes in them, have before and after each step.
+SCRIPT = dedent("""
+    import importlib, pkgutil, sys
+    import azure.servicebus
+
+    for module in pkgutil.walk_packages(azure.servicebus.__path__, "azure.servicebus."):
+        if "uamqp" not in module.name.rpartition(".")[2] or "pyamqp" in module.name:
+            importlib.import_module(module.name)
+
+    def state():
+        found = {}
+        for name, module in [*sys.modules.items()]:
+            if name.startswith("azure.servicebus"):
+                for key, value in [*vars(module).items()]:
+                    found[f"{name}.{key}"] = value
+                    if isinstance(value, type) and value.__module__ == name:
+                        found |= {f"{name}.{key}.{part}": own for part, own in vars(value).items()}
+        return found
+
+    def changed(before):
+        after = state()
+        return sorted(name for name in before.keys() | after.keys() if before.get(name) is not after.get(name))
+
+    before = state()
+    assert len(before) > 5000
+    import sbnotebook, sbnotebook.settlement
+    for module in pkgutil.walk_packages(sbnotebook.settlement.__path__, "sbnotebook.settlement."):
+        importlib.import_module(module.name)
+    assert not changed(before), changed(before)
+    from sbnotebook.settlement import Connection
+    for _ in range(2):
+        Connection("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5")
+        print(*(name.removeprefix("azure.servicebus._pyamqp.aio.") for name in changed(before)))
+""")
+
+
+def test_patches_are_applied_by_a_connection_not_an_import() -> None:
+    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert not run.stderr
+    patches = (
+        "_sender_async.encode_payload _session_async.encode_frame _transport_async.AsyncTransportMixin.receive_frame"
+    )
+    assert run.stdout.splitlines() == [patches] * 2
+
+
+def test_preparing_refuses_another_version() -> None:
+    with pytest.raises(ConfigurationError, match=r"7\.15 only, and 8\.0\.0 is installed"):
+        prepare_sdk("8.0.0")

@@ -1,0 +1,112 @@
+"""The one test that compares what sbnotebook uses of the private side of the SDK with the SDK that is installed."""
+
+# ruff: noqa: SLF001 (what is compared is the SDK's inside)
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
+
+import sbnotebook
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.sdk import management, protocol
+
+PROTOCOLS: dict[str, Any] = {
+    name: value
+    for name, value in vars(protocol).items()
+    if getattr(value, "_is_protocol", False) and value.__module__ == protocol.__name__
+}
+
+
+@pytest.mark.anyio
+async def test_protocol_names_what_the_sdk_has(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("parts")
+    address, connection = EntityAddress("parts"), namespace.connection
+    await namespace.entity("parts").send([Message()])
+    async with connection.receiver(address) as receiver, connection.sender(address) as sender:
+        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+        browser = connection.browser(address)
+        await management.peek_payloads(browser, 1, 1)
+        await management.renew_locks(receiver, [message])  # opens the link to the management node
+        parts = _parts(receiver, sender, browser, message)
+        missing = [why for name, things in parts.items() for thing in things for why in _missing(name, thing)]
+    await browser.close()
+    assert not missing
+    assert parts.keys() == PROTOCOLS.keys()
+
+
+def _parts(receiver: Any, sender: Any, browser: Any, message: Any) -> dict[str, list[Any]]:
+    """Return what the SDK has for each protocol."""
+    taking, sending = receiver._handler, sender._handler
+    (operation,) = taking._mgmt_links.values()
+    return {
+        "Answers": [protocol.mgmt_handlers],
+        "Client": [receiver, sender, browser],
+        "Configuration": [receiver._config],
+        "Connection": [taking._connection],
+        "Delivery": [message],
+        "Factory": [ServiceBusClient],
+        "Failure": [ServiceBusError("failed")],
+        "Handler": [taking, sending],
+        "Link": [taking._link, sending._link],
+        "ManagementLink": [operation._mgmt_link],
+        "ManagementOperation": [operation],
+        "ReceiveHandler": [taking],
+        "Receiver": [receiver],
+        "ReceiverLink": [taking._link, operation._mgmt_link._response_link],
+        "SendHandler": [sending],
+        "Sender": [sender],
+        "SenderLink": [sending._link],
+        "Socket": [taking._connection._transport],
+        "Transport": [receiver._amqp_transport],
+    }
+
+
+def _missing(name: str, thing: Any) -> list[str]:
+    declared: list[type] = [part for part in PROTOCOLS[name].__mro__ if part.__module__ == protocol.__name__]
+    members: set[str] = {member for part in declared for member in (*inspect.get_annotations(part), *vars(part))}
+    made = {"_abc_impl", "_is_protocol", "_is_runtime_protocol"}  # by typing.Protocol
+    named = [member for member in members - made if not member.startswith("__")]
+    return [f"{name}.{member}: {why}" for member in named if (why := _lacks(PROTOCOLS[name], thing, member))]
+
+
+def _lacks(declared: Any, thing: Any, member: str) -> str | None:
+    if not hasattr(thing, member):
+        return f"{type(thing).__name__} does not have it"
+    wanted: Callable[..., Any] | None = inspect.getattr_static(declared, member, None)
+    if not inspect.isfunction(wanted):
+        return None
+    takes = inspect.signature(getattr(thing, member)).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
+        return None
+    unknown = inspect.signature(wanted).parameters.keys() - {"self", "kwargs"} - takes.keys()
+    return f"it does not take {sorted(unknown)}" if unknown else None
+
+
+def test_private_modules_are_imported_in_one_place() -> None:
+    root = Path(sbnotebook.__file__).parent
+    importing = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        for module in _imported(path)
+        if re.match(r"azure\..*\._(?!_)", module)
+    }
+    assert importing == {"settlement/sdk/protocol.py"}
+
+
+def _imported(path: Path) -> list[str]:
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    plain = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return plain + [
+        f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
