@@ -32,8 +32,8 @@ _LONG = (
     "tests/conformance/",
     "notebooks/",
     "tests/emulator/test_store_crash.py",
-    "tests/settlement/removing/test_undo_crash.py",
-    "tests/settlement/resubmitting/test_resubmit_crash.py",
+    "tests/settlement/actions/test_undo_crash.py",
+    "tests/settlement/actions/test_resubmit_crash.py",
 )
 
 

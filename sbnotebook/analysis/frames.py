@@ -23,7 +23,7 @@ from sbnotebook.model.schema import (
     messages_from_columns,
     peeked_from_row,
 )
-from sbnotebook.settlement.locking.settle import Progress
+from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows, encoded_rows
 
 if TYPE_CHECKING:

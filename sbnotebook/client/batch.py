@@ -31,11 +31,11 @@ from sbnotebook.model import (
     Release,
     Report,
 )
-from sbnotebook.settlement.deferring.wake_up import WakeUp, wake
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.locking.lock import LockedBatch as AsyncLockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockWatcher
 from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
+from sbnotebook.settlement.locking.wake_up import WakeUp, wake
 from sbnotebook.settlement.namespace import AsyncNamespace
 
 __all__ = ["Keeper", "LockedBatch", "LockedSession", "close_batches"]

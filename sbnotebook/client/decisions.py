@@ -18,7 +18,7 @@ import pyarrow.compute as pac
 
 from sbnotebook.errors import ConfigurationError, DecisionError, InvalidEntityAddressError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Resubmit
-from sbnotebook.settlement.locking.settle import check_decision
+from sbnotebook.settlement.terms import check_decision
 
 __all__ = ["COLUMNS", "check_columns", "conflicts", "decision_of", "decisions_in", "read_decisions"]
 

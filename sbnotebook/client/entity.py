@@ -16,18 +16,18 @@ from sbnotebook.client.plan import Plan, SendPlan
 from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.processing import Processing
 from sbnotebook.model import Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report, Resubmit
+from sbnotebook.settlement.actions import receive_and_delete as deleting
+from sbnotebook.settlement.actions.by_token import Lock
+from sbnotebook.settlement.actions.pick import PickOptions
 from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.locking import receive_and_delete as deleting
-from sbnotebook.settlement.locking.by_token import Lock
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 from sbnotebook.settlement.pace import Pace
-from sbnotebook.settlement.picking.pick import PickOptions
 from sbnotebook.settlement.plan import Edit, Limits, refuse_coroutine_function
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.processing.calls import Function
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
 from sbnotebook.settlement.processing.run import ProcessOptions
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
 
 __all__ = ["Entity"]
 
@@ -230,7 +230,7 @@ class Entity:
             decision: such as ``Complete()``, ``DeadLetter("Bad")``, ``Defer()`` or ``Resubmit()``.
             show_progress: False for no bar.
             options: ``edit``, ``abandon_rest``, ``max_held`` and ``archived``,
-                see :func:`sbnotebook.settlement.picking.pick.plan_pick`.
+                see :func:`sbnotebook.settlement.actions.pick.plan_pick`.
 
         Raises:
             DecisionError: the decision or a message cannot be picked here.

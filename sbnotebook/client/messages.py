@@ -12,7 +12,7 @@ from sbnotebook.analysis import exports, frames, query, tables
 from sbnotebook.analysis.groups import TRAITS, Groups, Trait, group_by_cause, messages_figure
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, PeekedMessage, ReceivedMessage
-from sbnotebook.settlement.deferring.deferred import Deferrals
+from sbnotebook.settlement.actions.deferred import Deferrals
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
 

@@ -18,10 +18,10 @@ from sbnotebook.client.remembered import Remembered
 from sbnotebook.client.targets import Target, resolve
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.administration import EntityCounts
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry
 from sbnotebook.settlement.namespace import AsyncNamespace
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,12 +13,12 @@ from sbnotebook.client.coercions import duration
 from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import Work, portal, progress_bar, run
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, ReceivedMessage, Report, Send
+from sbnotebook.settlement.actions.send import plan_send
 from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.settlement.plan import Plan as AsyncPlan
-from sbnotebook.settlement.sending.send_plan import plan_send
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
 
 __all__ = ["Plan", "Running", "SendPlan"]
 

@@ -19,7 +19,7 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from sbnotebook.model import Report
-from sbnotebook.settlement.locking.settle import Progress
+from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import Tell, Watch, untold
 
 __all__ = ["Work", "portal", "progress_bar", "run"]

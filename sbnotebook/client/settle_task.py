@@ -23,9 +23,8 @@ from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, Outcome, OutcomeStatus, PeekedMessage
 from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.deferring.deferred import check_decision_of_deferred
-from sbnotebook.settlement.picking.pick import GONE
-from sbnotebook.settlement.picking.standing import standing
+from sbnotebook.settlement.actions.deferred import check_decision_of_deferred
+from sbnotebook.settlement.actions.pick import GONE
 
 __all__ = ["OUTCOMES", "Place", "SettleTask", "TaskStorage", "outcome_table", "outcomes_of", "settle_deferred_rows"]
 
@@ -259,7 +258,7 @@ async def _explained(namespace: AsyncNamespace, found: Mapping[Place, Outcome]) 
     explained: dict[Place, Outcome] = {}
     for entity, numbers in absent.items():
         with contextlib.suppress(Exception):  # outcomes must not be lost for an explanation
-            there = await standing(namespace.entity(entity), numbers)
+            there = await namespace.peeker(entity).messages_of(numbers)
             for number in numbers:
                 explained[entity, number] = replace(found[entity, number], description=_why(there.get(number)))
     return explained

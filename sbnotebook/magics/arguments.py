@@ -21,7 +21,7 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState, Report
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 
 __all__ = [
     "LAST_REPORT",

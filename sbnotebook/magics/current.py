@@ -12,7 +12,7 @@ from sbnotebook.client import LockedBatch, Namespace
 from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 
 __all__ = ["Current", "SbMagics"]
 

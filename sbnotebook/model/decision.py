@@ -70,7 +70,7 @@ class Defer:
 
     Args:
         wake_after: when a wake-up message that carries the number becomes active, counted from now; None for no such
-            message. See :mod:`sbnotebook.settlement.deferring.wake_up`.
+            message. See :mod:`sbnotebook.settlement.locking.wake_up`.
         wake_to: the queue or topic that the wake-up message is sent to; None for the queue that the message stands in.
 
     Raises:

@@ -3,45 +3,45 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Unpack
 
-from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
-    Complete,
     Decision,
     LockedMessage,
+    Message,
     MessageState,
     PeekedMessage,
     ReceivedMessage,
     Report,
     Resubmit,
 )
-from sbnotebook.settlement.deferring.defer_all import plan_defer_all
-from sbnotebook.settlement.deferring.deferred import Deferrals, compared, plan_of_deferred, settle_deferred
-from sbnotebook.settlement.entity_sends import AsyncEntitySends
-from sbnotebook.settlement.locking.by_token import Lock, plan_by_token
-from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
-from sbnotebook.settlement.locking.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
-from sbnotebook.settlement.locking.receive_and_delete import receive_and_delete
-from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
-from sbnotebook.settlement.picking.pick import PickOptions, plan_pick
-from sbnotebook.settlement.picking.sweep import Chosen, Filter
-from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
+from sbnotebook.settlement.actions.by_token import Lock, plan_by_token
+from sbnotebook.settlement.actions.defer_all import plan_defer_all
+from sbnotebook.settlement.actions.deferred import Deferrals, compared, plan_of_deferred, settle_deferred
+from sbnotebook.settlement.actions.pick import PickOptions, plan_pick
+from sbnotebook.settlement.actions.purge import plan_purge
+from sbnotebook.settlement.actions.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
+from sbnotebook.settlement.actions.receive_and_delete import receive_and_delete
+from sbnotebook.settlement.actions.resubmit import plan_resubmit
+from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, schedule_many
+from sbnotebook.settlement.actions.sweep import Chosen, Filter
+from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.place import Place
+from sbnotebook.settlement.plan import Edit, Limits, Plan
 from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.process import Processing
 from sbnotebook.settlement.processing.run import Options, ProcessOptions
-from sbnotebook.settlement.removing.purge import plan_purge
-from sbnotebook.settlement.resubmitting.resubmit import Resubmitter
-from sbnotebook.settlement.sending.schedule import plan_cancel_scheduled
+from sbnotebook.settlement.sending.send import SendOptions, send_many
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
+from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
 __all__ = ["AsyncEntity"]
 
 
-class AsyncEntity(AsyncEntitySends):
+class AsyncEntity(Place):
     """One queue, topic, subscription or sub-queue: what can be done there.
 
     Args:
@@ -49,121 +49,38 @@ class AsyncEntity(AsyncEntitySends):
         address: which one.
     """
 
-    def pages(
+    async def send(
         self,
+        messages: Iterable[Message | EncodedRows],
         *,
-        from_sequence_number: int = 1,
-        to_sequence_number: int | None = None,
-        max_messages: int | None = None,
-        state: MessageState | None = None,
-        session_id: str | None = None,
-    ) -> AsyncIterator[list[PeekedMessage]]:
-        """Peek page after page to the end: see :meth:`sbnotebook.settlement.peek.Peeker.pages`."""
-        return self.namespace.peeker(self.address).pages(
-            from_sequence_number=from_sequence_number,
-            to_sequence_number=to_sequence_number,
-            max_messages=max_messages,
-            state=state,
-            session_id=session_id,
-        )
-
-    async def peek(
-        self,
-        max_messages: int | None = None,
-        *,
-        from_sequence_number: int = 1,
-        to_sequence_number: int | None = None,
-        state: MessageState | None = None,
-        session_id: str | None = None,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        batch_size: int | None = None,
+        rate: float | None = None,
         progress: Progress | None = None,
-    ) -> list[PeekedMessage]:
-        """Look at messages without locking them.
+    ) -> Report:
+        """Send messages here and wait for every confirmation.
 
-        Args:
-            max_messages: how many at most, None for all of them.
-            from_sequence_number: where to begin, included.
-            to_sequence_number: where to stop, included; None for the end.
-            state: only messages in this state.
-            session_id: only messages of this session, which is not locked by that.
-            progress: told of every page, in messages.
+        See :func:`sbnotebook.settlement.sending.send.send_many`.
         """
-        found: list[PeekedMessage] = []
-        async for page in self.pages(
-            from_sequence_number=from_sequence_number,
-            to_sequence_number=to_sequence_number,
-            max_messages=max_messages,
-            state=state,
-            session_id=session_id,
-        ):
-            found += page
-            if progress is not None:
-                progress(len(page))
-        return found
+        return await send_many(
+            self.namespace.pool(self.address),
+            messages,
+            max_in_flight=max_in_flight,
+            batch_size=batch_size,
+            pace=Pace(Limits(max_in_flight, rate).rate),
+            progress=progress,
+        )
 
-    def batch(
+    async def schedule(
         self,
+        messages: Iterable[Message],
         *,
-        renew_for: timedelta = DEFAULT_RENEW_FOR,
-        verb: str = Complete.verb,
-        archived: bool = True,
-        recorded: bool = True,
-    ) -> LockedBatch:
-        """An empty batch to lock messages with; open it as an asynchronous context manager.
-
-        Args:
-            renew_for: for how long locks are renewed.
-            verb: what its settlements are part of, for the archive.
-            archived: False where completed messages are removed for good.
-            recorded: False where nothing at all is written down on this machine, because somebody else does.
-        """
-        namespace = self.namespace
-        return LockedBatch(
-            namespace.connection,
-            self.address,
-            renew_for=renew_for,
-            clock=namespace.clock,
-            records=namespace.records(verb, archived=archived) if recorded else (),
-        )
-
-    async def sessions(self, *, updated_after: datetime | None = None) -> list[str]:
-        """The sessions that have active messages or a state.
-
-        See :func:`sbnotebook.settlement.locking.sessions.session_ids`.
-        """
-        return await session_ids(self.namespace.connection, self.address, updated_after=updated_after)
-
-    def session(
-        self, session_id: str, *, renew_for: timedelta = DEFAULT_RENEW_FOR, archived: bool = True
-    ) -> SessionBatch:
-        """A session by its name; open it as an asynchronous context manager, and nobody else can have it meanwhile.
-
-        Raises:
-            DecisionError: a sub-queue, which has no sessions.
-        """
-        return self._session(session_id, renew_for=renew_for, archived=archived)
-
-    def next_session(
-        self, *, max_wait: float = 60.0, renew_for: timedelta = DEFAULT_RENEW_FOR, archived: bool = True
-    ) -> SessionBatch:
-        """The next session that has messages and that nobody holds; opened as :meth:`session` is.
-
-        Opening it raises the SDK's OperationTimeoutError when there is none within ``max_wait`` seconds.
-        """
-        return self._session(None, max_wait=max_wait, renew_for=renew_for, archived=archived)
-
-    def _session(
-        self, session_id: str | None, *, renew_for: timedelta, archived: bool, max_wait: float = 60.0
-    ) -> SessionBatch:
-        namespace = self.namespace
-        return SessionBatch(
-            namespace.connection,
-            self.address,
-            session_id,
-            max_wait=max_wait,
-            renew_for=renew_for,
-            clock=namespace.clock,
-            records=namespace.records(archived=archived),
-        )
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        **options: Unpack[SendOptions],
+    ) -> Report:
+        """Send messages that become active later: see :func:`sbnotebook.settlement.actions.schedule.schedule_many`."""
+        return await schedule_many(self.namespace.pool(self.address), messages, at=at, delay=delay, **options)
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
         """A plan to settle messages that are held.
@@ -189,7 +106,7 @@ class AsyncEntity(AsyncEntitySends):
     def plan_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
         """A plan to settle what another receiver locked.
 
-        See :func:`sbnotebook.settlement.locking.by_token.plan_by_token`.
+        See :func:`sbnotebook.settlement.actions.by_token.plan_by_token`.
         """
         return plan_by_token(self.address, decision, locks, self.batch)
 
@@ -204,7 +121,7 @@ class AsyncEntity(AsyncEntitySends):
     ) -> list[PeekedMessage]:
         """Receive messages that are removed as they are sent.
 
-        See :mod:`sbnotebook.settlement.locking.receive_and_delete`.
+        See :mod:`sbnotebook.settlement.actions.receive_and_delete`.
         """
         warnings.warn(RECEIVE_AND_DELETE_WARNING, stacklevel=2)
         return await receive_and_delete(self, count, max_wait=max_wait, archived=archived, into=into, progress=progress)
@@ -222,23 +139,7 @@ class AsyncEntity(AsyncEntitySends):
         Raises:
             DecisionError: the messages cannot go there.
         """
-        destination = (decision.to if decision else None) or self.address.sends_to
-        decision = replace(decision or Resubmit(), to=destination)
-
-        chosen = tuple(messages)
-        strangers = [message for message in chosen if message.entity != self.address]
-        if strangers:
-            raise DecisionError(
-                f"{len(strangers)} of the messages do not stand in {self.address} "
-                f"(the first stands in {strangers[0].entity}): resubmit them from where they stand."
-            )
-        refuse_coroutine_function(edit, "An edit")
-
-        async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-            await self.namespace.require_room(chosen)  # told before a clone is sent
-            return await Resubmitter(self, decision).run(plan, limits, progress)
-
-        return Plan(self.address, decision, chosen, carry_out, edit)
+        return plan_resubmit(self, messages, decision, edit=edit)
 
     async def deferred(self, progress: Progress | None = None) -> Deferrals:
         """What is deferred here, by the journal and by peeking at all messages: see :class:`Deferrals`."""
@@ -272,7 +173,7 @@ class AsyncEntity(AsyncEntitySends):
             archived: False where completed messages are removed for good.
             journalled: False where this machine's journal is not to know of it.
 
-        See :func:`sbnotebook.settlement.deferring.deferred.settle_deferred`.
+        See :func:`sbnotebook.settlement.actions.deferred.settle_deferred`.
         """
         namespace = self.namespace
         records = namespace.records(archived=archived, journalled=journalled)
@@ -302,7 +203,7 @@ class AsyncEntity(AsyncEntitySends):
     ) -> Plan:
         """A plan to remove messages that stand here now.
 
-        See :func:`sbnotebook.settlement.removing.purge.plan_purge`.
+        See :func:`sbnotebook.settlement.actions.purge.plan_purge`.
         """
         chosen = Chosen(only, before, to_sequence_number, state)
         return await plan_purge(self, chosen, archived=archived, progress=progress)
@@ -318,7 +219,7 @@ class AsyncEntity(AsyncEntitySends):
     ) -> Plan:
         """A plan to defer the active messages that stand here now.
 
-        See :func:`sbnotebook.settlement.deferring.defer_all.plan_defer_all`.
+        See :func:`sbnotebook.settlement.actions.defer_all.plan_defer_all`.
         """
         chosen = Chosen(only, before, to_sequence_number, max_messages=max_messages)
         return await plan_defer_all(self, chosen, progress)
@@ -330,7 +231,7 @@ class AsyncEntity(AsyncEntitySends):
     def plan_cancel_scheduled(self, messages: Iterable[ReceivedMessage | int]) -> Plan:
         """A plan to remove scheduled messages.
 
-        See :func:`sbnotebook.settlement.sending.schedule.plan_cancel_scheduled`.
+        See :func:`sbnotebook.settlement.actions.schedule.plan_cancel_scheduled`.
         """
         return plan_cancel_scheduled(self, messages)
 

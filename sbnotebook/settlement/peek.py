@@ -115,17 +115,33 @@ class Peeker:
         return await management.peek_payloads(self._browser, from_sequence_number, count, session_id)
 
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
-        """The AMQP bytes of messages by their numbers; those that are not there are left out."""
-        found: dict[int, bytes] = {}
+        """Return the AMQP bytes of messages by sequence number; messages that do not stand here are left out."""
+        return {number: payload async for number, payload, _ in self._find(sequence_numbers, ())}
+
+    async def messages_of(
+        self, sequence_numbers: Iterable[int], sections: Collection[int] = SECTIONS
+    ) -> dict[int, PeekedMessage]:
+        """Return messages by sequence number; messages that do not stand here are left out.
+
+        Args:
+            sequence_numbers: in any order. Of other messages, only those close by are peeked.
+            sections: the sections to read: see :func:`peeked_from_payload`.
+        """
+        return {number: message async for number, _, message in self._find(sequence_numbers, sections)}
+
+    async def _find(
+        self, sequence_numbers: Iterable[int], sections: Collection[int]
+    ) -> AsyncIterator[tuple[int, bytes, PeekedMessage]]:
         wanted = sorted(all_of_them := frozenset(sequence_numbers))
         while wanted:
             near = [number for number in wanted if number < wanted[0] + PAGE]
-            page = await self.payloads(wanted[0], near[-1] - wanted[0] + 1)
-            read = {peeked_from_payload(payload, self.address).sequence_number: payload for payload in page}
-            found |= {number: payload for number, payload in read.items() if number in all_of_them}
-            past = settled_up_to(wanted[0], read)
+            page = await self.payload_page(wanted[0], near[-1] - wanted[0] + 1)
+            messages = page.messages(sections)
+            for payload, message in zip(page.payloads, messages, strict=True):
+                if message.sequence_number in all_of_them:
+                    yield message.sequence_number, payload, message
+            past = settled_up_to(wanted[0], (message.sequence_number for message in messages))
             wanted = [number for number in wanted if number > past]
-        return found
 
     async def pages(
         self,

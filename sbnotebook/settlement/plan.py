@@ -20,8 +20,8 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 from sbnotebook.settlement.pace import Pace, Pause
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
 
 __all__ = [
     "CarryOut",

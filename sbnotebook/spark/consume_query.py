@@ -16,8 +16,8 @@ from sbnotebook.client.portal import Work, portal, run
 from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState, SubQueue
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.deferring.deleting import DeferredDeleter
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, administration
+from sbnotebook.settlement.locking.deleting import DeferredDeleter
 from sbnotebook.settlement.locking.lock_events import LockEvent
 from sbnotebook.settlement.patience import PATIENCE, patiently
 from sbnotebook.spark.batch_locking import BatchLocker
@@ -166,7 +166,7 @@ async def _count(entity: AsyncEntity) -> int:
     """Return how many messages an entity holds, locked and deferred ones included."""
     address = entity.address
     place = EntityAddress(address.name, address.subscription)
-    (counts,) = await entity.namespace.counts([place])
+    (counts,) = await administration.counts_of(entity.namespace.connection, [place])
     match address.sub_queue:
         case None:
             return counts.active

@@ -16,7 +16,7 @@ import anyio
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, LockedMessage, MessageState
 from sbnotebook.settlement import AsyncEntity
-from sbnotebook.settlement.deferring.deleting import DeferredDeleter
+from sbnotebook.settlement.locking.deleting import DeferredDeleter
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 from sbnotebook.spark.numbered_pages import numbered_pages

@@ -64,7 +64,7 @@ from typing import Final
 from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.spark.option_parser import NamespaceTarget, OptionParser
 
 __all__ = [

@@ -16,8 +16,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Outcome, OutcomeStatus, Report
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.plan import Limits, Preview
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown

@@ -11,7 +11,6 @@ from sbnotebook.model import Complete, Defer, Message, MessageState
 from sbnotebook.model.amqp import ULong, encode, type_name
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.peek import PAGE, Wanted, end_of_partition, partition_of
-from sbnotebook.settlement.picking.standing import standing
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.wire.conversion import payload_of
 
@@ -97,7 +96,7 @@ async def test_partitions_that_come_in_no_order_are_peeked_to_the_end(
     peeker = namespace.peeker(queue.address)
     absent = own[-1] + 1000
     assert (await peeker.payloads_of([*numbers[::7], absent])).keys() == set(numbers[::7])
-    assert (await standing(queue, [*numbers[::5], absent])).keys() == set(numbers[::5])
+    assert (await peeker.messages_of([*numbers[::5], absent])).keys() == set(numbers[::5])
 
 
 async def test_messages_behind_a_gap_are_found_by_their_numbers(namespace: AsyncNamespace) -> None:
@@ -176,3 +175,20 @@ async def test_a_page_is_no_longer_than_what_is_wanted(namespace: AsyncNamespace
     assert wanted.next_number == page[3].sequence_number
     assert wanted.take(page[3:]) == page[3:4]
     assert wanted.count == 0
+
+
+async def test_messages_of_finds_those_that_stand_there(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("numbered")
+    queue = namespace.entity("numbered")
+    peeker = namespace.peeker(queue.address)
+    assert await peeker.messages_of([1, 2]) == {}
+    assert (await queue.send(Message(body=b"%d" % n) for n in range(700))).ok
+    numbers = [message.sequence_number for message in await queue.peek()]
+    wanted = [numbers[699], numbers[0], numbers[350], numbers[350], numbers[699] + 1, -5, 2**63 - 1]
+    found = await peeker.messages_of(wanted)
+    assert {number: message.body for number, message in found.items()} == {
+        numbers[0]: b"0",
+        numbers[350]: b"350",
+        numbers[699]: b"699",
+    }
+    assert await peeker.messages_of([]) == {}

@@ -24,8 +24,8 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.settlement.locking.settle import Progress
 from sbnotebook.settlement.plan import Change, Edit, Limits, Plan, Preview
+from sbnotebook.settlement.terms import Progress
 from sbnotebook.testing.strategies import peeked_messages
 
 ORDERS = EntityAddress("orders")

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from sbnotebook.errors import BatchClosedError, ConfigurationError
 from sbnotebook.model import LockedMessage
-from sbnotebook.settlement.locking.held import HeldMessages
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents, LockWatcher
+from sbnotebook.settlement.locking.lock_table import HeldMessages
 from sbnotebook.settlement.locking.renewal import Clock, Renewing
 
 __all__ = ["Holding"]

@@ -15,16 +15,17 @@ import anyio
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, LockedMessage, MessageState, Release, Report
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.deferring.deferred import receive_those_there, same_partition_chunks
-from sbnotebook.settlement.locking.held import HeldMessages, Hold
+from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.holding import Holding
 from sbnotebook.settlement.locking.lock_events import LockEvents
+from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
+from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, SystemClock
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress, Settling, check_decision
+from sbnotebook.settlement.locking.settle import Settling
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.peek import Peeker
-from sbnotebook.settlement.records import Record
 from sbnotebook.settlement.sdk import links, receivers
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
 from sbnotebook.settlement.wire.conversion import locked_from_payload
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.locking.held import HeldMessages, Hold
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
+from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.sdk import errors, links, management
 
 if TYPE_CHECKING:

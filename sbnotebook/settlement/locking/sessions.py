@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-    from sbnotebook.settlement.locking.held import HeldMessages, Hold
+    from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
+    from sbnotebook.settlement.locking.records import Record
     from sbnotebook.settlement.locking.renewal import Clock
     from sbnotebook.settlement.locking.settle import Settling
-    from sbnotebook.settlement.records import Record
 
 __all__ = ["SessionBatch", "SessionState", "session_ids"]
 
@@ -39,7 +39,7 @@ _TICK: Final = 1.0
 _LONGEST: Final = timedelta(minutes=5)
 _RENEW_AT: Final = 0.5
 _RENEW_WITHIN: Final = timedelta(seconds=20)
-"""As for messages: see :mod:`sbnotebook.settlement.locking.held`."""
+"""As for messages: see :mod:`sbnotebook.settlement.locking.lock_table`."""
 _ANSWER_WITHIN: Final = 10.0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -18,28 +18,25 @@ from sbnotebook.model import (
     DeadLetter,
     Decision,
     Defer,
-    EntityAddress,
     LockedMessage,
     Outcome,
     OutcomeStatus,
-    ReceivedMessage,
     Release,
     Report,
-    SubQueue,
 )
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.sdk import links, management, settling
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress, outcome_for
 from sbnotebook.settlement.watch import Tell, reporting, untold
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
-    from sbnotebook.settlement.locking.held import HeldMessages, Hold
+    from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 
-__all__ = ["DEFAULT_MAX_IN_FLIGHT", "Progress", "Settling", "check_decision", "outcome_for", "outcome_until_now"]
+__all__ = ["Settling"]
 
-DEFAULT_MAX_IN_FLIGHT: Final = 10
 _ANSWER_WITHIN: Final = 20.0
 """Seconds."""
 _RELEASED_WITHIN: Final = 10.0
@@ -48,38 +45,6 @@ _FINISH_WITHIN: Final = 5.0
 """Seconds to wait for what is under way when the caller is cancelled."""
 _DEFERRING_FRAMES: Final = 4
 """Frames that defer as many messages as may be in flight together."""
-_UNDER_WAY: Final = "It was under way when it was cut off, and may be done or not."
-
-Progress = Callable[[int], None]
-"""Called with the number of messages that were finished since the last call."""
-
-
-def check_decision(decision: Decision, entity: EntityAddress) -> None:
-    """Refuse a decision that the service would refuse for every message.
-
-    Raises:
-        DecisionError: says what to do instead.
-    """
-    if not _is_decision(decision):
-        raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
-    if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:
-        raise DecisionError(
-            f"{entity} is a dead-letter queue already: complete, resubmit or defer its messages instead."
-        )
-    if isinstance(decision, Defer) and decision.wake_after is not None and decision.wake_to is None:
-        _check_wake_up(entity)
-
-
-def _check_wake_up(entity: EntityAddress) -> None:
-    if entity != entity.sends_to:
-        raise DecisionError(
-            f"A wake-up message cannot be sent to {entity} itself, and in {entity.sends_to} others would get it: "
-            "name a queue for it, wake_to=…"
-        )
-
-
-def _is_decision(given: object) -> bool:
-    return isinstance(given, Decision)
 
 
 class Settling:
@@ -280,30 +245,3 @@ def _operation(decision: Decision) -> tuple[str, str | None, str | None]:
             return decision.verb, reason, description
         case _:
             raise DecisionError(f"To {decision.verb} is not a settlement: it is planned on the entity.")
-
-
-def outcome_for(
-    message: ReceivedMessage, decision: Decision, status: OutcomeStatus, description: str | None = None
-) -> Outcome:
-    """The outcome of one message, where no error of the service has to be told."""
-    return Outcome(
-        status=status,
-        verb=decision.verb,
-        entity=message.entity,
-        sequence_number=message.sequence_number,
-        message_id=message.message_id,
-        description=description,
-    )
-
-
-def outcome_until_now(message: ReceivedMessage, decision: Decision, why: str, *, begun: bool) -> Outcome:
-    """The outcome of one message of which nothing is known yet.
-
-    Args:
-        message: which one.
-        decision: what is to be done with it.
-        why: it was not attempted, in a sentence.
-        begun: it is under way, and nobody knows how far.
-    """
-    status = OutcomeStatus.UNCONFIRMED if begun else OutcomeStatus.SKIPPED
-    return outcome_for(message, decision, status, _UNDER_WAY if begun else why)

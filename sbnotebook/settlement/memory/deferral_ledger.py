@@ -5,32 +5,20 @@ from __future__ import annotations
 import getpass
 import logging
 import platform
-import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
-
-import anyio.to_thread
 
 from sbnotebook.model import (
-    Complete,
-    DeadLetter,
-    Decision,
-    Defer,
     EntityAddress,
     LockedMessage,
-    MessageState,
-    Outcome,
-    OutcomeStatus,
 )
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.locking.held import Hold
     from sbnotebook.settlement.memory.local_database import LocalDatabase
 
-__all__ = ["VERSION", "DeferralEntry", "DeferralLedger", "DeferralRecord", "time_text"]
+__all__ = ["VERSION", "DeferralEntry", "DeferralLedger", "time_text"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -135,45 +123,6 @@ class DeferralLedger:
 
     def _key(self, entity: EntityAddress, sequence_number: int) -> tuple[str, str, int]:
         return self._namespace.casefold(), entity.path.casefold(), sequence_number
-
-
-class DeferralRecord:
-    """Keeps the ledger while one batch settles: see :class:`sbnotebook.settlement.records.Record`."""
-
-    def __init__(self, ledger: DeferralLedger) -> None:
-        self._ledger = ledger
-        self._were_deferred: set[UUID] = set()
-
-    async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Write down what is about to be deferred."""
-        if isinstance(decision, Defer | Complete | DeadLetter):
-            deferred = (hold.message for hold in holds if hold.message.state is MessageState.DEFERRED)
-            self._were_deferred |= {message.lock_token for message in deferred}
-        if isinstance(decision, Defer):
-            await anyio.to_thread.run_sync(self._ledger.intend, [hold.message for hold in holds])
-
-    async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
-        """Write down what is deferred now, and what is not any more."""
-        if isinstance(decision, Defer):
-            await self._note(self._ledger.confirm, (o for o in outcomes.values() if o.ok))
-            # What has no answer stays as it was intended: nobody knows. What was deferred before still is.
-            active = [o for token, o in outcomes.items() if token not in self._were_deferred]
-            undone = (o for o in active if not o.ok and o.status is not OutcomeStatus.UNCONFIRMED)
-            await self._note(self._ledger.forget, undone)
-        elif isinstance(decision, Complete | DeadLetter):
-            done = (o for token, o in outcomes.items() if o.ok and token in self._were_deferred)
-            await self._note(self._ledger.forget, done)
-
-    async def _note(self, write: Callable[[list[_Place]], None], outcomes: Iterable[Outcome]) -> None:
-        keys = [(o.entity, o.sequence_number) for o in outcomes if o.sequence_number is not None]
-        # Without it an entry stays as it was, which `compared` sees; that is no reason to hide how a settlement ended.
-        if keys:
-            try:
-                await anyio.to_thread.run_sync(write, keys)
-            except (OSError, sqlite3.Error) as error:
-                _LOGGER.warning(
-                    "It could not be written down how the deferral of %d messages ended: %s", len(keys), error
-                )
 
 
 def time_text(moment: datetime | None) -> str:

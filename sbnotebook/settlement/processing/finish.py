@@ -28,13 +28,13 @@ from sbnotebook.model import (
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.settle import outcome_for
 from sbnotebook.settlement.memory.seen import Seen
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.policy import End, Policy, PolicyRow
 from sbnotebook.settlement.sending.send import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
+from sbnotebook.settlement.terms import outcome_for
 
 __all__ = ["Finisher"]
 

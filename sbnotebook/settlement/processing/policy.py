@@ -14,7 +14,7 @@ from typing import Final, Self
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Release, Resubmit
 from sbnotebook.settlement.connecting.connection import scrub
-from sbnotebook.settlement.locking.settle import check_decision
+from sbnotebook.settlement.terms import check_decision
 
 __all__ = ["End", "Fault", "Policy", "PolicyRow", "RejectMessage", "SkipMessage", "StopProcessing", "Then"]
 

@@ -20,7 +20,6 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, LockedMessage, Outcome
 from sbnotebook.model.report import Tally
 from sbnotebook.settlement.locking.renewal import Clock
-from sbnotebook.settlement.locking.settle import Progress
 from sbnotebook.settlement.memory.seen import key_of
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits
@@ -28,6 +27,7 @@ from sbnotebook.settlement.processing.calls import EndedCall, FunctionCaller
 from sbnotebook.settlement.processing.finish import Finisher
 from sbnotebook.settlement.processing.policy import Policy, Then
 from sbnotebook.settlement.processing.status import Leases
+from sbnotebook.settlement.terms import Progress
 
 __all__ = ["TRANSIENT_ERRORS", "ChangeSignal", "Options", "ProcessOptions", "Run"]
 

@@ -18,11 +18,11 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT, Progress
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.sdk import errors, senders
 from sbnotebook.settlement.sending.packing import Item, Pack, Packer
 from sbnotebook.settlement.sending.sender_pool import SenderPool
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
 from sbnotebook.settlement.watch import reporting
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 

@@ -12,8 +12,8 @@ from sbnotebook.client import Entity
 from sbnotebook.client.coercions import duration
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import EntityAddress, ReceivedMessage, Resubmit
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.settlement.plan import Edit, Limits
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.widgets.forms.fields import Field, number, whole_number
 
 __all__ = ["ResubmitForm", "ResubmitOptions"]

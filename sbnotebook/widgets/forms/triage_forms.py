@@ -13,9 +13,9 @@ from sbnotebook.client.coercions import duration
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, DeadLetter, Decision, Defer, EntityAddress, SubQueue
-from sbnotebook.settlement.locking.settle import DEFAULT_MAX_IN_FLIGHT
-from sbnotebook.settlement.picking.ahead import DEFAULT_MAX_HELD
+from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.plan import Edit
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.forms.resubmit_form import ResubmitForm, ResubmitOptions
 from sbnotebook.widgets.panel import row

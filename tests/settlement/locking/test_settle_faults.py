@@ -100,7 +100,7 @@ async def test_an_entity_that_was_changed(
     left = await standing(queue)
     expected: dict[int, int] = dict.fromkeys(numbers(held), 1) if isinstance(decision, Abandon) else {}
     assert left == expected
-    dead = await queue.namespace.entity("orders/$dlq").peek()
+    dead = await AsyncEntity(queue.namespace, queue.address.dead_letter).peek()
     assert len(dead) == (COUNT if isinstance(decision, DeadLetter) else 0)
 
 

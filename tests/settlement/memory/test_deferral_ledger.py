@@ -24,7 +24,7 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.deferring.deferred import Standing
+from sbnotebook.settlement.actions.deferred import Standing
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 
 ORDERS = EntityAddress("orders")

@@ -1,0 +1,72 @@
+"""Settling messages that another receiver locked, in this process or another: by their lock tokens.
+
+A lock is the service's, and not the connection's: its token settles the message over any connection, as long as the
+lock lasts (operation ``com.microsoft:update-disposition``; Service Bus documentation, "AMQP 1.0 in Azure Service Bus:
+request-response-based operations"). Only to give a message back takes the link that it came on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Decision, EntityAddress, LockedMessage, Release, Report
+from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.plan import Limits, Plan
+from sbnotebook.settlement.terms import Progress, check_decision
+
+__all__ = ["Lock", "plan_by_token"]
+
+Lock = LockedMessage | tuple[int, UUID | str]
+"""A message as it was locked, or its sequence number and lock token."""
+
+
+def plan_by_token(
+    entity: EntityAddress, decision: Decision, locks: Iterable[Lock], batch: Callable[[], LockedBatch]
+) -> Plan:
+    """A plan to settle messages by their lock tokens, wherever they were locked.
+
+    The token alone decides which message is settled; the number names it in the report and in the archive. A lock that
+    has ended has the outcome LOCK_LOST, and so has a token that never was one.
+
+    Args:
+        entity: where the messages stand.
+        decision: complete, abandon, dead-letter or defer.
+        locks: the messages.
+        batch: makes an empty batch of the entity.
+
+    Raises:
+        DecisionError: the decision is not possible, or something given is no lock of this entity.
+    """
+    check_decision(decision, entity)
+    if isinstance(decision, Release):
+        raise DecisionError(
+            "A message can be released only by the batch that locked it: abandon it, which raises its delivery count, "
+            "or let its lock end."
+        )
+    chosen = tuple(_locked(lock, entity) for lock in locks)
+
+    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        async with batch() as adopting:
+            adopted = await adopting.adopt(chosen)
+            return await adopting.settle(
+                plan.decision, adopted, max_in_flight=limits.max_in_flight, progress=progress, pace=limits.pace()
+            )
+
+    return Plan(entity, decision, chosen, carry_out)
+
+
+def _locked(lock: Lock, entity: EntityAddress) -> LockedMessage:
+    if isinstance(lock, LockedMessage):
+        if lock.entity != entity:
+            raise DecisionError(f"#{lock.sequence_number} stands in {lock.entity}, and not in {entity}.")
+        return lock
+    try:
+        number, token = lock
+        return LockedMessage(entity=entity, sequence_number=int(number), lock_token=UUID(str(token)))
+    except (TypeError, ValueError):
+        raise DecisionError(
+            "A lock is a message that was locked, or its sequence number and its lock token, "
+            'such as (7, "7a5ebd3e-b74d-4b4e-9fc2-8a1f0f6f0b6c").'
+        ) from None

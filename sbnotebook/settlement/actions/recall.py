@@ -1,0 +1,128 @@
+"""What earlier runs, which were cut off, have done of a resubmit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
+from typing import Final
+
+import anyio.to_thread
+
+from sbnotebook.model import EntityAddress, Resubmit
+from sbnotebook.settlement.actions.destination import Destination
+from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
+
+__all__ = ["Recall", "Recalled", "Verdict"]
+
+_SEND_WITHIN: Final = timedelta(minutes=2)
+"""What is left at least of the time for which the destination drops duplicates, when a clone is sent again."""
+_MAX_DESCRIPTION: Final = 500
+_CUT_OFF: Final = "An earlier resubmit of this message was cut off, and its clone"
+
+
+class Verdict(Enum):
+    """What is to become of a message whose resubmit may have been begun before."""
+
+    NEW = auto()
+    """Nothing was begun."""
+    SENT = auto()
+    """Its clone is confirmed, or stands where it was sent to: the original is to be completed."""
+    AGAIN = auto()
+    """Its clone is to be sent again."""
+    UNKNOWN = auto()
+    """Nobody knows whether its clone was sent, and it is left as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What is known of one message.
+
+    Args:
+        verdict: what is to become of it.
+        earlier: the journal's unfinished entry, None where nothing was begun.
+        why: the verdict in words.
+    """
+
+    verdict: Verdict
+    earlier: ResubmitEntry | None = None
+    why: str | None = None
+
+
+class Recall:
+    """Looks into the journal, and where clones were sent to.
+
+    Args:
+        journal: has what was begun.
+        destination: gives what is known of an entity that clones were sent to.
+        to: where clones go now.
+        decision: says whether to send again what may have arrived.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        destination: Callable[[EntityAddress], Destination],
+        to: EntityAddress,
+        decision: Resubmit,
+    ) -> None:
+        self._journal = journal
+        self._destination = destination
+        self._to = to
+        self._decision = decision
+
+    async def of(self, entries: Sequence[ResubmitEntry], *, can_make_edited: bool = True) -> list[Recalled]:
+        """What is known of some originals, one for each.
+
+        Args:
+            entries: which ones.
+            can_make_edited: False where an earlier edit is not known any more.
+        """
+        earlier = await anyio.to_thread.run_sync(self._journal.find_unfinished, entries)
+        begun = [earlier.get(entry.key) for entry in entries]
+        there = await self._clones_there([entry for entry in begun if entry is not None])
+        return [await self._judge(entry, there, can_make_edited=can_make_edited) for entry in begun]
+
+    async def _judge(self, earlier: ResubmitEntry | None, there: set[int], *, can_make_edited: bool) -> Recalled:
+        if earlier is None:
+            return Recalled(Verdict.NEW)
+        if earlier.id in there:
+            return Recalled(Verdict.SENT, earlier, f"An earlier run had sent its clone to {earlier.destination}.")
+        doubts = self._destination(EntityAddress.parse(earlier.destination)).doubts
+        besides = f" Besides, {'; '.join(doubts)}." if doubts else ""
+        if earlier.edited and not can_make_edited:
+            why = f"{_CUT_OFF}, which was edited, is not to be found: resubmit it with the same edit."
+            return Recalled(Verdict.UNKNOWN, earlier, f"{why}{besides}"[:_MAX_DESCRIPTION])
+        if self._decision.resend_unknown:
+            return Recalled(Verdict.AGAIN, earlier, f"{_CUT_OFF} may have arrived and been consumed.")
+        if await self._would_be_dropped(earlier):
+            return Recalled(
+                Verdict.AGAIN, earlier, f"{_CUT_OFF} is dropped by {earlier.destination} if it has arrived."
+            )
+        why = f"{_CUT_OFF} is not to be found: it may have been sent and consumed. To send it again all the same, "
+        return Recalled(
+            Verdict.UNKNOWN, earlier, f"{why}resubmit with resend_unknown=True.{besides}"[:_MAX_DESCRIPTION]
+        )
+
+    async def _clones_there(self, entries: Sequence[ResubmitEntry]) -> set[int]:
+        """Of some entries those whose clone is confirmed, or stands where it was sent to."""
+        sent: set[int] = set()
+        doubtful: dict[EntityAddress, list[ResubmitEntry]] = {}
+        for entry in entries:
+            if entry.state is ResubmitState.SENT:
+                sent.add(entry.id)
+            else:
+                doubtful.setdefault(EntityAddress.parse(entry.destination), []).append(entry)
+        for address, those in doubtful.items():
+            found = await self._destination(address).find({entry.clone_id for entry in those})
+            sent |= {entry.id for entry in those if entry.clone_id in found}
+        return sent
+
+    async def _would_be_dropped(self, earlier: ResubmitEntry) -> bool:
+        # Where a second one with its id is dropped, sending it again is right in either case.
+        if EntityAddress.parse(earlier.destination) != self._to or earlier.changed is None:
+            return False
+        window = await self._destination(self._to).duplicate_window()
+        age = datetime.now(UTC) - earlier.changed
+        return window is not None and timedelta(0) <= age < window - _SEND_WITHIN

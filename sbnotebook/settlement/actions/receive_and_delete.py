@@ -1,0 +1,161 @@
+"""Receiving messages that the service removes as it sends them.
+
+"If the message transfer fails, the message is lost" (Service Bus documentation, "Message transfers, locks, and
+settlement", ReceiveAndDelete). What arrived is written to the archive at once, before anybody sees it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+from azure.servicebus import ServiceBusReceiveMode
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.errors import ArchiveError, ConfigurationError
+from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.locking.records import archived_from
+from sbnotebook.settlement.memory.archive import Archive
+from sbnotebook.settlement.sdk import receivers
+from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement.wire.conversion import peeked_from_payload
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusReceiver
+
+    from sbnotebook.settlement.place import Place
+
+__all__ = ["VERB", "WARNING", "receive_and_delete"]
+
+VERB: Final = "receive and delete"
+WARNING: Final = (
+    "Receive-and-delete removes each message as it is sent: what is lost on the way cannot be had back. "
+    "Lock messages and complete them where none may be lost."
+)
+_STEP: Final = 100
+"""Messages that are asked for at once, and so those on their way when a connection breaks."""
+_MORE_WAIT: Final = 1.0
+_WITHDRAW: Final = 5.0
+_CLOSE_TIMEOUT: Final = 15.0
+
+
+class _Taken:
+    """What has arrived, in order, and where it is written down."""
+
+    def __init__(self, address: EntityAddress, host: str, archive: Archive | None, into: list[PeekedMessage]) -> None:
+        self.messages = into
+        self.count = 0
+        self._address = address
+        self._host = host
+        self._archive = archive
+        self._unkept: list[tuple[PeekedMessage, bytes]] = []
+
+    def take(self, payload: bytes) -> None:
+        """One more message has arrived."""
+        message = peeked_from_payload(payload, self._address)
+        self.messages.append(message)
+        self.count += 1
+        if self._archive is not None:
+            self._unkept.append((message, payload))
+
+    async def keep(self) -> None:
+        """Write what has arrived to the archive.
+
+        Raises:
+            ArchiveError: it cannot be written; the messages are in the list still.
+        """
+        fresh, self._unkept = self._unkept, []
+        if fresh and self._archive is not None:
+            # Not to be cut off between the two.
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._write, self._archive, fresh)
+
+    def _write(self, archive: Archive, fresh: Sequence[tuple[PeekedMessage, bytes]]) -> None:
+        rows = archive.keep([archived_from(message, payload, self._host, VERB) for message, payload in fresh])
+        archive.note_ends(removed=rows)
+
+
+async def receive_and_delete(
+    entity: Place,
+    count: int,
+    *,
+    max_wait: float = 5.0,
+    archived: bool = True,
+    into: list[PeekedMessage] | None = None,
+    progress: Progress | None = None,
+) -> list[PeekedMessage]:
+    """Receive messages that are removed as they are sent.
+
+    Args:
+        entity: a queue, a subscription, or a sub-queue of one.
+        count: how many at most. What arrives beyond is given, too: it is gone from the entity.
+        max_wait: seconds to wait for the first.
+        archived: whether they are written to the archive, if there is one, as they arrive.
+        into: a list that they are put into as they arrive, so that the caller has them when it is cancelled.
+        progress: told of messages as they arrive.
+
+    Returns:
+        The messages. When the connection breaks or the archive fails after some have arrived, these are returned with
+        a warning that says why there are no more.
+
+    Raises:
+        ConfigurationError: a number that cannot be.
+        ArchiveError: the archive is full or cannot be used; nothing was received.
+        ServiceBusError: the SDK's own; nothing was received.
+    """
+    if count < 1 or max_wait < 0:
+        raise ConfigurationError("What is received is 1 message or more, within 0 seconds or more.")
+    archive = entity.namespace.archive if archived else None
+    if archive is not None:
+        await anyio.to_thread.run_sync(archive.require_room)
+    taken = _Taken(entity.address, entity.namespace.host, archive, [] if into is None else into)
+    receiver = entity.namespace.connection.receiver(
+        entity.address, retries=0, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
+    )
+    receivers.take_down(receiver, taken.take)
+    async with receiver:
+        try:
+            await _receive(receiver, taken, count, max_wait, progress)
+        except (ServiceBusError, OSError, ArchiveError) as error:
+            if not taken.count:
+                raise
+            _warn(taken, explained(error))
+        finally:
+            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                await _end(receiver, taken)
+    return taken.messages
+
+
+async def _receive(
+    receiver: ServiceBusReceiver, taken: _Taken, count: int, max_wait: float, progress: Progress | None
+) -> None:
+    wait = max_wait
+    while taken.count < count:
+        before = taken.count
+        await receiver.receive_messages(min(count - before, _STEP), max_wait_time=wait)
+        await taken.keep()
+        if progress is not None:
+            progress(taken.count - before)
+        if taken.count == before:
+            return
+        wait = min(_MORE_WAIT, max_wait)
+
+
+async def _end(receiver: ServiceBusReceiver, taken: _Taken) -> None:
+    """Take what is on its way still, whatever ended the receiving."""
+    await receivers.drain_credit(receiver, _WITHDRAW)
+    try:
+        await taken.keep()
+    except ArchiveError as error:
+        _warn(taken, f"What arrived last is not in the archive. {error}")
+
+
+def _warn(taken: _Taken, why: str) -> None:
+    warnings.warn(
+        f"Only {taken.count:,} messages were received: {why} Messages that were on their way may be lost.",
+        stacklevel=4,
+    )

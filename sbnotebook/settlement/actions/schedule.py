@@ -1,0 +1,310 @@
+"""Messages that are sent now and become active later: scheduling them, and cancelling that.
+
+Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus: request-response-based operations" (schedule-message,
+cancel-scheduled-message). The answer to a scheduled message carries the sequence number by which it is cancelled; when
+it becomes active it gets another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Unpack
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
+
+from sbnotebook.errors import ArchiveError, DecisionError, SbNotebookError
+from sbnotebook.model import (
+    CancelScheduled,
+    EntityAddress,
+    Message,
+    MessageState,
+    Outcome,
+    OutcomeStatus,
+    PeekedMessage,
+    ReceivedMessage,
+    Report,
+)
+from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
+from sbnotebook.settlement.grace import Grace
+from sbnotebook.settlement.locking.records import archived_from
+from sbnotebook.settlement.plan import Limits, Plan
+from sbnotebook.settlement.sdk import errors, management
+from sbnotebook.settlement.sdk.management import ToSchedule
+from sbnotebook.settlement.sending.packing import Pack
+from sbnotebook.settlement.sending.send import SendOptions, Way, deliver_many
+from sbnotebook.settlement.sending.sender_pool import SenderPool
+from sbnotebook.settlement.terms import Progress, is_same, outcome_for
+from sbnotebook.settlement.watch import Tell, reporting, untold
+from sbnotebook.settlement.wire.conversion import peeked_from_payload
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusSender
+
+    from sbnotebook.settlement.place import Place
+
+__all__ = ["plan_cancel_scheduled", "schedule_many", "timed"]
+
+_ATTEMPTS: Final = 8
+_CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
+"""How a topic refuses to show its messages."""
+_GONE: Final = "It is not scheduled any more: it became active, or was cancelled."
+_ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew."
+_FINISH_WITHIN: Final = 10.0
+"""Seconds to wait for what was asked for when the caller is cancelled."""
+_CUT_OFF: Final = {
+    True: (OutcomeStatus.UNCONFIRMED, "It was interrupted before the answer came: it may be cancelled."),
+    False: (OutcomeStatus.SKIPPED, "It was interrupted before."),
+}
+_TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
+
+
+def timed(
+    messages: Iterable[Message], at: datetime | None, delay: timedelta | None, now: datetime | None = None
+) -> Iterator[Message]:
+    """Messages with the time at which they are to become active.
+
+    Args:
+        messages: what is scheduled.
+        at: when, with a time zone; None for each message's own ``scheduled_enqueue_time``.
+        delay: how much later than now instead.
+        now: what the delay is counted from, None for this moment.
+
+    Raises:
+        DecisionError: the time is not clear; for a message that has none it is raised as that is met.
+    """
+    if at is not None and delay is not None:
+        raise DecisionError("Give at= or delay=, not both.")
+    if at is not None and at.tzinfo is None:
+        raise DecisionError("The time has no time zone: write datetime(…, tzinfo=UTC), or use delay=.")
+    if delay is not None:
+        if delay < timedelta(0):
+            raise DecisionError("A message cannot be scheduled for less than no time from now.")
+        at = (now or datetime.now(UTC)) + delay
+    return _timed(messages, at)
+
+
+def _timed(messages: Iterable[Message], at: datetime | None) -> Iterator[Message]:
+    for message in messages:
+        if at is None and message.scheduled_enqueue_time is None:
+            raise DecisionError(_TIMELESS)
+        yield message if at is None else message.with_changes(scheduled_enqueue_time=at)
+
+
+async def schedule_many(
+    pool: SenderPool,
+    messages: Iterable[Message],
+    *,
+    at: datetime | None = None,
+    delay: timedelta | None = None,
+    **options: Unpack[SendOptions],
+) -> Report:
+    """Send messages that become active later, and wait for the confirmation of each.
+
+    Args:
+        pool: senders to the entity.
+        messages: as for :func:`sbnotebook.settlement.sending.send.send_many`.
+        at: when they become active, with a time zone; None for each message's own ``scheduled_enqueue_time``.
+        delay: how much later than now instead.
+        options: as for sending.
+
+    Returns:
+        An outcome for each message, with the sequence number by which it is cancelled.
+
+    Raises:
+        DecisionError: the time is not clear.
+    """
+    return await deliver_many(pool, timed(messages, at, delay), _SCHEDULE, **options)
+
+
+async def _schedule(sender: ServiceBusSender, pack: Pack) -> Sequence[int]:
+    keys = pack.session_id, pack.partition_key
+    numbers = await management.schedule_payloads(
+        sender, [ToSchedule(item.payload, item.message_id, *keys) for item in pack.items]
+    )
+    if len(numbers) != len(pack.items):
+        raise RuntimeError(f"For {len(pack.items)} messages the service gave {len(numbers)} sequence numbers.")
+    return numbers
+
+
+_SCHEDULE: Final = Way("schedule", _schedule, max_count=100, share=0.5)
+
+
+# ---------------------------------------------------------------- cancelling
+
+
+def plan_cancel_scheduled(entity: Place, messages: Iterable[ReceivedMessage | int], *, archived: bool = True) -> Plan:
+    """A plan to cancel scheduled messages, which removes them.
+
+    They are kept in the archive first, where there is one; those of a topic cannot be, because the service shows nobody
+    what is scheduled there.
+
+    Args:
+        entity: the queue or topic.
+        messages: as they were peeked, or their sequence numbers.
+        archived: False to remove them for good.
+
+    Returns:
+        The plan; its report has NOT_FOUND for a message that became active meanwhile.
+
+    Raises:
+        DecisionError: a message does not stand here, or is not scheduled.
+    """
+    chosen = {message.sequence_number: message for message in (_chosen(entity.address, each) for each in messages)}
+
+    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        cancelling = _Cancelling(entity, plan.messages, limits, archived=archived)
+        with reporting(cancelling.report) as cancelling.tell:
+            await cancelling.run(progress)
+        return cancelling.report()
+
+    return Plan(entity.address, CancelScheduled(), tuple(chosen.values()), carry_out)
+
+
+def _chosen(address: EntityAddress, message: ReceivedMessage | int) -> ReceivedMessage:
+    if isinstance(message, int):
+        return PeekedMessage(entity=address, sequence_number=message, state=MessageState.SCHEDULED)
+    if message.entity != address:
+        raise DecisionError(f"Message #{message.sequence_number} stands in {message.entity}, not in {address}.")
+    if message.state is not MessageState.SCHEDULED:
+        raise DecisionError(f"Message #{message.sequence_number} is {message.state}, not scheduled.")
+    return message
+
+
+class _Cancelling:
+    """Cancels some scheduled messages of one entity."""
+
+    def __init__(self, entity: Place, messages: Sequence[ReceivedMessage], limits: Limits, *, archived: bool) -> None:
+        self.tell: Tell = untold
+        self._entity = entity
+        self._archive = entity.namespace.archive if archived else None
+        self._pool: SenderPool = entity.namespace.pool(entity.address)
+        self._messages = messages
+        self._limits = limits
+        self._decision = CancelScheduled()
+        self._grace = Grace()
+        self._asked: set[int] = set()
+        self._ends: dict[int, Outcome] = {}
+        self._stopped: str | None = None
+
+    def report(self) -> Report:
+        """What is known: of what was asked for without an answer nobody knows, and what was not is SKIPPED."""
+        return Report(self._end_of(message) for message in self._messages)
+
+    def _end_of(self, message: ReceivedMessage) -> Outcome:
+        end = self._ends.get(message.sequence_number)
+        status, said = _CUT_OFF[message.sequence_number in self._asked]
+        return end or outcome_for(message, self._decision, status, self._stopped or said)
+
+    async def run(self, progress: Progress | None) -> None:
+        pace = self._limits.pace()
+        group = min(self._limits.max_in_flight, pace.at_once or self._limits.max_in_flight)
+        async with self._grace.watching():
+            for start in range(0, len(self._messages), group):
+                messages = self._messages[start : start + group]
+                await pace.wait(len(messages))
+                try:
+                    await self._cancel_group(messages, await self._payloads(messages))
+                except (SbNotebookError, ServiceBusError, OSError) as error:
+                    if not self._ends:
+                        raise
+                    # Some are cancelled already, and their outcomes must not be lost.
+                    self._stopped = f"Not attempted: {explained(error)}"
+                    return
+                self.tell(self._end_of(message) for message in messages)
+                if progress is not None:
+                    progress(len(messages))
+
+    async def _cancel_group(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> None:
+        others = [each for each in messages if self._is_another(each, payloads)]
+        rows: dict[int, int] = {}
+        # An interrupt takes effect between two groups, where there are answers.
+        with self._grace.period(_FINISH_WITHIN):
+            rows = await self._keep([each for each in messages if each not in others], payloads)
+            async with anyio.create_task_group() as tasks:
+                for message in messages:
+                    if message in others:
+                        end = outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER)
+                        self._ends[message.sequence_number] = end
+                    else:
+                        tasks.start_soon(self._cancel, message)
+        with anyio.CancelScope(shield=True):
+            await self._write_ends(rows, [self._end_of(message) for message in messages])
+        await anyio.lowlevel.checkpoint_if_cancelled()
+
+    async def _cancel(self, message: ReceivedMessage) -> None:
+        error: Exception | None = None
+        number = message.sequence_number
+        for _ in range(_ATTEMPTS):
+            await self._pool.throttle.wait()
+            try:
+                async with self._pool.slot() as sender:
+                    self._asked.add(number)
+                    with anyio.fail_after(self._pool.answer_within):
+                        await management.cancel_scheduled(sender, number)
+            except ServiceBusServerBusyError as latest:
+                error = latest
+                self._asked.discard(number)
+                self._pool.throttle.refused()
+            except Exception as latest:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
+                error = latest
+                break
+            else:
+                self._pool.throttle.accepted()
+                self._ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED)
+                return
+        if error is not None:
+            self._ends[number] = self._outcome_of(error, message, asked=number in self._asked)
+
+    def _outcome_of(self, error: Exception, message: ReceivedMessage, *, asked: bool) -> Outcome:
+        place, number = message.entity, message.sequence_number
+        outcome = outcome_of_error(
+            error, verb=self._decision.verb, entity=place, sequence_number=number, message_id=message.message_id
+        )
+        if outcome.status is OutcomeStatus.NOT_FOUND:
+            return outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, _GONE)
+        if outcome.status is OutcomeStatus.UNCONFIRMED and not asked:
+            return outcome_for(message, self._decision, OutcomeStatus.FAILED, outcome.description)
+        return outcome
+
+    # ------------------------------------------------------------------ the archive
+
+    async def _payloads(self, messages: Sequence[ReceivedMessage]) -> Mapping[int, bytes]:
+        if self._archive is None and all(message.enqueued_time is None for message in messages):
+            return {}
+        numbers = [message.sequence_number for message in messages]
+        try:
+            return await self._entity.namespace.peeker(self._entity.address).payloads_of(numbers)
+        except ServiceBusError as error:
+            if errors.condition_of(error)[0] not in _CANNOT_LOOK:
+                raise
+            return {}  # a topic: nobody can look at what is scheduled there
+
+    def _is_another(self, message: ReceivedMessage, payloads: Mapping[int, bytes]) -> bool:
+        payload = payloads.get(message.sequence_number)
+        return payload is not None and not is_same(peeked_from_payload(payload, message.entity), message)
+
+    async def _keep(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> dict[int, int]:
+        archive, host = self._archive, self._entity.namespace.host
+        found = [message for message in messages if message.sequence_number in payloads]
+        if archive is None or not found:
+            return {}
+        kept = [archived_from(each, payloads[each.sequence_number], host, self._decision.verb) for each in found]
+        rows = await anyio.to_thread.run_sync(archive.keep, kept)
+        return {message.sequence_number: row for message, row in zip(found, rows, strict=True)}
+
+    async def _write_ends(self, rows: Mapping[int, int], outcomes: Sequence[Outcome]) -> None:
+        archive = self._archive
+        if archive is None or not rows:
+            return
+        known = [(rows.get(each.sequence_number or 0), each) for each in outcomes]
+        ends = [(row, each) for row, each in known if row and each.status is not OutcomeStatus.UNCONFIRMED]
+        removed = [row for row, outcome in ends if outcome.ok]
+        kept = [row for row, outcome in ends if not outcome.ok]
+        # Without this they count as unconfirmed, which is no reason to hide how it ended.
+        with contextlib.suppress(ArchiveError):
+            await anyio.to_thread.run_sync(lambda: archive.note_ends(removed=removed, kept=kept))

@@ -1,0 +1,184 @@
+"""Many messages of an entity, chosen by looking at all of them: what is found, and what there is to say of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import anyio.to_thread
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import MessageState, PeekedMessage
+from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
+from sbnotebook.settlement.place import Place
+from sbnotebook.settlement.terms import Progress
+
+__all__ = ["Chosen", "Filter", "Swept", "look"]
+
+Filter = Callable[[Sequence[PeekedMessage]], Sequence[PeekedMessage]]
+"""Gives those of some messages that are meant."""
+
+_SHOWN: Final = 100
+"""Messages that are kept whole, to be shown."""
+_NAMED: Final = 5
+_MAX_NAME: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which messages are meant, of those that stand in an entity now.
+
+    Args:
+        only: of those that are looked at, the ones that are meant; None for all of them.
+        before: messages that were enqueued before then; a duration counts back from now.
+        to_sequence_number: messages up to this number, included.
+        state: messages in this state only.
+        max_messages: the first so many of all these; None for all.
+    """
+
+    only: Filter | None = None
+    before: datetime | timedelta | None = None
+    to_sequence_number: int | None = None
+    state: MessageState | None = None
+    max_messages: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_messages is not None and self.max_messages < 0:
+            raise DecisionError("max_messages is 0 or more.")
+
+    @property
+    def end(self) -> datetime | None:
+        """The moment that ``before`` means."""
+        before = self.before
+        if isinstance(before, timedelta):
+            return datetime.now(UTC) - before
+        return before.astimezone() if before is not None else None
+
+
+@dataclass(slots=True)
+class Swept:
+    """What was found, and what there is to say of it."""
+
+    messages: list[PeekedMessage] = field(default_factory=list[PeekedMessage])
+    states: Counter[str] = field(default_factory=Counter[str])
+    names: Counter[str] = field(default_factory=Counter[str])
+    bytes: int = 0
+    standing: int = 0
+    """Active messages up to the last one that is meant."""
+    first: datetime | None = None
+    last: datetime | None = None
+
+    @property
+    def between(self) -> int:
+        """Active messages that stay and stand before one that is meant."""
+        return self.standing - self.states[MessageState.ACTIVE]
+
+    def note(self, chosen: Iterable[PeekedMessage]) -> None:
+        """Count some more."""
+        for message in chosen:
+            self.states[message.state] += 1
+            self.names[message.dead_letter_reason or message.subject or ""] += 1
+            self.bytes += len(message.body)
+            when = message.enqueued_time
+            if when is not None:
+                self.first, self.last = min(self.first or when, when), max(self.last or when, when)
+            # Bodies of a million messages would not fit into memory, and nobody reads them.
+            kept = message if len(self.messages) < _SHOWN else _without_body(message)
+            self.messages.append(kept)
+
+    def check_reach(self, what: str) -> None:
+        """Refuse where too many others would have to be held.
+
+        Args:
+            what: is to be done, as a participle.
+
+        Raises:
+            DecisionError: says what to do instead.
+        """
+        if self.between > DEFAULT_MAX_HELD and not any(message.session_id for message in self.messages):
+            raise DecisionError(
+                f"{self.between:,} other messages stand between those that are to be {what}, and all of them would be "
+                f"locked meanwhile; {DEFAULT_MAX_HELD:,} can be. Take those near the head first, with "
+                "to_sequence_number=…, or take more of them."
+            )
+
+    def sentence(self, verb: str, entity: Place, *more: str) -> str:
+        """What would be done, in words and numbers.
+
+        Args:
+            verb: what is to be done.
+            entity: where.
+            more: sentences at the end.
+        """
+        count = len(self.messages)
+        if not count:
+            return f"{verb} 0 messages of {entity.address}."
+        states = ", ".join(f"{number:,} {state}" for state, number in self.states.most_common())
+        named = [f"{_quoted(name)} {number:,}" for name, number in self.names.most_common(_NAMED)]
+        left = len(self.names) - len(named)
+        kind = "reason or subject" if entity.address.sub_queue else "subject"
+        what = f"{verb} {count:,} message{'s' if count != 1 else ''} of {entity.address}: {states}"
+        sentences = [
+            f"{what}; {self.bytes:,} bytes of bodies{self._times()}.",
+            f"By {kind}: {', '.join(named)}{f' and {left:,} more' if left > 0 else ''}.",
+        ]
+        if self.between:
+            sentences.append(f"{self.between:,} others stand between them, and are locked meanwhile and then released.")
+        return " ".join([*sentences, *more])
+
+    def _times(self) -> str:
+        if self.first is None or self.last is None:
+            return ""
+        return f", enqueued from {self.first:%Y-%m-%d %H:%M:%S} to {self.last:%Y-%m-%d %H:%M:%S} UTC"
+
+
+async def look(entity: Place, chosen: Chosen, progress: Progress | None = None) -> Swept:
+    """Peek at all messages of an entity, and choose.
+
+    Args:
+        entity: a queue, a subscription, or a sub-queue.
+        chosen: which messages are meant.
+        progress: told of every page that is peeked, in messages.
+    """
+    seen, active, end = Swept(), 0, chosen.end
+    async for page in entity.pages(to_sequence_number=chosen.to_sequence_number):
+        wanted: Sequence[PeekedMessage] = [
+            message
+            for message in page
+            if chosen.state in (None, message.state)
+            and (end is None or (message.enqueued_time is not None and message.enqueued_time < end))
+        ]
+        if chosen.only is not None:
+            wanted = await anyio.to_thread.run_sync(chosen.only, wanted)
+        if chosen.max_messages is not None:
+            wanted = wanted[: chosen.max_messages - len(seen.messages)]
+        seen.note(wanted)
+        numbers = {message.sequence_number for message in wanted}
+        for message in page:
+            active += message.state is MessageState.ACTIVE
+            if message.sequence_number in numbers and message.state is MessageState.ACTIVE:
+                seen.standing = active
+        if progress is not None:
+            progress(len(page))
+        if len(seen.messages) == chosen.max_messages:
+            break
+    return seen
+
+
+def _without_body(message: PeekedMessage) -> PeekedMessage:
+    return PeekedMessage(
+        entity=message.entity,
+        sequence_number=message.sequence_number,
+        message_id=message.message_id,
+        enqueued_time=message.enqueued_time,
+        session_id=message.session_id,
+        state=message.state,
+    )
+
+
+def _quoted(name: str) -> str:
+    # It came from who sent the message.
+    return repr(name[:_MAX_NAME]) if name else "none"

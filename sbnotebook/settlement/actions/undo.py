@@ -1,0 +1,397 @@
+"""Sending removed messages back to where they stood, from the archive.
+
+Each is marked on disk before it is sent, and again when that is confirmed: so an undo that is cut off, or done twice,
+sends nothing twice without being asked to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import anyio
+import anyio.to_thread
+from azure.core.exceptions import AzureError, ResourceNotFoundError
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.errors import ArchiveError, ConfigurationError, DecisionError
+from sbnotebook.model import (
+    DeadLetter,
+    EntityAddress,
+    Outcome,
+    OutcomeStatus,
+    PeekedMessage,
+    ReceivedMessage,
+    Report,
+    Resubmit,
+    Undo,
+)
+from sbnotebook.settlement import administration
+from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
+from sbnotebook.settlement.plan import Limits, Plan, Preview
+from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.terms import Progress, outcome_for, outcome_until_now
+from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.wire.conversion import peeked_from_payload
+
+__all__ = ["Wanted", "plan_undo"]
+
+_GROUP: Final = 100
+"""Messages that are marked and sent together, and not interrupted."""
+_READ_AT_ONCE: Final = 500
+_MAX_MESSAGE_ID: Final = 128
+_NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "send", "undo"})
+"""What a report may tell of beside removals. To dead-letter is none either, unless a copy was sent elsewhere."""
+_MAY_BE_GONE: Final = (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
+_UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
+_NOT_ATTEMPTED: Final = "Not attempted: the undo was cut off before."
+_TAKEN: Final = "Another undo has sent it back meanwhile or is about to, or its time in the archive is over."
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be undone, and how.
+
+    Args:
+        report: what these outcomes removed.
+        entity: what was removed from this entity.
+        since: what was removed then or later; a duration counts back from now.
+        to: the queue or topic that all of it is sent to; None for where each message stood.
+        include_unknown: also messages of which nobody knows whether they were removed, or sent back before.
+        new_ids: whether messages get new ids; None for where the destination would drop them as duplicates.
+    """
+
+    report: Iterable[Outcome] | None = None
+    entity: EntityAddress | None = None
+    since: datetime | timedelta | None = None
+    to: EntityAddress | None = None
+    include_unknown: bool = False
+    new_ids: bool | None = None
+
+    def __post_init__(self) -> None:
+        if (self.report, self.entity, self.since) == (None, None, None):
+            raise DecisionError("Say what to undo: a report, what was removed from an entity=…, or since=….")
+        if self.report is not None and (self.entity, self.since) != (None, None):
+            raise DecisionError("A report says by itself what it removed: leave entity and since out.")
+        Undo(self.to)
+
+    @property
+    def begin(self) -> datetime | None:
+        """The moment that ``since`` means."""
+        since = self.since
+        if isinstance(since, timedelta):
+            return datetime.now(UTC) - since
+        return since.astimezone() if since is not None else None
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the archive has, and what is left out."""
+
+    rows: list[ArchivedMessage] = field(default_factory=list[ArchivedMessage])
+    unknown: int = 0
+    returned: int = 0
+    missing: int = 0
+
+    @property
+    def left_out(self) -> list[str]:
+        """What is left out and why, in sentences."""
+        said = {
+            f"{self.unknown:,} are left out, because nobody knows whether they were removed, or sent back by an undo "
+            "that was cut off: look, and ask for them with include_unknown=True.": self.unknown,
+            f"{self.returned:,} were sent back before.": self.returned,
+            f"{self.missing:,} are not in the archive, which keeps what was removed on this machine for a time.": (
+                self.missing
+            ),
+        }
+        return [sentence for sentence, count in said.items() if count]
+
+
+async def plan_undo(namespace: Resources, wanted: Wanted) -> Plan:
+    """A plan to send removed messages back: the same bodies and typed properties, with new sequence numbers.
+
+    Args:
+        namespace: where they were removed.
+        wanted: which of them, and where to.
+
+    Raises:
+        ConfigurationError: this namespace has no archive.
+        DecisionError: there is nothing to send back, or it has to be said where to.
+    """
+    archive = namespace.archive
+    if archive is None:
+        raise ConfigurationError(
+            "This namespace has no archive, so nothing that was removed can be sent back: "
+            "it was turned off with archive=False or SBNOTEBOOK_ARCHIVE=off."
+        )
+    found = await anyio.to_thread.run_sync(_find, archive, namespace.host, wanted)
+    if not found.rows:
+        raise DecisionError(" ".join(["There is nothing to send back.", *found.left_out]))
+    places = _destinations(found.rows, wanted)
+    renamed = {to for to in set(places.values()) if await _needs_new_ids(namespace, to, wanted)}
+    address = found.rows[0].address
+    messages = await anyio.to_thread.run_sync(_messages, archive, found, places, renamed)
+    undoing = _Undoing(namespace, archive, found.rows, places)
+    sentence = _sentence(found, places, renamed)
+
+    def describe(count: int) -> Preview:
+        return Preview(sentence, messages[:count])
+
+    return Plan(address, Undo(wanted.to), messages, undoing.run, describe=describe)
+
+
+# ------------------------------------------------------------------ what is sent
+
+
+def _find(archive: Archive, host: str, wanted: Wanted) -> _Found:
+    found = _Found()
+    if wanted.report is None:
+        by_place = _by_place(archive.find(host, wanted.entity, since=wanted.begin))
+        groups = list(by_place.values())
+    else:
+        groups = _of_report(archive, host, wanted.report, found)
+    for group in groups:
+        row = _judged(group)
+        if row is None:
+            continue
+        if row.state is ArchiveState.RETURNED:
+            found.returned += 1
+        elif row.state in _UNKNOWN and not wanted.include_unknown:
+            found.unknown += 1
+        else:
+            found.rows.append(row)
+    # As they came, and not as they were removed: in a session it matters.
+    found.rows.sort(key=lambda row: (row.enqueued_time, row.sequence_number))
+    return found
+
+
+def _of_report(
+    archive: Archive, host: str, report: Iterable[Outcome], found: _Found
+) -> list[Sequence[ArchivedMessage]]:
+    asked: defaultdict[EntityAddress, dict[int, Outcome]] = defaultdict(dict)
+    for outcome in report:
+        if outcome.sequence_number and outcome.status in _MAY_BE_GONE and outcome.verb not in _NOT_REMOVING:
+            asked[outcome.entity][outcome.sequence_number] = outcome
+    groups: list[Sequence[ArchivedMessage]] = []
+    for entity, outcomes in asked.items():
+        rows = [
+            row
+            for row in archive.find_numbers(host, entity, list(outcomes))
+            if outcomes[row.sequence_number].message_id in (None, row.message_id)
+        ]
+        # A queue that was made anew counts from 1 again: what was removed last is meant.
+        last = {row.sequence_number: group for group in _by_place(rows).values() for row in group}
+        removing = {number for number, outcome in outcomes.items() if outcome.verb != DeadLetter.verb}
+        found.missing += len(removing - last.keys())
+        groups += last.values()
+    return groups
+
+
+def _by_place(rows: Iterable[ArchivedMessage]) -> dict[object, list[ArchivedMessage]]:
+    groups: defaultdict[object, list[ArchivedMessage]] = defaultdict(list)
+    for row in rows:
+        groups[row.place].append(row)
+    return dict(groups)
+
+
+def _judged(group: Sequence[ArchivedMessage]) -> ArchivedMessage | None:
+    """Of the rows of one message, which has one for each attempt to remove it, the one that says most."""
+    by_state = {row.state: row for row in group}
+    order = (ArchiveState.RETURNED, ArchiveState.RETURNING, ArchiveState.REMOVED, ArchiveState.REMOVING)
+    return next((by_state[state] for state in order if state in by_state), None)
+
+
+def _destinations(rows: Sequence[ArchivedMessage], wanted: Wanted) -> dict[int, EntityAddress]:
+    stood = Counter(row.address for row in rows if row.address.subscription is not None)
+    if stood and wanted.to is None:
+        ((address, _),) = stood.most_common(1)
+        raise DecisionError(
+            f"{stood.total():,} of the messages stood in subscriptions, such as {address}: sent to the topic they "
+            "would go to all of its subscriptions. Say where they are to go, with to=…."
+        )
+    return {row.row: wanted.to or row.address.sends_to for row in rows}
+
+
+async def _needs_new_ids(namespace: Resources, to: EntityAddress, wanted: Wanted) -> bool:
+    if wanted.new_ids is not None:
+        return wanted.new_ids
+    try:
+        return await administration.detects_duplicates(namespace.connection, to.name)
+    except ResourceNotFoundError:
+        raise DecisionError(f"There is no queue or topic {to} any more: say where to send them, with to=….") from None
+    except (AzureError, OSError) as error:
+        raise DecisionError(
+            f"It cannot be asked whether {to} drops duplicates, which needs the right Manage ({type(error).__name__}). "
+            "If it does, messages with the ids that they had would be dropped: say new_ids=True, or else new_ids=False."
+        ) from error
+
+
+def _messages(
+    archive: Archive, found: _Found, places: Mapping[int, EntityAddress], renamed: set[EntityAddress]
+) -> tuple[PeekedMessage, ...]:
+    now = datetime.now(UTC)
+    messages: dict[int, PeekedMessage] = {}
+    for start in range(0, len(found.rows), _READ_AT_ONCE):
+        part = found.rows[start : start + _READ_AT_ONCE]
+        payloads = archive.payloads([row.row for row in part])
+        for row in part:
+            if row.row in payloads:
+                messages[row.row] = _returned(payloads[row.row], row, now, new_id=places[row.row] in renamed)
+    found.missing += len(found.rows) - len(messages)  # pruned just now
+    found.rows = [row for row in found.rows if row.row in messages]
+    return tuple(messages.values())
+
+
+def _returned(payload: bytes, row: ArchivedMessage, now: datetime, *, new_id: bool) -> PeekedMessage:
+    message = peeked_from_payload(payload, row.address)
+    scheduled = message.scheduled_enqueue_time
+    if scheduled is not None and scheduled <= now:
+        message = message.with_changes(scheduled_enqueue_time=None)
+    if message.sequence_number != row.sequence_number:
+        message = message.with_changes(sequence_number=row.sequence_number)
+    if not new_id:
+        return message
+    properties = dict(message.application_properties)
+    if message.message_id is not None:
+        properties.setdefault(ORIGINAL_MESSAGE_ID, message.message_id)
+    return message.with_changes(message_id=_new_id(message, row), application_properties=properties)
+
+
+def _new_id(message: PeekedMessage, row: ArchivedMessage) -> str:
+    # The same each time: where an undo was cut off and is repeated, duplicate detection is a help.
+    mark = f"~undo-{hashlib.sha256(repr(row.place).encode()).hexdigest()[:16]}"
+    base = message.message_id or ""
+    if len(base) + len(mark) > _MAX_MESSAGE_ID:
+        base = hashlib.sha256(base.encode(errors="surrogatepass")).hexdigest()
+    return base + mark
+
+
+def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[EntityAddress]) -> str:
+    ways = Counter((row.address, places[row.row]) for row in found.rows)
+    said = [f"{count:,} of {source} to {to}" for (source, to), count in ways.items()]
+    sentences = [f"send back {len(found.rows):,} message{'s' if len(found.rows) != 1 else ''}: {', '.join(said)}."]
+    if any(source.sub_queue is not None and source.sends_to == to for source, to in ways):
+        sentences.append("Nothing can be sent to a dead-letter queue, so they go to its entity.")
+    clones = sum(row.verb == Resubmit.verb for row in found.rows)
+    if clones:
+        sentences.append(f"{clones:,} of them were resubmitted: their clones exist, so there will be both.")
+    unknown = sum(row.state in _UNKNOWN for row in found.rows)
+    if unknown:
+        sentences.append(f"Of {unknown:,} nobody knows whether they are there already: there may be both.")
+    if renamed:
+        names = ", ".join(sorted(map(str, renamed)))
+        sentences.append(f"They get new message ids, so that {names} does not drop them as duplicates.")
+    return " ".join([*sentences, *found.left_out])
+
+
+# ------------------------------------------------------------------ sending
+
+
+class _Undoing:
+    """Carries an undo out."""
+
+    def __init__(
+        self,
+        namespace: Resources,
+        archive: Archive,
+        rows: Sequence[ArchivedMessage],
+        places: Mapping[int, EntityAddress],
+    ) -> None:
+        self._namespace = namespace
+        self._archive = archive
+        self._rows = rows
+        self._states = {row.row: row.state for row in rows}
+        self._places = places
+
+    async def run(self, plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        outcomes: dict[int, Outcome] = {}
+        begun: set[int] = set()
+        stopped = _NOT_ATTEMPTED
+        messages = {row.row: message for row, message in zip(self._rows, plan.messages, strict=True)}
+
+        def report(why: str = _NOT_ATTEMPTED) -> Report:
+            return Report(
+                outcomes.get(row) or outcome_until_now(message, plan.decision, why, begun=row in begun)
+                for row, message in messages.items()
+            )
+
+        pace = limits.pace()
+        size = min(_GROUP, pace.at_once or _GROUP)
+        with reporting(report) as tell:
+            for to, group in self._groups(messages, size):
+                await pace.wait(len(group))
+                try:
+                    # A group is never left half done: an interrupt takes effect between two of them.
+                    with anyio.CancelScope(shield=True):
+                        begun |= group.keys()
+                        outcomes |= (sent := await self._send(to, group, limits))
+                        tell(sent.values())
+                except (ArchiveError, ServiceBusError) as error:
+                    if not outcomes:
+                        raise
+                    begun.clear()  # what raised sent nothing
+                    stopped = f"Not attempted: {explained(error)}"
+                    break
+                if progress is not None:
+                    progress(len(group))
+        return report(stopped)
+
+    def _groups(
+        self, messages: Mapping[int, ReceivedMessage], size: int
+    ) -> Iterator[tuple[EntityAddress, dict[int, ReceivedMessage]]]:
+        by_destination: defaultdict[EntityAddress, list[int]] = defaultdict(list)
+        for row in messages:
+            by_destination[self._places[row]].append(row)
+        for to, rows in by_destination.items():
+            for start in range(0, len(rows), size):
+                yield to, {row: messages[row] for row in rows[start : start + size]}
+
+    async def _send(
+        self, to: EntityAddress, messages: Mapping[int, ReceivedMessage], limits: Limits
+    ) -> dict[int, Outcome]:
+        pool = self._namespace.pool(to)
+        async with pool.slot():
+            pass  # a destination that cannot be sent to is told before anything is marked
+        expected = {row: self._states[row] for row in messages}
+        claimed = await anyio.to_thread.run_sync(self._archive.claim, expected)
+        outcomes = {
+            row: outcome_for(message, Undo(), OutcomeStatus.SKIPPED, _TAKEN)
+            for row, message in messages.items()
+            if row not in claimed
+        }
+        ours = {row: message for row, message in messages.items() if row in claimed}
+        try:
+            sent = await send_many(pool, ours.values(), max_in_flight=limits.max_in_flight)
+        except ServiceBusError:  # nothing was sent
+            await anyio.to_thread.run_sync(self._archive.note_returns, {row: expected[row] for row in ours})
+            raise
+        ends = dict(zip(ours, sent, strict=True))
+        states = {row: _state_after(outcome, expected[row]) for row, outcome in ends.items()}
+        # Without this they count as unknown, which is no reason to hide how they were sent.
+        with contextlib.suppress(ArchiveError):
+            await anyio.to_thread.run_sync(self._archive.note_returns, states)
+        return outcomes | {row: _as_undo(ours[row], outcome) for row, outcome in ends.items()}
+
+
+def _state_after(outcome: Outcome, before: ArchiveState) -> ArchiveState:
+    if outcome.ok:
+        return ArchiveState.RETURNED
+    return ArchiveState.RETURNING if outcome.status is OutcomeStatus.UNCONFIRMED else before
+
+
+def _as_undo(message: ReceivedMessage, sent: Outcome) -> Outcome:
+    return replace(
+        sent,
+        verb=Undo.verb,
+        entity=message.entity,
+        sequence_number=message.sequence_number,
+        message_id=message.message_id,
+    )

@@ -1,1 +1,0 @@
-"""Deferred messages: written down, found, woken and settled."""

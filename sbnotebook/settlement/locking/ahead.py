@@ -1,0 +1,382 @@
+"""Locking an entity from its head until chosen messages have come, while all others are held and then given back.
+
+Service Bus gives the messages of a queue in their order, and none from the middle. Who wants one there locks all that
+stand before it; and who wants the others to stay as they are holds them until the end, because one that is given back
+at once would come again next, and releases them then, because that alone does not raise a delivery count.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import anyio
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Abandon, Decision, LockedMessage, Outcome, OutcomeStatus, Release, Report
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.locking.sessions import SessionBatch
+from sbnotebook.settlement.sdk import errors, receivers, settling
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+__all__ = [
+    "DEFAULT_MAX_HELD",
+    "AheadBatch",
+    "LockedAhead",
+    "Search",
+    "SessionAheadBatch",
+    "needs_session",
+]
+
+DEFAULT_MAX_HELD: Final = 50_000
+"""Messages held at once at most; each takes about a kilobyte here, and is renewed three times a minute."""
+_PER_LINK: Final = 5_000
+"""Messages held on one link. The service detaches a link with too many that are not settled, and says nowhere how many
+that are; it is tested with 5,010 (azure-sdk-for-net, pull request 16163)."""
+_CHUNK: Final = 1_000
+"""Messages asked for at once."""
+_SLACK: Final = 100
+"""A message is missing when so many that stand behind it have come: the order is not exact where others give back."""
+_WITH_BODY: Final = 100
+"""Chosen messages, which have their bodies, that are asked for at once."""
+_BODIES: Final = 32_000_000
+"""Bytes of bodies that are asked for at once, by the largest that has come so far."""
+_SLICE: Final = 1.0
+"""Seconds of waiting between two chances for a renewal to use the link."""
+_PARTITION: Final = 48
+"""The bits of a sequence number above these are the partition (documentation, "Message sequencing and timestamps")."""
+
+
+class AheadBatch(LockedBatch):
+    """A batch that keeps of messages that nobody asked for nothing but their locks."""
+
+    async def lock_ahead(
+        self, count: int, wanted: Container[int], *, max_wait: float = 5.0
+    ) -> tuple[LockedMessage, ...]:
+        """Lock more messages.
+
+        Args:
+            count: how many at most.
+            wanted: sequence numbers; all other messages come with their number and their lock token alone.
+            max_wait: seconds to wait for the first.
+
+        Returns:
+            The messages that were locked by this call, in the order in which they came.
+
+        Raises:
+            BatchClosedError: the batch is closed.
+        """
+        waited = 0.0
+        locked: tuple[LockedMessage, ...] = ()
+        try:
+            while not locked and waited < max_wait:
+                part = min(max_wait - waited, _SLICE)
+                locked = await self._lock_some(count, wanted, part)
+                waited += part
+        finally:
+            # Where fewer came than were asked for, others are under way, and wait for the next call.
+            if not locked:
+                await self.ask_no_more()
+        return locked
+
+    async def _lock_some(self, count: int, wanted: Container[int], wait: float) -> tuple[LockedMessage, ...]:
+        async with self._busy:
+            receiver, asked = self._open_receiver(), self.clock.now()
+            receivers.keep_bodies_of(receiver, wanted)
+            at_once = min(count, receivers.waiting(receiver) or count)
+            received = await receiver.receive_messages(at_once, max_wait_time=wait)
+            holds = [self._hold(message, asked) for message in received]
+        self._read([hold for hold in holds if hold.message.sequence_number in wanted])
+        return tuple(hold.message for hold in holds if self._held.of(hold.message) is hold)
+
+    async def ask_no_more(self) -> None:
+        """Take back what is left of the last request, so that what is given back does not come again at once."""
+        await self._withdraw_credit()
+
+    @property
+    def held_count(self) -> int:
+        """How many messages are held now."""
+        return len(self._held)
+
+    @property
+    def has_lost_link(self) -> bool:
+        """Whether some of what is held came on a link that is gone, and cannot be released."""
+        oldest = next(iter(self._held), None)
+        return oldest is not None and not settling.is_on_link(self._open_receiver(), oldest.received)
+
+    async def give_back(self, wanted: Container[int], *, abandon: bool) -> Report:
+        """Release everything that is held.
+
+        Args:
+            wanted: sequence numbers of messages that the report leaves out.
+            abandon: what cannot be released is abandoned, which raises its delivery count.
+
+        Returns:
+            An outcome for each of the others, also for those whose lock was lost before.
+        """
+        await self.ask_no_more()
+        chosen = [hold.message for hold in self._held if hold.message.sequence_number in wanted]
+        others = [hold.message for hold in self._held if hold.message.sequence_number not in wanted]
+        lost = [Outcome(OutcomeStatus.LOCK_LOST, Release.verb, self.address, n) for n in self.lost if n not in wanted]
+        report = Report(lost) + await self.settle(Release(), others)
+        await self.settle(Release(), chosen)
+        if not abandon:
+            return report
+        outcomes = {outcome.sequence_number: outcome for outcome in report}
+        stuck = await self.settle(Abandon(), [hold.message for hold in self._held])
+        outcomes |= {outcome.sequence_number: outcome for outcome in stuck if outcome.sequence_number in outcomes}
+        return Report(outcomes.values())
+
+
+class SessionAheadBatch(AheadBatch, SessionBatch):
+    """The same within one session, whose lock holds all of its messages."""
+
+
+def needs_session(error: ServiceBusError) -> bool:
+    """Whether it says that the entity requires sessions, and no message of it can be locked without one."""
+    condition, _ = errors.condition_of(error)
+    return condition == "amqp:not-allowed" and "requires sessions" in str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is looked for, and how far.
+
+    Args:
+        wanted: sequence numbers of the chosen messages.
+        bodies: False where the chosen messages are not read, and only their locks are kept, too.
+        expected: how many messages stand up to the last of them, as far as that is known.
+        max_held: messages that are held at once at most.
+        max_wait: seconds to wait until the entity has no more messages.
+        abandon_rest: what cannot be released in the end is abandoned, which raises its delivery count.
+        per_link: messages that are held on one link at most.
+    """
+
+    wanted: frozenset[int] = frozenset()
+    bodies: bool = True
+    expected: int = 0
+    max_held: int = DEFAULT_MAX_HELD
+    max_wait: float = 5.0
+    abandon_rest: bool = False
+    per_link: int = _PER_LINK
+
+    def __post_init__(self) -> None:
+        if self.max_held < 1:
+            raise DecisionError("max_held is 1 or more.")
+
+
+@dataclass(slots=True)
+class _Link:
+    """One batch, which is open for as long as the search goes on, in a task of its own."""
+
+    batch: AheadBatch
+    opened: anyio.Event = field(default_factory=anyio.Event)
+    error: Exception | None = None
+    rest: Report = field(default_factory=Report)
+
+
+class LockedAhead:
+    """Locks ahead in order, over as many links as that needs, and gives the chosen messages out as they come.
+
+    An asynchronous context manager. What was not settled when it ends is released.
+
+    Args:
+        make_batch: gives a batch of the entity, not open yet.
+        search: what is looked for.
+        progress: told of every message that is locked.
+
+    Example:
+        >>> async def complete_some(make_batch: Callable[[], AheadBatch], numbers: set[int]) -> None:
+        ...     async with LockedAhead(make_batch, Search(frozenset(numbers))) as ahead:
+        ...         while chosen := await ahead.find():
+        ...             await ahead.settle(Complete(), chosen)
+    """
+
+    def __init__(
+        self, make_batch: Callable[[], AheadBatch], search: Search, *, progress: Progress | None = None
+    ) -> None:
+        self.left = set(search.wanted)
+        """Chosen messages that have not come yet. Put one back that is wanted once more, when its lock was lost."""
+        self.missing: set[int] = set()
+        """Chosen messages that do not come: those behind them have."""
+        self.stopped: str | None = None
+        """Why the search was cut short, in a sentence; None when it was not."""
+        self._make_batch = make_batch
+        self._search = search
+        self._progress = progress
+        self._links: list[_Link] = []
+        self._coming: _Link | None = None
+        self._ended = anyio.Event()
+        self._tasks: TaskGroup | None = None
+        self._by_token: dict[object, AheadBatch] = {}
+        self._seen: set[int] = set()
+        self._behind: dict[int, int] = {}
+        self._reached = 0
+        self._largest = 1
+
+    async def __aenter__(self) -> Self:
+        """Open nothing yet: the first search does."""
+        self._tasks = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is not None:
+            self._ended.set()
+            # It is not told of the body's error, which it would wrap in an ExceptionGroup.
+            await tasks.__aexit__(None, None, None)
+
+    @property
+    def rest(self) -> Report:
+        """How the others were given back that were held when the search ended; empty before that."""
+        # Where giving back failed, the batch has released as it closed.
+        return sum((link.rest or link.batch.release_report or Report() for link in self._links), Report())
+
+    async def find(self) -> tuple[LockedMessage, ...]:
+        """Lock ahead until some of the chosen messages have come.
+
+        Returns:
+            These messages; none when the search has ended. Then :attr:`missing`, :attr:`left` and :attr:`stopped`
+            tell which did not come, and why.
+
+        Raises:
+            ServiceBusError: the SDK's own, where the entity cannot be opened or read.
+        """
+        while self.left and self.stopped is None:
+            try:
+                link = await self._open_link()
+                count = self._count(link)
+                if count <= 0:
+                    self.stopped = f"{self._search.max_held:,} messages are held, and max_held allows no more."
+                    break
+                # All of them, and not only those that are left: one whose lock was lost may come again at any time.
+                wanted = self._search.wanted if self._search.bodies else frozenset[int]()
+                locked = await link.batch.lock_ahead(count, wanted, max_wait=self._search.max_wait)
+            except (ServiceBusError, OSError) as error:
+                if not self._seen:
+                    raise
+                self.stopped = f"No more messages could be locked: {explained(error)}"
+                break
+            chosen = self._look_at(link, locked)
+            if chosen:
+                return chosen
+        for link in self._links:
+            await link.batch.ask_no_more()
+        return ()
+
+    async def settle(
+        self, decision: Decision, messages: Sequence[LockedMessage], *, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    ) -> Report:
+        """Settle messages that :meth:`find` gave: see :meth:`sbnotebook.settlement.locking.lock.LockedBatch.settle`."""
+        by_batch: dict[AheadBatch, list[LockedMessage]] = {}
+        for message in messages:
+            by_batch.setdefault(self._by_token[message.lock_token], []).append(message)
+        outcomes: dict[int | None, Outcome] = {}
+        for batch, some in by_batch.items():
+            report = await batch.settle(decision, some, max_in_flight=max_in_flight)
+            outcomes |= {outcome.sequence_number: outcome for outcome in report}
+        return Report(outcomes[message.sequence_number] for message in messages)
+
+    # ---------------------------------------------------------------- links
+
+    async def _open_link(self) -> _Link:
+        link = next((link for link in self._links if link.batch.held_count < self._search.per_link), None)
+        if link is None:
+            link, self._coming = self._coming or self._begin(), None
+            await link.opened.wait()
+            if link.error is not None:
+                raise link.error
+            self._links.append(link)
+            # Opening takes the SDK half a second of waiting, which is done beside receiving.
+            if self._search.expected > len(self._links) * self._search.per_link:
+                self._coming = self._begin()
+        return link
+
+    def _begin(self) -> _Link:
+        if self._tasks is None:
+            raise RuntimeError("The search is over: begin another.")
+        link = _Link(self._make_batch())
+        self._tasks.start_soon(self._keep_open, link)
+        return link
+
+    async def _keep_open(self, link: _Link) -> None:
+        try:
+            async with link.batch:
+                link.opened.set()
+                # An interrupt ends the body first: it may have to settle what it has begun, under locks that last.
+                with anyio.CancelScope(shield=True):
+                    await self._ended.wait()
+                    # The batch itself releases as it closes; here also what cannot be released is seen to.
+                    link.rest = await link.batch.give_back(self._search.wanted, abandon=self._search.abandon_rest)
+        except Exception as error:  # noqa: BLE001 (told to whoever waits for the link, as it was raised)
+            link.error = error
+        finally:
+            link.opened.set()
+
+    # ---------------------------------------------------------------- the search
+
+    def _count(self, link: _Link) -> int:
+        """How many messages to ask for: no more than are needed, may be held, and fit into memory."""
+        held = sum(each.batch.held_count for each in self._links)
+        room = min(_CHUNK, self._search.per_link - link.batch.held_count, self._search.max_held - held)
+        if self._search.expected:
+            needed = self._search.expected - len(self._seen)
+            room = min(room, needed if needed > 0 else _SLACK)
+        with_body = max(1, min(_WITH_BODY, _BODIES // self._largest))
+        if self._search.bodies and len(self.left) > with_body:
+            # No more messages stand up to a number than there are numbers.
+            last = max(nsmallest(with_body, self.left))
+            room = min(room, max(last - self._reached, with_body))
+        return room
+
+    def _look_at(self, link: _Link, locked: Sequence[LockedMessage]) -> tuple[LockedMessage, ...]:
+        numbers = {message.sequence_number for message in locked}
+        self._check(numbers)
+        chosen = tuple(message for message in locked if message.sequence_number in self.left)
+        self._by_token |= {message.lock_token: link.batch for message in chosen}
+        self._largest = max(self._largest, *(len(message.body) for message in chosen), 1)
+        self._seen |= numbers
+        self._reached = max(numbers, default=self._reached)
+        self.left -= numbers
+        self._give_up(numbers)
+        if self._progress is not None and locked:
+            self._progress(len(locked))
+        return chosen
+
+    def _check(self, numbers: set[int]) -> None:
+        """Stop where locks of others are lost: each round of them would raise delivery counts once more."""
+        lost = (numbers & self._seen) - self.left
+        for link in self._links:
+            lost |= set(link.batch.lost) - self._search.wanted
+            if link.batch.has_lost_link:
+                self.stopped = "The link was lost on which messages were held."
+        if lost:
+            self.stopped = f"The locks of {len(lost):,} messages that were held were lost, which counts as a delivery."
+
+    def _give_up(self, numbers: set[int]) -> None:
+        """Find the chosen messages that do not come, because those behind them have."""
+        if not numbers:  # the entity gives no more
+            self.missing |= self.left
+            self.left.clear()
+            return
+        by_partition: dict[int, list[int]] = {}
+        for number in sorted(numbers):
+            by_partition.setdefault(number >> _PARTITION, []).append(number)
+        for number in tuple(self.left):
+            came = by_partition.get(number >> _PARTITION, ())
+            if came and came[-1] > number:
+                self._behind[number] = self._behind.get(number, 0) + len(came) - bisect_right(came, number)
+                if self._behind[number] >= _SLACK:
+                    self.missing.add(number)
+                    self.left.discard(number)

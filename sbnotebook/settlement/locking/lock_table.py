@@ -1,0 +1,215 @@
+"""What a batch holds, and how each message that it held ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import InitVar, dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Decision, EntityAddress, LockedMessage, Outcome, OutcomeStatus
+from sbnotebook.settlement.terms import outcome_for
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+
+__all__ = ["HeldMessages", "Hold"]
+
+_STILL_HELD: Final = frozenset({OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED})
+_LEFT: Final = "Its lock was left to end by itself."
+_REMEMBERED: Final = 100_000
+"""Messages that ended and of which is still known how."""
+_MAY_BE_DONE: Final = "An earlier settlement had no answer: it may have been done."
+_SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
+"""Locks that Service Bus grants (documentation, "Message transfers, locks, and settlement")."""
+_RENEW_AT: Final = 0.5
+"""Renew when this part of the lock is left. The promise is a third; half leaves time for a slow answer."""
+_RENEW_WITHIN: Final = timedelta(seconds=20)
+"""Renew after this time at the latest: a third of the usual lock of a minute, so that a clock that is slow by less
+than the other two thirds does no harm. The service tells when a lock ends by its own clock, and not how long it is."""
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """One lock.
+
+    Args:
+        message: the value that users see.
+        received: the SDK's object that stands for the lock.
+        asked: when the lock was asked for.
+        locked_until: when it ends, as the service said it.
+        is_read: False as long as ``message`` has nothing but its number and its lock token.
+        in_doubt: a settlement was begun and its answer is not known.
+        is_adopted: another receiver locked it: it is not ours to give back.
+    """
+
+    message: LockedMessage
+    received: ServiceBusReceivedMessage
+    asked: InitVar[datetime]
+    locked_until: datetime
+    is_read: bool = True
+    in_doubt: bool = False
+    is_adopted: bool = False
+    ends: datetime = field(init=False)
+    """When the lock ends by the clock of this machine."""
+    lasts: timedelta = field(init=False)
+    """How long it lasts from when it was asked for."""
+    renew_at: datetime = field(init=False)
+    """When it is to be renewed."""
+
+    def __post_init__(self, asked: datetime) -> None:
+        self.extend(asked, self.locked_until)
+
+    def extend(self, asked: datetime, locked_until: datetime) -> None:
+        """The lock was renewed.
+
+        Args:
+            asked: when that was asked for.
+            locked_until: when it ends, as the service said it.
+        """
+        self.locked_until = locked_until
+        left = locked_until - asked
+        # A lock that ended before it was asked for says that the two clocks differ: the service is asked at once.
+        is_plausible = left > timedelta()
+        self.lasts = min(left, _LONGEST) if is_plausible else _SHORTEST
+        self.ends = asked + self.lasts
+        self.renew_at = asked + min(self.lasts * _RENEW_AT, _RENEW_WITHIN) if is_plausible else asked
+
+    def shift(self, by: timedelta) -> None:
+        """The clock of this machine was set."""
+        self.ends += by
+        self.renew_at += by
+
+
+class HeldMessages:
+    """The locks of one batch by sequence number, and the ends of those that ended by lock token.
+
+    Args:
+        address: the entity that all of them are of.
+    """
+
+    def __init__(self, address: EntityAddress) -> None:
+        self._address = address
+        self._holds: dict[int, Hold] = {}
+        self._ended: dict[UUID, tuple[int, OutcomeStatus, str | None]] = {}
+        self._newly_lost: list[int] = []
+
+    def __iter__(self) -> Iterator[Hold]:
+        return iter(tuple(self._holds.values()))
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def get(self, sequence_number: int) -> Hold | None:
+        """The lock of a message; None when it is not held."""
+        return self._holds.get(sequence_number)
+
+    def of(self, message: LockedMessage) -> Hold | None:
+        """The very lock that a message came with; None when that one ended."""
+        hold = self._holds.get(message.sequence_number)
+        return hold if hold is not None and hold.message.lock_token == message.lock_token else None
+
+    def is_held(self, message: LockedMessage, now: datetime) -> bool:
+        """Whether the very lock that a message came with lasts still, by the clock of this machine."""
+        hold = self.of(message)
+        return hold is not None and hold.ends > now
+
+    def add(self, hold: Hold) -> None:
+        """Hold one more; an earlier lock of the same message has ended, or it would not have come again."""
+        earlier = self._holds.get(hold.message.sequence_number)
+        if earlier is not None:
+            self.lose(earlier, "The message came again, so its lock had ended.")
+        self._holds[hold.message.sequence_number] = hold
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Numbers of messages whose last lock ended before they were settled."""
+        last = {number: status for number, status, _ in tuple(self._ended.values())}
+        return tuple(n for n, status in last.items() if status is OutcomeStatus.LOCK_LOST and n not in self._holds)
+
+    def take_newly_lost(self) -> tuple[int, ...]:
+        """Numbers of messages whose lock was lost since this was asked last."""
+        lost, self._newly_lost = self._newly_lost, []
+        return tuple(lost)
+
+    def check_ours(self, messages: Iterable[LockedMessage]) -> None:
+        """Refuse messages that were not locked here.
+
+        Raises:
+            DecisionError: at least one of them is a stranger.
+        """
+        strangers = [message for message in messages if not self._is_ours(message)]
+        if strangers:
+            first = getattr(strangers[0], "sequence_number", "?")
+            raise DecisionError(
+                f"{len(strangers)} messages are not of this batch (the first is #{first}): lock them first."
+            )
+
+    def _is_ours(self, message: object) -> bool:
+        # A number alone is no proof: each entity counts from 1, and a message may be locked again elsewhere.
+        if not isinstance(message, LockedMessage) or message.entity != self._address:
+            return False
+        number, *_ = self._ended.get(message.lock_token, (None,))
+        return self.of(message) is not None or number == message.sequence_number
+
+    def note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> Outcome:
+        """Write down how an attempt to settle ended.
+
+        Args:
+            hold: the lock.
+            outcome: of this attempt alone.
+            was_in_doubt: whether an earlier attempt is without an answer.
+
+        Returns:
+            What is known of the message after all attempts: what an earlier one may have done stays unconfirmed.
+        """
+        if was_in_doubt and not outcome.ok:
+            text = f"{_MAY_BE_DONE} Since then: {outcome.description or outcome.status}"
+            known = replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=text)
+        else:
+            known = outcome
+        hold.in_doubt = known.status is OutcomeStatus.UNCONFIRMED
+        # What failed or has no answer is still held, and is released at the end or tried again.
+        if outcome.status not in _STILL_HELD:
+            self._end(hold, known.status, known.description)
+        return known
+
+    def lose(self, hold: Hold, why: str = "The lock ended before.") -> None:
+        """The lock ended, if it is held still.
+
+        Args:
+            hold: the lock.
+            why: in a sentence, for the report.
+        """
+        if self._holds.get(hold.message.sequence_number) is hold:
+            self._end(hold, OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.LOCK_LOST, why)
+
+    def leave(self, hold: Hold) -> None:
+        """The lock is left to end by itself."""
+        self._end(hold, OutcomeStatus.SKIPPED, _LEFT)
+
+    def outcome_of(self, message: LockedMessage, decision: Decision) -> Outcome:
+        """The outcome of a message of this batch for which nothing was attempted now."""
+        hold = self.of(message)
+        if hold is not None:
+            status = OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.SKIPPED
+            return outcome_for(message, decision, status, _MAY_BE_DONE if hold.in_doubt else "It was not attempted.")
+        _, status, why = self._ended[message.lock_token]
+        if status in (OutcomeStatus.LOCK_LOST, OutcomeStatus.SKIPPED):
+            return outcome_for(message, decision, status, why)
+        if status is OutcomeStatus.UNCONFIRMED:
+            return outcome_for(message, decision, status, f"{_MAY_BE_DONE} Its lock has ended.")
+        return outcome_for(message, decision, OutcomeStatus.ALREADY_SETTLED, "It was settled before in this batch.")
+
+    def _end(self, hold: Hold, status: OutcomeStatus, why: str | None) -> None:
+        number, token = hold.message.sequence_number, hold.message.lock_token
+        if self._holds.get(number) is hold:
+            del self._holds[number]
+        self._ended.pop(token, None)
+        self._ended[token] = (number, status, why)
+        if len(self._ended) > _REMEMBERED:  # a batch may be open for weeks
+            del self._ended[next(iter(self._ended))]
+        if status is OutcomeStatus.LOCK_LOST:
+            self._newly_lost.append(number)

@@ -1,0 +1,193 @@
+"""Local records of each settlement: written before messages are settled, and again when the outcomes are known."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+from uuid import UUID
+
+import anyio
+import anyio.to_thread
+
+from sbnotebook.errors import ArchiveError
+from sbnotebook.model import (
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    MessageState,
+    Outcome,
+    OutcomeStatus,
+    ReceivedMessage,
+)
+from sbnotebook.settlement.locking.lock_table import Hold
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
+from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
+from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.sdk import receivers
+from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
+
+__all__ = ["DeferralRecord", "Record", "RemovalRecord", "archived_from"]
+
+_LOGGER: Final = logging.getLogger(__name__)
+_Place = tuple[EntityAddress, int]
+"""An entity and a sequence number."""
+_UNTOUCHED: Final = (OutcomeStatus.SKIPPED, OutcomeStatus.FAILED)
+
+
+class Record(Protocol):
+    """A local record of settlements, written before they are attempted and again when their outcomes are known."""
+
+    async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
+        """Write down what is about to be done; on disk when this returns.
+
+        Raises:
+            SbNotebookError: it cannot be written; then these messages are not settled.
+        """
+        ...
+
+    async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
+        """Write down how it ended, by lock token; messages that are missing were not attempted."""
+        ...
+
+
+class DeferralRecord:
+    """Keeps the ledger while one batch settles: see :class:`sbnotebook.settlement.locking.records.Record`."""
+
+    def __init__(self, ledger: DeferralLedger) -> None:
+        self._ledger = ledger
+        self._were_deferred: set[UUID] = set()
+
+    async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
+        """Write down what is about to be deferred."""
+        if isinstance(decision, Defer | Complete | DeadLetter):
+            deferred = (hold.message for hold in holds if hold.message.state is MessageState.DEFERRED)
+            self._were_deferred |= {message.lock_token for message in deferred}
+        if isinstance(decision, Defer):
+            await anyio.to_thread.run_sync(self._ledger.intend, [hold.message for hold in holds])
+
+    async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
+        """Write down what is deferred now, and what is not any more."""
+        if isinstance(decision, Defer):
+            await self._note(self._ledger.confirm, (o for o in outcomes.values() if o.ok))
+            # What has no answer stays as it was intended: nobody knows. What was deferred before still is.
+            active = [o for token, o in outcomes.items() if token not in self._were_deferred]
+            undone = (o for o in active if not o.ok and o.status is not OutcomeStatus.UNCONFIRMED)
+            await self._note(self._ledger.forget, undone)
+        elif isinstance(decision, Complete | DeadLetter):
+            done = (o for token, o in outcomes.items() if o.ok and token in self._were_deferred)
+            await self._note(self._ledger.forget, done)
+
+    async def _note(self, write: Callable[[list[_Place]], None], outcomes: Iterable[Outcome]) -> None:
+        keys = [(o.entity, o.sequence_number) for o in outcomes if o.sequence_number is not None]
+        # Without it an entry stays as it was, which `compared` sees; that is no reason to hide how a settlement ended.
+        if keys:
+            try:
+                await anyio.to_thread.run_sync(write, keys)
+            except (OSError, sqlite3.Error) as error:
+                _LOGGER.warning(
+                    "It could not be written down how the deferral of %d messages ended: %s", len(keys), error
+                )
+
+
+class RemovalRecord:
+    """Keeps messages in the archive before they are completed, and writes down how that ended.
+
+    Args:
+        archive: where they are kept.
+        namespace: the host.
+        peeker: looks again at what did not come whole.
+        verb: what the removal is part of.
+    """
+
+    def __init__(self, archive: Archive, namespace: str, peeker: Callable[[EntityAddress], Peeker], verb: str) -> None:
+        self._archive = archive
+        self._namespace = namespace
+        self._peeker = peeker
+        self._verb = verb
+        self._rows: dict[UUID, tuple[int, Hold]] = {}
+
+    async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
+        """Keep messages that are about to be completed, on disk before this returns.
+
+        Raises:
+            ArchiveError: they cannot be kept; then they are not completed.
+        """
+        self._rows = {}
+        if not isinstance(decision, Complete):
+            return
+        payloads = await self._payloads(holds)
+        messages = [self._archived(hold, payloads.get(hold.message.sequence_number)) for hold in holds]
+        # Not to be cut off between the writing and the knowledge of it.
+        with anyio.CancelScope(shield=True):
+            rows = await anyio.to_thread.run_sync(self._archive.keep, messages)
+            self._rows = {hold.message.lock_token: (row, hold) for hold, row in zip(holds, rows, strict=True)}
+
+    async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
+        """Write down which of them are removed, and which are not; of the others nobody knows."""
+        rows, self._rows = self._rows, {}
+        if rows and isinstance(decision, Complete):
+            await anyio.to_thread.run_sync(self._write_ends, rows, outcomes)
+
+    def _write_ends(self, rows: Mapping[UUID, tuple[int, Hold]], outcomes: Mapping[UUID, Outcome]) -> None:
+        removed: list[int] = []
+        kept: list[int] = []
+        untouched: list[int] = []
+        for token, (row, hold) in rows.items():
+            outcome = outcomes.get(token)
+            if outcome is None or outcome.status is OutcomeStatus.UNCONFIRMED:
+                if outcome is None and not hold.in_doubt:
+                    untouched.append(row)
+            else:
+                ends = untouched if outcome.status in _UNTOUCHED else kept
+                (removed if outcome.ok else ends).append(row)
+        # Without this they count as unconfirmed, which is no reason to hide how the settlement ended.
+        with contextlib.suppress(ArchiveError):
+            self._archive.note_ends(removed=removed, kept=kept, untouched=untouched)
+
+    async def _payloads(self, holds: Sequence[Hold]) -> dict[int, bytes]:
+        """The bytes by sequence number, as they came, and by looking again where they did not come whole."""
+        found: dict[int, bytes] = {}
+        missing: list[int] = []
+        for hold in holds:
+            number, payload = hold.message.sequence_number, receivers.payload_of_received(hold.received)
+            if payload is None:
+                missing.append(number)
+            else:
+                found[number] = payload
+        if missing:
+            found |= await self._peeker(holds[0].message.entity).payloads_of(missing)
+        return found
+
+    def _archived(self, hold: Hold, payload: bytes | None) -> ArchivedMessage:
+        message: ReceivedMessage = hold.message
+        if payload is None:
+            payload = payload_of(message)  # it is gone already, most likely; this is what was read of it
+        elif not hold.is_read:
+            message = replace(peeked_from_payload(payload, message.entity), sequence_number=message.sequence_number)
+        return archived_from(message, payload, self._namespace, self._verb)
+
+
+def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb: str) -> ArchivedMessage:
+    """What the archive keeps of a message.
+
+    Args:
+        message: what was read of it.
+        payload: its AMQP bytes.
+        namespace: the host.
+        verb: what removes it.
+    """
+    return ArchivedMessage(
+        namespace=namespace,
+        entity=message.entity.path,
+        sequence_number=message.sequence_number,
+        message_id=message.message_id,
+        enqueued_time=message.enqueued_time.isoformat() if message.enqueued_time else "",
+        verb=verb,
+        payload=payload,
+    )

@@ -1,0 +1,167 @@
+"""Wake-up messages: scheduled messages to oneself, each of which carries the number of a deferred message.
+
+A deferred message is received by its number only, and nobody can say for how long it is deferred. A wake-up message
+is scheduled before the message is deferred, so that a crash in between leaves a wake-up for a message that is not
+deferred, which does no harm, and never a deferred message that nobody is woken for.
+
+Source: "4 ways to defer messages in Azure Service Bus", section "Defer the Message".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import UUID
+
+from sbnotebook.errors import DecisionError, InvalidEntityAddressError, SettlementFailedError
+from sbnotebook.model import Decision, Defer, EntityAddress, LockedMessage, Message, Outcome, ReceivedMessage
+from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.sender_pool import SenderPool
+
+if TYPE_CHECKING:
+    from sbnotebook.settlement.locking.lock import LockedBatch
+    from sbnotebook.settlement.locking.lock_table import Hold
+    from sbnotebook.settlement.locking.renewal import Clock
+
+__all__ = ["SUBJECT", "WakeUp", "WakeUps", "wake"]
+
+SUBJECT: Final = "sbnotebook.wake-up"
+"""The subject by which a wake-up message is known."""
+_IN_FLIGHT: Final = 10
+_MAX_BODY: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUp:
+    """What a wake-up message says.
+
+    Args:
+        entity: where the deferred message stands.
+        sequence_number: its number.
+        enqueued_time: when it was enqueued, in ISO format; it tells the message from one with the same number in a
+            queue that was made anew.
+    """
+
+    entity: EntityAddress
+    sequence_number: int
+    enqueued_time: str
+
+    @classmethod
+    def of(cls, message: Message) -> Self | None:
+        """What a message says if it is a wake-up message; None for all others.
+
+        Anybody can send such a message: it is read, and nothing in it is obeyed but which message to receive.
+
+        Example:
+            >>> WakeUp.of(Message(body=b"{}", subject="order"))
+        """
+        if message.subject != SUBJECT or len(message.body) > _MAX_BODY:
+            return None
+        try:
+            said: Any = json.loads(message.body_text or "")
+            entity = EntityAddress.parse(said["entity"])
+            number, enqueued = said["sequence_number"], said["enqueued_time"]
+        except (ValueError, LookupError, TypeError, RecursionError, InvalidEntityAddressError):
+            return None
+        is_one = type(number) is int and number > 0 and isinstance(enqueued, str)
+        return cls(entity, number, enqueued) if is_one else None
+
+    @classmethod
+    def for_message(cls, message: ReceivedMessage) -> Self:
+        """What is to be said of a message."""
+        enqueued = message.enqueued_time.isoformat() if message.enqueued_time else ""
+        return cls(message.entity, message.sequence_number, enqueued)
+
+    def message(self, due: datetime, *, deferral: int, session_id: str | None = None) -> Message:
+        """The wake-up message.
+
+        Args:
+            due: when it becomes active.
+            deferral: which deferral of the message it is for, its delivery count: tried again, the same deferral has
+                a wake-up with the same id, which duplicate detection drops; the next deferral has another.
+            session_id: the session of the deferred message.
+        """
+        said = {
+            "entity": self.entity.path,
+            "sequence_number": self.sequence_number,
+            "enqueued_time": self.enqueued_time,
+        }
+        mark = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+        return Message(
+            body=json.dumps(said).encode(),
+            content_type="application/json",
+            subject=SUBJECT,
+            message_id=f"wake-up-{self.sequence_number}-{deferral}-{mark}",
+            session_id=session_id,
+            scheduled_enqueue_time=due,
+        )
+
+    def is_of(self, message: ReceivedMessage) -> bool:
+        """Whether a message is the one that was deferred."""
+        return WakeUp.for_message(message) == self
+
+
+async def wake(batch: LockedBatch, wake_up: WakeUp) -> LockedMessage | None:
+    """Lock the deferred message that a wake-up is for.
+
+    Settle it first, and complete the wake-up after it: then a crash in between leaves the wake-up, which comes again.
+
+    Args:
+        batch: open, on the entity that the deferred message stands in.
+        wake_up: what the wake-up message says.
+
+    Returns:
+        The message, held by the batch; None when it is not deferred there any more, or is locked by another receiver.
+
+    Raises:
+        DecisionError: the message stands in another entity.
+    """
+    if batch.address != wake_up.entity:
+        raise DecisionError(f"The wake-up is for a message of {wake_up.entity}, and the batch is of {batch.address}.")
+    for message in await batch.receive_deferred([wake_up.sequence_number]):
+        if wake_up.is_of(message):
+            return message
+        batch.let_lapse([message])  # it has the number only
+    return None
+
+
+class WakeUps:
+    """The record that schedules wake-up messages before messages are deferred.
+
+    See :class:`sbnotebook.settlement.locking.records.Record`.
+
+    Args:
+        pool: gives the senders to an entity.
+        clock: what the delay is counted from.
+    """
+
+    def __init__(self, pool: Callable[[EntityAddress], SenderPool], clock: Clock) -> None:
+        self._pool = pool
+        self._clock = clock
+
+    async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
+        """Send the wake-ups, and wait until each is confirmed.
+
+        Raises:
+            SettlementFailedError: one of them is not; then nothing is deferred, and those that were sent do no harm.
+        """
+        if not isinstance(decision, Defer) or decision.wake_after is None:
+            return
+        due = self._clock.now() + decision.wake_after
+        messages = [hold.message for hold in holds]
+        to = decision.wake_to or messages[0].entity.sends_to
+        wake_ups = [
+            WakeUp.for_message(m).message(due, deferral=m.delivery_count, session_id=m.session_id) for m in messages
+        ]
+        report = await send_many(self._pool(to), wake_ups, max_in_flight=_IN_FLIGHT)
+        failures = report.failures
+        if failures:
+            why = f"{len(failures):,} of {len(wake_ups):,} wake-up messages to {to} were not confirmed"
+            raise SettlementFailedError(f"{why}: {failures[0].description}. Nothing was deferred.", failures)
+
+    async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
+        """Nothing: a wake-up for a message that is not deferred does no harm."""

@@ -1,0 +1,172 @@
+"""One address of a namespace, as the place that holds messages: its pages, batches and sessions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+
+from sbnotebook.model import Complete, EntityAddress, MessageState, PeekedMessage
+from sbnotebook.settlement.locking.ahead import AheadBatch, SessionAheadBatch
+from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
+from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
+from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement.terms import Progress
+
+__all__ = ["Place"]
+
+
+class Place:
+    """A queue, topic, subscription or sub-queue: what can be looked at and locked there.
+
+    Args:
+        namespace: the resources of its namespace.
+        address: which one.
+    """
+
+    def __init__(self, namespace: Resources, address: EntityAddress) -> None:
+        self.namespace = namespace
+        self.address = address
+
+    # ---------------------------------------------------------------- looking
+
+    def pages(
+        self,
+        *,
+        from_sequence_number: int = 1,
+        to_sequence_number: int | None = None,
+        max_messages: int | None = None,
+        state: MessageState | None = None,
+        session_id: str | None = None,
+    ) -> AsyncIterator[list[PeekedMessage]]:
+        """Yield page after page to the end: see :meth:`sbnotebook.settlement.peek.Peeker.pages`."""
+        return self.namespace.peeker(self.address).pages(
+            from_sequence_number=from_sequence_number,
+            to_sequence_number=to_sequence_number,
+            max_messages=max_messages,
+            state=state,
+            session_id=session_id,
+        )
+
+    async def peek(
+        self,
+        max_messages: int | None = None,
+        *,
+        from_sequence_number: int = 1,
+        to_sequence_number: int | None = None,
+        state: MessageState | None = None,
+        session_id: str | None = None,
+        progress: Progress | None = None,
+    ) -> list[PeekedMessage]:
+        """Look at messages without locking them.
+
+        Args:
+            max_messages: how many at most, None for all of them.
+            from_sequence_number: where to begin, included.
+            to_sequence_number: where to stop, included; None for the end.
+            state: only messages in this state.
+            session_id: only messages of this session, which is not locked by that.
+            progress: called with the number of messages of each page.
+        """
+        found: list[PeekedMessage] = []
+        pages = self.namespace.peeker(self.address).pages(
+            from_sequence_number=from_sequence_number,
+            to_sequence_number=to_sequence_number,
+            max_messages=max_messages,
+            state=state,
+            session_id=session_id,
+        )
+        async for page in pages:
+            found += page
+            if progress is not None:
+                progress(len(page))
+        return found
+
+    # ---------------------------------------------------------------- locking
+
+    def batch(
+        self,
+        *,
+        renew_for: timedelta = DEFAULT_RENEW_FOR,
+        verb: str = Complete.verb,
+        archived: bool = True,
+        recorded: bool = True,
+    ) -> LockedBatch:
+        """Return an empty batch to lock messages with; open it as an asynchronous context manager.
+
+        Args:
+            renew_for: for how long locks are renewed.
+            verb: the action that its settlements are part of, for the archive.
+            archived: False where completed messages are removed for good.
+            recorded: False where nothing is written down on this machine, because another part does it.
+        """
+        namespace = self.namespace
+        return LockedBatch(
+            namespace.connection,
+            self.address,
+            renew_for=renew_for,
+            clock=namespace.clock,
+            records=namespace.records(verb, archived=archived) if recorded else (),
+        )
+
+    def ahead_batch(
+        self, verb: str, *, renew_for: timedelta, session_id: str | None = None, archived: bool = True
+    ) -> AheadBatch:
+        """Return an empty batch to lock ahead with, in a session where the entity requires one.
+
+        Args:
+            verb: the action that its settlements are part of, for the archive.
+            renew_for: for how long locks are renewed.
+            session_id: the session to lock ahead in, None for the whole entity.
+            archived: False where completed messages are removed for good.
+        """
+        namespace = self.namespace
+        records = namespace.records(verb, archived=archived)
+        where = namespace.connection, self.address
+        if session_id is None:
+            return AheadBatch(*where, renew_for=renew_for, clock=namespace.clock, records=records)
+        return SessionAheadBatch(*where, session_id, renew_for=renew_for, clock=namespace.clock, records=records)
+
+    # ---------------------------------------------------------------- sessions
+
+    async def sessions(self, *, updated_after: datetime | None = None) -> list[str]:
+        """List the sessions that have active messages or a state.
+
+        See :func:`sbnotebook.settlement.locking.sessions.session_ids`.
+        """
+        return await session_ids(self.namespace.connection, self.address, updated_after=updated_after)
+
+    def session(
+        self, session_id: str, *, renew_for: timedelta = DEFAULT_RENEW_FOR, archived: bool = True
+    ) -> SessionBatch:
+        """Return a session by its name; open it as an asynchronous context manager to hold it alone.
+
+        Raises:
+            DecisionError: a sub-queue, which has no sessions.
+        """
+        return self._session(session_id, renew_for=renew_for, archived=archived)
+
+    def next_session(
+        self, *, max_wait: float = 60.0, renew_for: timedelta = DEFAULT_RENEW_FOR, archived: bool = True
+    ) -> SessionBatch:
+        """Return the next session that has messages and that no receiver holds; opened as :meth:`session` is.
+
+        Opening it raises the SDK's OperationTimeoutError when there is none within ``max_wait`` seconds.
+        """
+        return self._session(None, max_wait=max_wait, renew_for=renew_for, archived=archived)
+
+    def _session(
+        self, session_id: str | None, *, renew_for: timedelta, archived: bool, max_wait: float = 60.0
+    ) -> SessionBatch:
+        namespace = self.namespace
+        return SessionBatch(
+            namespace.connection,
+            self.address,
+            session_id,
+            max_wait=max_wait,
+            renew_for=renew_for,
+            clock=namespace.clock,
+            records=namespace.records(archived=archived),
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address} on {self.namespace.host}>"

@@ -1,1 +1,0 @@
-"""Messages that are removed: archived before, and sent back when that was wrong."""

@@ -1,0 +1,116 @@
+"""The resources of one namespace that all its actions share: connections, local memory, and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import anyio
+import anyio.to_thread
+
+from sbnotebook.model import Complete, EntityAddress, ReceivedMessage
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.locking.records import DeferralRecord, Record, RemovalRecord
+from sbnotebook.settlement.locking.renewal import Clock, SystemClock
+from sbnotebook.settlement.locking.wake_up import WakeUps
+from sbnotebook.settlement.memory.archive import Archive, archive_of
+from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
+from sbnotebook.settlement.memory.journal import Journal
+from sbnotebook.settlement.memory.notes import Notes
+from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.sending.sender_pool import SenderPool
+
+__all__ = ["Resources"]
+
+
+class Resources:
+    """What the actions of one namespace share; warm connections are opened on first use.
+
+    Args:
+        connection: the connection settings of the namespace.
+        journal: the journal of resubmits and deferrals, None for the user's own.
+        clock: the source of time for locks, None for the machine's clock.
+        archive: where messages are kept before they are removed: True for the file beside the journal, unless
+            SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
+        archive: Archive | bool | None = True,
+    ) -> None:
+        self.connection = connection
+        self.journal = journal or Journal()
+        self.archive = archive_of(archive, self.journal.path.parent)
+        self.clock = clock
+        self._peekers: dict[EntityAddress, Peeker] = {}
+        self._pools: dict[EntityAddress, SenderPool] = {}
+
+    @property
+    def host(self) -> str:
+        """Return the namespace's host name."""
+        return self.connection.host or ""
+
+    def peeker(self, address: EntityAddress) -> Peeker:
+        """Return the warm peeker of an entity."""
+        return self._peekers.setdefault(address, Peeker(self.connection, address))
+
+    def pool(self, address: EntityAddress) -> SenderPool:
+        """Return the warm senders to an entity."""
+        return self._pools.setdefault(address, SenderPool(self.connection, address))
+
+    async def require_room(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Refuse to remove messages that the archive has no room for.
+
+        Raises:
+            ArchiveError: they do not fit, or the archive cannot be used.
+        """
+        if self.archive is not None:
+            size = sum(len(message.body) for message in messages)
+            await anyio.to_thread.run_sync(self.archive.require_room, size)
+
+    def records(
+        self, verb: str = Complete.verb, *, archived: bool = True, journalled: bool = True
+    ) -> tuple[Record, ...]:
+        """Return the local records to write around each settlement of one batch.
+
+        Args:
+            verb: the action that the settlements are part of, for the archive.
+            archived: False where messages are removed for good.
+            journalled: False on a cluster's worker, whose journal no user reads; nothing is deferred there.
+        """
+        wake_ups = WakeUps(self.pool, self.clock or SystemClock())
+        always = (DeferralRecord(self.deferral_ledger), wake_ups) if journalled else ()
+        if self.archive is None or not archived:
+            return always
+        return (*always, RemovalRecord(self.archive, self.host, self.peeker, verb))
+
+    @property
+    def deferral_ledger(self) -> DeferralLedger:
+        """Return the journal's table of deferred messages in this namespace."""
+        return DeferralLedger(self.journal.database, self.host)
+
+    @property
+    def notes(self) -> Notes:
+        """Return the journal's notes on causes in this namespace; use them in a thread, the file may be busy."""
+        return Notes(self.journal.database, self.host)
+
+    async def close(self) -> None:
+        """Close all connections and files. Close the batches that are still open first."""
+        peekers, self._peekers = list(self._peekers.values()), {}
+        pools, self._pools = list(self._pools.values()), {}
+        try:
+            # Each takes the SDK about half a second.
+            async with anyio.create_task_group() as tasks:
+                for part in (*peekers, *pools):
+                    tasks.start_soon(part.close)
+        finally:
+            await self.connection.close()
+            self.journal.close()
+            if self.archive is not None:
+                self.archive.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.host}>"

@@ -1,1 +1,0 @@
-"""Clones that take the place of messages, and finishing what was cut off."""

@@ -1,0 +1,91 @@
+"""Terms that all actions share: defaults, refused decisions, and outcomes that the service did not give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import (
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    Outcome,
+    OutcomeStatus,
+    ReceivedMessage,
+    SubQueue,
+)
+
+__all__ = ["DEFAULT_MAX_IN_FLIGHT", "Progress", "check_decision", "is_same", "outcome_for", "outcome_until_now"]
+
+DEFAULT_MAX_IN_FLIGHT: Final = 10
+_UNDER_WAY: Final = "It was under way when it was cut off, and may be done or not."
+
+Progress = Callable[[int], None]
+"""Called with the number of messages that were finished since the last call."""
+
+
+def check_decision(decision: Decision, entity: EntityAddress) -> None:
+    """Refuse a decision that the service would refuse for every message.
+
+    Raises:
+        DecisionError: says what to do instead.
+    """
+    if not _is_decision(decision):
+        raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
+    if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:
+        raise DecisionError(
+            f"{entity} is a dead-letter queue already: complete, resubmit or defer its messages instead."
+        )
+    if isinstance(decision, Defer) and decision.wake_after is not None and decision.wake_to is None:
+        _check_wake_up(entity)
+
+
+def _check_wake_up(entity: EntityAddress) -> None:
+    if entity != entity.sends_to:
+        raise DecisionError(
+            f"A wake-up message cannot be sent to {entity} itself, and in {entity.sends_to} others would get it: "
+            "name a queue for it, wake_to=…"
+        )
+
+
+def _is_decision(given: object) -> bool:
+    return isinstance(given, Decision)
+
+
+def outcome_for(
+    message: ReceivedMessage, decision: Decision, status: OutcomeStatus, description: str | None = None
+) -> Outcome:
+    """The outcome of one message, where no error of the service has to be told."""
+    return Outcome(
+        status=status,
+        verb=decision.verb,
+        entity=message.entity,
+        sequence_number=message.sequence_number,
+        message_id=message.message_id,
+        description=description,
+    )
+
+
+def outcome_until_now(message: ReceivedMessage, decision: Decision, why: str, *, begun: bool) -> Outcome:
+    """The outcome of one message of which nothing is known yet.
+
+    Args:
+        message: which one.
+        decision: what is to be done with it.
+        why: it was not attempted, in a sentence.
+        begun: it is under way, and nobody knows how far.
+    """
+    status = OutcomeStatus.UNCONFIRMED if begun else OutcomeStatus.SKIPPED
+    return outcome_for(message, decision, status, _UNDER_WAY if begun else why)
+
+
+def is_same(message: ReceivedMessage, chosen: ReceivedMessage) -> bool:
+    """Whether a message with the number of a chosen one is that one.
+
+    An entity that was made anew gives the same numbers to others, at other times. Where a time is not known, such as
+    where only a number was given, the number decides.
+    """
+    times = message.enqueued_time, chosen.enqueued_time
+    return None in times or times[0] == times[1]

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import ArchiveError, DecisionError
+from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, MessageState, OutcomeStatus, Release, Report
+from sbnotebook.model.amqp import Long
+from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch
+from sbnotebook.settlement.actions.deferred import Standing
+from sbnotebook.settlement.locking.by_number import same_partition_chunks
+from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.memory.archive import ArchivedMessage
+from sbnotebook.settlement.sdk import management
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusReceiver
+
+pytestmark = pytest.mark.anyio
+
+
+async def with_deferred(namespace: AsyncNamespace, count: int, defer: int) -> str:
+    """A new queue with messages, of which the first are deferred."""
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    await namespace.create_queue(name, lock_duration=timedelta(minutes=1))
+    queue = namespace.entity(name)
+    messages = [
+        Message(body=b"x", message_id=str(n), application_properties={"n": Long(n)}) for n in range(1, count + 1)
+    ]
+    (await queue.send(messages)).raise_for_failures()
+    async with queue.batch() as batch:
+        await batch.receive(defer)
+        (await batch.settle(Defer())).raise_for_failures()
+    return name
+
+
+async def test_deferred_messages_are_locked_by_their_numbers(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 70, 60))
+    async with queue.batch() as batch:
+        locked = await batch.receive_deferred(range(60, 0, -1))
+        assert [message.sequence_number for message in locked] == list(range(1, 61))
+        assert all(isinstance(message.application_properties["n"], Long) for message in locked)
+        assert (await batch.settle(Complete())).settled == 60
+    assert [m.message_id for m in await queue.peek()] == [str(n) for n in range(61, 71)]
+
+
+async def test_those_that_cannot_be_had_are_left_out(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 5, 4))
+    async with queue.batch() as other, queue.batch() as batch:
+        assert len(await other.receive_deferred([2])) == 1
+        locked = await batch.receive_deferred([1, 2, 3, 4, 5, 999])  # 2 is locked, 5 active, 999 not there
+        assert [message.sequence_number for message in locked] == [1, 3, 4]
+        assert await batch.receive_deferred([]) == ()
+
+
+async def test_many_that_are_not_deferred_are_not_asked_for_one_by_one(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 200, 3))
+    receive, asked = management.receive_deferred, list[int]()
+
+    async def counted(receiver: ServiceBusReceiver, numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
+        asked.append(len(numbers))
+        return await receive(receiver, numbers)
+
+    monkeypatch.setattr(management, "receive_deferred", counted)
+    async with queue.batch() as other, queue.batch() as batch:
+        await other.receive_deferred([2])
+        locked = await batch.receive_deferred(range(1, 301))
+    assert [message.sequence_number for message in locked] == [1, 3]
+    assert len(asked) < 20
+
+
+async def test_what_is_not_settled_stays_deferred(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    async with queue.batch() as batch:
+        first, _ = await batch.receive_deferred([1, 2])
+        assert (await batch.settle(Abandon(), [first])).ok
+    assert batch.release_report == Report()
+    assert [m.state for m in await queue.peek()] == [MessageState.DEFERRED] * 2
+
+
+async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace, tmp_path: Path) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 5, 3))
+    stranger = Journal(tmp_path / "strangers.sqlite")
+    async with AsyncNamespace(namespace.connection, journal=stranger) as other:
+        async with other.entity(queue.address).batch() as batch:
+            await batch.receive(1)
+            (await batch.settle(Defer())).raise_for_failures()  # message 4
+            await batch.receive_deferred([1])
+            (await batch.settle(Complete())).raise_for_failures()
+        theirs = await other.entity(queue.address).deferred()
+    found = await queue.deferred()
+    standings = {number: found.standing(number) for number in range(1, 6)}
+    assert standings == {1: Standing.GONE, 2: Standing.KNOWN, 3: Standing.KNOWN, 4: Standing.ORPHAN, 5: None}
+    assert [m.sequence_number for m in found.orphans] == [4]
+    assert [entry.sequence_number for entry in found.gone] == [1]
+    assert found.gone[0].confirmed
+    assert [theirs.standing(number) for number in range(1, 5)] == [
+        None, Standing.ORPHAN, Standing.ORPHAN, Standing.KNOWN,
+    ]  # fmt: skip
+    assert str(found).startswith(f"3 deferred in {queue.address}: 2 in the journal, 1 orphans; 1 in the journal only")
+
+
+async def test_a_queue_that_was_made_anew_has_nothing_of_the_old_one(namespace: AsyncNamespace) -> None:
+    name = await with_deferred(namespace, 1, 1)
+    await namespace.delete_queue(name)
+    await namespace.create_queue(name)
+    async with AsyncNamespace(namespace.connection, journal=namespace.journal) as fresh:  # the senders' links are gone
+        (await fresh.entity(name).send([Message(body=b"y")])).raise_for_failures()
+    queue = namespace.entity(name)
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        entry = (await queue.deferred()).entries[1]
+        assert (await queue.deferred()).standing(1) is Standing.GONE
+        await batch.settle(Defer())
+    found = await queue.deferred()
+    assert found.standing(1) is Standing.KNOWN
+    assert found.entries[1].enqueued_time != entry.enqueued_time
+
+
+async def test_deferred_messages_are_settled_by_a_plan(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 4, 4))
+    messages = await queue.peek()
+    report = await queue.plan_deferred(messages[:2], Complete()).apply()
+    assert [o.status for o in report] == [OutcomeStatus.SETTLED] * 2
+    assert (await queue.plan_deferred(messages[2:3], DeadLetter("Late")).apply()).ok
+    again = await queue.plan_deferred(messages[1:], Abandon()).apply()
+    assert [o.status for o in again] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    found = await queue.deferred()
+    assert set(found.messages) == {4}
+    assert found.messages[4].delivery_count == 2
+    assert set(found.entries) == {4}
+    (dead,) = await namespace.entity(f"{queue.address}/$dlq").peek()
+    assert dead.dead_letter_reason == "Late"
+
+
+async def test_others_with_the_numbers_of_the_plan_stay(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    first, second = (await queue.deferred()).messages.values()
+    stale = first.with_changes(enqueued_time=datetime(2020, 1, 1, tzinfo=UTC))
+    report = await queue.plan_deferred([stale, second], Complete()).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    assert await queue.peek() == [first]
+
+
+async def test_a_plan_that_is_cut_off_tells_what_was_done(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 25, 25))
+    plan = queue.plan_deferred((await queue.deferred()).messages.values(), Complete())
+    scope = anyio.CancelScope()
+    with Watch() as watch, scope:
+        await plan.apply(Limits(rate=10), lambda _: scope.cancel())
+    assert watch.report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 15}
+    assert len(await queue.peek()) == 15
+
+    archive = namespace.archive
+    assert archive is not None
+    kept: list[int] = []
+
+    def breaks(messages: Sequence[ArchivedMessage]) -> list[int]:
+        if kept:
+            raise ArchiveError("The disk is full.")
+        kept.extend(type(archive).keep(archive, messages))
+        return kept
+
+    monkeypatch.setattr(archive, "keep", breaks)
+    report = await queue.plan_deferred((await queue.deferred()).messages.values(), Complete()).apply(Limits(rate=10))
+    assert report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 5}
+    assert report[-1].description == "Not attempted: The disk is full."
+    assert len(await queue.peek()) == 5
+
+
+async def test_what_an_answer_leaves_out_is_asked_for_again(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 30, 30))
+    receive, asked = management.receive_deferred, list[int]()
+
+    async def some_of(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
+        asked.append(len(sequence_numbers))
+        if len(sequence_numbers) > 15:
+            raise MessageSizeExceededError
+        return await receive(receiver, sequence_numbers[:10])
+
+    monkeypatch.setattr(management, "receive_deferred", some_of)
+    async with queue.batch() as batch:
+        assert len(await batch.receive_deferred(range(1, 31))) == 30
+    assert asked == [30, 30, 15, 5, 15, 5]
+
+
+async def test_a_service_that_falls_silent_holds_up_for_a_limited_time_and_no_outcome_is_lost(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(management, "_DEFERRED_WITHIN", 1.0)
+    queue = own.entity(await with_deferred(own, 250, 250))
+    settle, groups = LockedBatch.settle, list[Report]()
+
+    async def freeze_after(batch: LockedBatch, *arguments: Any, **options: Any) -> Report:
+        groups.append(await settle(batch, *arguments, **options))
+        emulator.freeze(str(queue.address))
+        return groups[-1]
+
+    monkeypatch.setattr(LockedBatch, "settle", freeze_after)
+    with anyio.fail_after(60):
+        report = await queue.settle_deferred({number: Complete() for number in range(1, 251)})
+    emulator.thaw()
+    assert report.counts == {OutcomeStatus.SETTLED: 200, OutcomeStatus.SKIPPED: 50}
+    assert report[-1].description == "Not attempted: No answer came within 1 second."
+
+
+async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 1))
+    deferred, active = await queue.peek()
+    with pytest.raises(DecisionError, match=r"To release deferred messages is not possible"):
+        queue.plan_deferred([deferred], Release())
+    with pytest.raises(DecisionError, match=r"1 of the messages are not deferred in .* \(the first is #2\)"):
+        queue.plan_deferred([deferred, active], Complete())
+
+
+def test_chunks_keep_partitions_apart() -> None:
+    numbers = [3, (1 << 48) + 1, 1, 2, (1 << 48) + 2]
+    assert list(same_partition_chunks(numbers, 2)) == [[1, 2], [3], [(1 << 48) + 1, (1 << 48) + 2]]
+
+
+async def test_deferred_messages_are_settled_by_their_numbers_each_as_it_was_decided(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 9, 8))
+    decisions = {
+        1: Complete(),
+        2: DeadLetter("Bad", "carrier UA"),
+        3: DeadLetter("Bad", "carrier LH"),
+        4: DeadLetter("Old"),
+        5: Abandon(),
+        9: Complete(),
+        99: Complete(),
+    }
+    report = await queue.settle_deferred(decisions)
+    assert [outcome.sequence_number for outcome in report] == list(decisions)
+    assert [outcome.status.value for outcome in report] == ["settled"] * 5 + ["not found"] * 2
+    assert [outcome.verb for outcome in report[:5]] == ["complete", *["dead-letter"] * 3, "abandon"]
+    letters = await namespace.entity(queue.address.dead_letter).peek()
+    said = {m.message_id: (m.dead_letter_reason, m.dead_letter_error_description) for m in letters}
+    assert said == {"2": ("Bad", "carrier UA"), "3": ("Bad", "carrier LH"), "4": ("Old", "")}
+    left = {message.message_id: message for message in await queue.peek()}
+    assert left.keys() == {"5", "6", "7", "8", "9"}
+    assert left["5"].delivery_count == left["6"].delivery_count + 1
+    assert (await queue.deferred()).entries.keys() == {5, 6, 7, 8}, "what is settled is not in the journal any more"
+    assert namespace.archive is not None
+    assert len(namespace.archive.find_numbers(namespace.host, queue.address, [1, 2, 9])) == 1
+
+
+async def test_what_cannot_be_decided_of_deferred_messages_is_refused_before_anything_is_done(
+    namespace: AsyncNamespace,
+) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    with pytest.raises(DecisionError, match="To defer deferred messages"):
+        await queue.settle_deferred({1: Complete(), 2: Defer()})
+    assert len(await queue.peek(state=MessageState.DEFERRED)) == 2
+    letters = namespace.entity(queue.address.dead_letter)
+    with pytest.raises(DecisionError, match="is a dead-letter queue already"):
+        await letters.settle_deferred({1: DeadLetter("x")})
+    assert len(await queue.settle_deferred({})) == 0
+
+
+async def test_where_no_journal_and_no_archive_is_kept_nothing_is_written(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    assert (await queue.settle_deferred({1: Complete()}, archived=False, journalled=False)).ok
+    assert (await queue.deferred()).entries.keys() == {1, 2}
+    assert namespace.archive is not None
+    assert namespace.archive.find_numbers(namespace.host, queue.address, [1]) == []

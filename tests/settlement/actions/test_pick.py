@@ -1,0 +1,388 @@
+"""Messages in the middle of a queue are settled, and all others stay as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    Message,
+    MessageState,
+    OutcomeStatus,
+    Report,
+    Resubmit,
+)
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.actions.pick import PickReport
+from sbnotebook.settlement.plan import Limits
+from tests.filled_queues import filled_queue, sequence_numbers
+
+pytestmark = pytest.mark.anyio
+
+
+async def counts(queue: AsyncEntity) -> dict[int, int]:
+    """Delivery counts by sequence number, in the order of the queue."""
+    return {message.sequence_number: message.delivery_count for message in await queue.peek()}
+
+
+async def heads(queue: AsyncEntity, count: int) -> list[int]:
+    """The numbers that a receiver gets first."""
+    async with queue.batch() as batch:
+        return [message.sequence_number for message in await batch.receive(count, max_wait=2)]
+
+
+def after(locked: int, act: Callable[[], None]) -> Callable[[int], None]:
+    """A progress that does something once, when so many messages were locked."""
+    so_far = 0
+
+    def progress(count: int) -> None:
+        nonlocal so_far
+        if so_far < locked <= so_far + count:
+            act()
+        so_far += count
+
+    return progress
+
+
+async def test_ten_of_ten_thousand_are_settled_and_no_other_changes(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-ten-thousand", 10_000)
+    numbers = await sequence_numbers(queue)
+    chosen = numbers[999::1000]
+
+    plan = await queue.pick(chosen, Complete())
+
+    assert plan.total == 10_000
+    assert "9,990 others stand before the last of them" in plan.preview().sentence
+    assert list(await counts(queue)) == numbers, "making a plan must do nothing"
+
+    told: list[int] = []
+    report = await plan.apply(progress=told.append)
+
+    assert report.ok
+    assert [outcome.sequence_number for outcome in report] == chosen
+    assert [outcome.message_id for outcome in report] == [f"m{n}" for n in range(999, 10_000, 1000)]
+    assert sum(told) == 10_000
+    assert isinstance(report, PickReport)
+    assert (len(report.rest), report.rest.ok) == (9_990, True)
+    assert "9,990 others were given back as they were" in str(report)
+    rest = [number for number in numbers if number not in chosen]
+    assert await counts(queue) == dict.fromkeys(rest, 0)
+    assert await heads(queue, 50) == rest[:50], "they come in their order again"
+
+
+@pytest.mark.parametrize(
+    ("name", "decision"),
+    [
+        ("complete", Complete()),
+        ("dead-letter", DeadLetter("Bad", "no good")),
+        ("defer", Defer()),
+        ("abandon", Abandon()),
+    ],
+)
+async def test_each_decision_reaches_the_chosen_ones_only(
+    namespace: AsyncNamespace, name: str, decision: Decision
+) -> None:
+    queue = await filled_queue(namespace, f"pick-{name}", 40)
+    numbers = await sequence_numbers(queue)
+    chosen = [numbers[30], numbers[3]]
+
+    report = await (await queue.pick(chosen, decision)).apply()
+
+    assert report.ok, report.failures
+    assert [(outcome.message_id, outcome.verb) for outcome in report] == [("m30", name), ("m3", name)]
+    there = {message.sequence_number: message for message in await queue.peek()}
+    others = {number: there[number].delivery_count for number in numbers if number not in chosen}
+    assert set(others.values()) == {0}
+    found = [there.get(number) for number in chosen]
+    if isinstance(decision, Defer):
+        assert [message.state for message in found if message] == [MessageState.DEFERRED] * 2
+        assert set((await queue.deferred()).entries) == set(chosen), "a pick that defers is in the journal"
+    elif isinstance(decision, Abandon):
+        assert [message.delivery_count for message in found if message] == [1, 1]
+    else:
+        assert found == [None, None]
+    dead = await namespace.entity(f"pick-{name}/$dlq").peek()
+    assert {message.message_id for message in dead} == ({"m3", "m30"} if name == "dead-letter" else set())
+
+
+async def test_messages_of_a_dead_letter_queue_are_resubmitted_from_the_middle(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-again", 30)
+    numbers = await sequence_numbers(queue)
+    dlq = namespace.entity("pick-again/$dlq")
+    await (await queue.pick(numbers, DeadLetter("Bad"))).apply()
+    dead = await dlq.peek()
+    assert len(dead) == 30
+    first, second = dead[20], dead[10]
+
+    def mended(message: Message) -> Message:
+        return message.with_changes(body=b"mended " + message.body)
+
+    plan = await dlq.pick([first, second.sequence_number], Resubmit(), edit=mended)
+    preview = plan.preview()
+    assert "19 others stand before the last of them" in preview.sentence
+    assert [change.after for change in preview.changes] == [f"mended {m.body.decode()}" for m in (first, second)]
+    report = await plan.apply()
+
+    assert report.ok, report.failures
+    assert isinstance(report, PickReport)
+    assert (len(report.rest), report.rest.ok) == (19, True)
+    assert {message.body for message in await queue.peek()} == {b"mended " + first.body, b"mended " + second.body}
+    left = [message.sequence_number for message in dead if message not in (first, second)]
+    assert await counts(dlq) == dict.fromkeys(left, 0)
+
+
+async def test_only_as_many_are_locked_as_stand_before_the_last(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-no-further", 300)
+    numbers = await sequence_numbers(queue)
+    report = await (await queue.pick([numbers[49]], Complete())).apply()
+    assert isinstance(report, PickReport)
+    assert [outcome.sequence_number for outcome in report.rest] == numbers[:49]
+
+
+# ---------------------------------------------------------------------- what does not come
+
+
+async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-told-apart", 40)
+    numbers = await sequence_numbers(queue)
+    scheduled = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
+    await queue.send([Message(body=b"later", scheduled_enqueue_time=scheduled)])
+    later = next(m.sequence_number for m in await queue.peek() if m.state is MessageState.SCHEDULED)
+    settled, deferred, held, never = numbers[5], numbers[6], numbers[0], 2**63 - 1
+    await (await queue.pick([settled], Complete())).apply()
+    await (await queue.pick([deferred], Defer())).apply()
+
+    async with queue.batch() as other:
+        assert [message.sequence_number for message in await other.receive(1)] == [held]
+        plan = await queue.pick([settled, deferred, held, never, later, numbers[20]], Complete())
+        sentence = plan.preview().sentence
+        assert "1 of the chosen ones are deferred" in sentence
+        assert "1 of the chosen ones are scheduled" in sentence
+        assert "2 of the chosen ones are not there" in sentence
+        report = await plan.apply()
+        assert [outcome.status for outcome in report] == [
+            OutcomeStatus.NOT_FOUND,
+            OutcomeStatus.SETTLED,
+            OutcomeStatus.NOT_FOUND,
+            OutcomeStatus.NOT_FOUND,
+            OutcomeStatus.SKIPPED,
+            OutcomeStatus.SETTLED,
+        ], report.failures
+        assert "not there any more" in str(report[0].description)
+        assert "Another receiver holds it" in str(report[2].description)
+        assert "scheduled" in str(report[4].description)
+    left = await counts(queue)
+    assert set(left) == set(numbers) - {settled, deferred, numbers[20]} | {later}
+    assert set(left.values()) == {0}
+
+
+async def test_one_that_is_deferred_or_settled_after_the_plan_was_made(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-meanwhile", 200)
+    numbers = await sequence_numbers(queue)
+    plan = await queue.pick([numbers[3], numbers[4], numbers[5]], Complete())
+    await (await queue.pick([numbers[3]], Defer())).apply()
+    await (await queue.pick([numbers[4]], Complete())).apply()
+
+    report = await plan.apply()
+
+    assert [outcome.status for outcome in report] == [
+        OutcomeStatus.SETTLED,
+        OutcomeStatus.NOT_FOUND,
+        OutcomeStatus.SETTLED,
+    ]
+    assert await counts(queue) == dict.fromkeys([*numbers[:3], *numbers[6:]], 0)
+
+
+async def test_deferring_what_is_deferred_says_so(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-twice-deferred", 3)
+    numbers = await sequence_numbers(queue)
+    await (await queue.pick([numbers[1]], Defer())).apply()
+    (outcome,) = await (await queue.pick([numbers[1]], Defer())).apply()
+    assert outcome.status is OutcomeStatus.SKIPPED
+    assert "deferred already" in str(outcome.description)
+
+
+async def test_a_missing_message_is_given_up_although_the_queue_is_filled_meanwhile(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-busy", 20)
+    numbers = await sequence_numbers(queue)
+    async with queue.batch() as other:
+        await other.receive(1)
+        plan = await queue.pick([numbers[0]], Complete())
+        report = Report()
+        async with anyio.create_task_group() as tasks:
+
+            async def keep_sending() -> None:
+                while True:
+                    await queue.send((Message(body=b"more") for _ in range(50)), batch_size=50)
+
+            tasks.start_soon(keep_sending)
+            with anyio.fail_after(120):
+                report = await plan.apply()
+            tasks.cancel_scope.cancel()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND]
+    assert set((await counts(queue)).values()) == {0}
+
+
+async def test_with_a_consumer_at_work_each_message_is_settled_once(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-competing", 600)
+    numbers = await sequence_numbers(queue)
+    chosen = numbers[50::100]
+    plan = await queue.pick(chosen, Complete())
+    consumed: list[int] = []
+    picked_all = anyio.Event()
+    report = Report()
+    async with anyio.create_task_group() as tasks:
+
+        async def consume() -> None:
+            async with queue.batch() as batch:
+                while not picked_all.is_set():
+                    got = await batch.receive(10, max_wait=1)
+                    done = await batch.settle(Complete(), got)
+                    consumed.extend(outcome.sequence_number or 0 for outcome in done if outcome.ok)
+
+        tasks.start_soon(consume)
+        report = await plan.apply()
+        picked_all.set()
+    picked = [outcome.sequence_number or 0 for outcome in report if outcome.ok]
+    others = {outcome.status for outcome in report.failures}
+    assert others <= {OutcomeStatus.NOT_FOUND}
+    left = await counts(queue)
+    assert sorted([*picked, *consumed, *left]) == numbers
+    assert set(left.values()) <= {0}
+
+
+async def test_in_an_entity_with_sessions_it_picks_within_each(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("pick-sessions", QueueOptions(requires_session=True))
+    queue = namespace.entity("pick-sessions")
+    await queue.send((Message(message_id=f"m{n}", session_id="ABC"[n % 3]) for n in range(60)), max_in_flight=1)
+    peeked = await queue.peek()
+    numbers = [message.sequence_number for message in peeked]
+    in_a, in_b, in_c = ([m.sequence_number for m in peeked if m.session_id == name] for name in "ABC")
+    a, deferred, b, held = in_a[10], in_a[11], in_b[15], in_c[0]
+    first = await (await queue.pick([deferred], Defer())).apply()
+    assert first.ok, first.failures
+
+    async with queue.session("C"):
+        report = await (await queue.pick([a, held, b, deferred], Complete())).apply()
+
+    assert [outcome.status for outcome in report] == [
+        OutcomeStatus.SETTLED,
+        OutcomeStatus.SKIPPED,
+        OutcomeStatus.SETTLED,
+        OutcomeStatus.SETTLED,
+    ], report.failures
+    assert isinstance(report, PickReport)
+    assert (len(report.rest), report.rest.ok) == (10 + 15, True), "those before it in its session, and no others"
+    assert await counts(queue) == {number: 0 for number in numbers if number not in (a, b, deferred)}
+
+
+async def test_another_message_with_the_same_number_is_not_settled(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-anew", 5)
+    numbers = await sequence_numbers(queue)
+    plan = await queue.pick([numbers[3]], Complete())
+    await namespace.delete_queue("pick-anew")
+    await namespace.peeker(queue.address).close()  # its link was detached, and so were those of the senders
+    await namespace.pool(queue.address).close()
+    queue = await filled_queue(namespace, "pick-anew", 5)
+    numbers_now = await sequence_numbers(queue)
+    assert numbers_now == numbers
+    (outcome,) = await plan.apply()
+    assert outcome.status is OutcomeStatus.NOT_FOUND
+    assert "another message has its number now" in str(outcome.description)
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+# ---------------------------------------------------------------------- cut off
+
+
+async def test_cancelling_in_the_middle_gives_everything_back(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-cancelled", 3_000)
+    numbers = await sequence_numbers(queue)
+    plan = await queue.pick([numbers[0], numbers[-1]], Complete())
+    with anyio.CancelScope() as scope:
+        await plan.apply(progress=after(1_500, scope.cancel))
+    assert scope.cancelled_caught
+    assert await counts(queue) == dict.fromkeys(numbers[1:], 0)
+    assert await heads(queue, 10) == numbers[1:11]
+
+
+async def test_a_connection_that_drops_in_the_middle_ends_the_search_and_is_told(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled_queue(namespace, "pick-dropped", 3_000)
+    numbers = await sequence_numbers(queue)
+    plan = await queue.pick([numbers[0], numbers[-1]], Complete())
+
+    report = await plan.apply(progress=after(1_500, lambda: shared_emulator.drop_connections("pick-dropped")))
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED]
+    assert "Not attempted" in str(report[1].description)
+    assert isinstance(report, PickReport)
+    assert not report.rest.ok
+    assert "were not: their delivery counts go up when their locks end" in str(report)
+    assert await counts(queue) == dict.fromkeys(numbers[1:], 0)
+
+
+async def test_what_cannot_be_released_is_abandoned_where_that_is_allowed(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled_queue(namespace, "pick-dropped-allowed", 300)
+    numbers = await sequence_numbers(queue)
+    plan = await queue.pick([numbers[0], numbers[-1]], Complete(), abandon_rest=True)
+    assert "abandoned where that is not possible" in plan.preview().sentence
+
+    report = await plan.apply(progress=after(100, lambda: shared_emulator.drop_connections("pick-dropped-allowed")))
+
+    assert isinstance(report, PickReport)
+    assert report.rest.ok
+    assert {outcome.verb for outcome in report.rest} == {"abandon"}
+    assert set((await counts(queue)).values()) <= {0, 1}
+    assert await heads(queue, 5) == [number for number in numbers if number in await counts(queue)][:5]
+
+
+async def test_a_link_that_the_service_detaches_ends_the_search(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled_queue(namespace, "pick-detached", 3_000)
+    numbers = await sequence_numbers(queue)
+    plan = await queue.pick([numbers[-1]], Complete())
+    report = await plan.apply(progress=after(1_500, lambda: shared_emulator.close_links("pick-detached")))
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
+    assert isinstance(report, PickReport)
+    assert not report.rest.ok
+    await namespace.peeker(queue.address).close()  # its link was detached, too
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+async def test_locks_that_are_lost_end_the_search_before_they_are_lost_again(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled_queue(namespace, "pick-lost", 3_000)
+    numbers = await sequence_numbers(queue)
+    plan = await queue.pick([numbers[-1]], Complete())
+    report = await plan.apply(progress=after(1_500, lambda: shared_emulator.lose_locks("pick-lost")))
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
+    assert "were lost" in str(report[0].description)
+    assert set(await counts(queue)) == set(numbers)
+    assert max((await counts(queue)).values()) <= 1, "no message may be lost twice, which would dead-letter it soon"
+
+
+async def test_the_rate_is_kept(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-paced", 20)
+    numbers = await sequence_numbers(queue)
+    began = anyio.current_time()
+    report = await (await queue.pick(numbers[:9], Complete())).apply(Limits(rate=4))
+    assert report.ok
+    assert anyio.current_time() - began >= 2.0

@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import ArchiveError, DecisionError
+from sbnotebook.model import (
+    Complete,
+    DeadLetter,
+    Defer,
+    Message,
+    MessageState,
+    OutcomeStatus,
+    PeekedMessage,
+    ReceivedMessage,
+)
+from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal, Limits
+from sbnotebook.settlement.memory.archive import ArchivedMessage, ArchiveState
+from tests.filled_queues import filled_queue
+
+pytestmark = pytest.mark.anyio
+
+
+def numbers(messages: Sequence[ReceivedMessage]) -> list[int]:
+    return [int((message.message_id or "m-1")[1:]) for message in messages]
+
+
+def states(namespace: AsyncNamespace) -> dict[str | None, ArchiveState]:
+    assert namespace.archive is not None
+    return {each.message_id: each.state for each in namespace.archive.find(namespace.host)}
+
+
+async def test_all_that_stands_there_goes_and_what_came_later_stays(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 7)
+    plan = await queue.purge()
+    assert (await queue.send([Message(message_id="m7"), Message(message_id="m8")])).ok
+    report = await plan.apply()
+    assert report.counts == {OutcomeStatus.SETTLED: 7}
+    assert {outcome.verb for outcome in report} == {"purge"}
+    assert [outcome.message_id for outcome in report] == [f"m{n}" for n in range(7)]
+    left = await queue.peek()
+    assert numbers(left) == [7, 8]
+    assert [message.delivery_count for message in left] == [0, 0]
+    assert states(own) == dict.fromkeys([f"m{n}" for n in range(7)], ArchiveState.REMOVED)
+
+
+async def test_the_preview_shows_what_goes(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 5)
+    async with queue.batch() as batch:
+        held = await batch.receive(2)
+        await batch.settle(Defer(), held[:1])
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    assert (await queue.send([Message(message_id="m9", scheduled_enqueue_time=soon)])).ok
+    preview = (await queue.purge()).preview(rows=2)
+    assert preview.sentence.startswith(
+        "purge 6 messages of orders: 4 active, 1 deferred, 1 scheduled; 5 bytes of bodies, enqueued from "
+    )
+    assert "By subject: 'even' 3, 'odd' 2, none 1." in preview.sentence
+    assert preview.sentence.endswith("They are kept in the archive for 7 days, and undo sends them back.")
+    assert [message.body for message in preview.messages] == [b"0", b"1"]
+    forever = (await queue.purge(archived=False)).preview()
+    assert forever.sentence.endswith("They are removed for good: nothing is archived.")
+    assert len(await queue.peek()) == 6, "a plan does nothing"
+
+
+async def test_names_from_messages_are_cut_and_quoted(own: AsyncNamespace) -> None:
+    await own.create_queue("hostile")
+    queue = own.entity("hostile")
+    assert (await queue.send([Message(subject="\x1b[2J" + "x" * 1000)])).ok
+    sentence = (await queue.purge()).preview().sentence
+    assert "\x1b" not in sentence
+    assert len(sentence) < 500
+
+
+async def test_an_empty_entity_is_no_error(own: AsyncNamespace) -> None:
+    plan = await (await filled_queue(own, "orders", 0)).purge()
+    assert plan.preview().sentence == "purge 0 messages of orders."
+    assert len(await plan.apply()) == 0
+
+
+def odd(messages: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
+    return [message for message in messages if message.subject == "odd" and message.body != b"19"]
+
+
+async def test_chosen_ones_go_and_those_between_stay_as_they_are(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 20)
+    plan = await queue.purge(only=odd)
+    assert "9 others stand between them" in plan.preview().sentence
+    report = await plan.apply()
+    assert report.settled == len(report) == 9
+    left = await queue.peek()
+    assert numbers(left) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
+    assert {message.delivery_count for message in left} == {0}
+    async with queue.batch() as batch:
+        assert len(await batch.receive(11, max_wait=2)) == 11, "they can be received at once"
+
+
+@pytest.mark.parametrize("archived", [True, False])
+async def test_only_what_was_enqueued_before(own: AsyncNamespace, archived: bool) -> None:
+    queue = await filled_queue(own, "orders", 2)
+    assert len((await queue.purge(before=timedelta(hours=1))).messages) == 0
+    (_, last) = await queue.peek()
+    assert last.enqueued_time is not None
+    await anyio.sleep(0.01)  # the service counts in milliseconds
+    assert (await queue.send([Message(message_id="m2")])).ok
+    plan = await queue.purge(before=last.enqueued_time + timedelta(milliseconds=1), archived=archived)
+    assert numbers(plan.messages) == [0, 1]
+    assert (await plan.apply()).ok
+    assert numbers(await queue.peek()) == [2]
+    assert len(states(own)) == (2 if archived else 0)
+
+
+async def test_only_up_to_a_number_and_only_in_a_state(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 6)
+    async with queue.batch() as batch:
+        await batch.settle(Defer(), (await batch.receive(6))[1:2])
+    assert numbers((await queue.purge(to_sequence_number=4)).messages) == [0, 1, 2, 3]
+    assert (await (await queue.purge(to_sequence_number=4, state=MessageState.ACTIVE)).apply()).settled == 3
+    assert numbers(await queue.peek()) == [1, 4, 5]
+
+
+async def test_deferred_and_scheduled_messages_go_as_well_and_come_back(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 3)
+    async with queue.batch() as batch:
+        await batch.settle(Defer(), (await batch.receive(3))[:1])
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    assert (await queue.send([Message(message_id="m3", scheduled_enqueue_time=soon)])).ok
+    report = await (await queue.purge()).apply()
+    assert report.counts == {OutcomeStatus.SETTLED: 4}
+    assert {outcome.verb for outcome in report} == {"purge"}
+    assert await queue.peek() == []
+    assert set(states(own).values()) == {ArchiveState.REMOVED}
+    assert (await (await own.undo(report)).apply()).settled == 4
+    back = await queue.peek()
+    assert sorted(numbers(back)) == [0, 1, 2, 3]
+    assert [message.state for message in back if message.message_id == "m3"] == [MessageState.SCHEDULED]
+
+
+async def test_of_what_is_removed_for_good_nothing_is_archived(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 3)
+    async with queue.batch() as batch:
+        await batch.settle(Defer(), (await batch.receive(3))[:1])
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    assert (await queue.send([Message(message_id="m3", scheduled_enqueue_time=soon)])).ok
+    assert (await (await queue.purge(archived=False)).apply()).settled == 4
+    assert states(own) == {}
+
+
+async def test_a_dead_letter_queue_is_purged(own: AsyncNamespace) -> None:
+    queue, letters = await filled_queue(own, "orders", 3), own.entity("orders/$dlq")
+    async with queue.batch() as batch:
+        await batch.receive(3)
+        await batch.settle(DeadLetter("Invalid", "no good"))
+    plan = await letters.purge()
+    assert "By reason or subject: 'Invalid' 3." in plan.preview().sentence
+    assert (await plan.apply()).settled == 3
+    assert await letters.peek() == []
+
+
+async def test_a_subscription_is_purged(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    emulator.create_topic("events")
+    for name in ("audit", "mail"):
+        emulator.create_subscription("events", name)
+    assert (await own.entity("events").send([Message(message_id="m0"), Message(message_id="m1")])).ok
+    assert (await (await own.entity("events/subscriptions/audit").purge()).apply()).settled == 2
+    assert len(await own.entity("events/subscriptions/mail").peek()) == 2
+
+
+@pytest.mark.parametrize("odd_only", [False, True])
+async def test_an_entity_with_sessions_is_purged_session_by_session(
+    own: AsyncNamespace, emulator: RunningEmulator, odd_only: bool
+) -> None:
+    emulator.create_queue("sessions", QueueOptions(requires_session=True))
+    queue = own.entity("sessions")
+    sent = [Message(message_id=f"m{n}", session_id=f"s{n // 4}", subject=("even", "odd")[n % 2]) for n in range(12)]
+    assert (await queue.send(sent, max_in_flight=1)).ok
+    async with queue.session("s0") as session:
+        await session.settle(Defer(), (await session.receive(2))[:2])
+    plan = await queue.purge(only=odd if odd_only else None)
+    async with queue.session("s2"):  # somebody is at work there
+        report = await plan.apply()
+    assert [outcome.message_id for outcome in report if not outcome.ok] == [
+        f"m{n}" for n in range(8, 12) if n % 2 or not odd_only
+    ]
+    assert (await (await queue.purge(only=odd if odd_only else None)).apply()).ok
+    left = await queue.peek()
+    assert numbers(left) == ([0, 2, 4, 6, 8, 10] if odd_only else [])
+    assert {message.delivery_count for message in left if message.state is MessageState.ACTIVE} <= {0}
+
+
+async def test_more_than_a_window_with_limits_and_progress(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 1_200)
+    counted: list[int] = []
+    plan = await queue.purge(progress=counted.append)
+    assert sum(counted) == 1_200
+    counted.clear()
+    report = await plan.apply(Limits(max_in_flight=20), counted.append)
+    assert report.settled == sum(counted) == 1_200
+    assert await queue.peek() == []
+
+
+async def test_a_large_plan_keeps_no_bodies(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 150)
+    plan = await queue.purge()
+    assert [bool(message.body) for message in plan.messages] == [True] * 100 + [False] * 50
+
+
+# ------------------------------------------------------------------ what goes wrong
+
+
+async def test_a_purge_that_is_cut_off_goes_on_with_a_new_plan(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 700)
+    plan = await queue.purge()
+    with anyio.CancelScope() as scope:
+        await plan.apply(progress=lambda _: scope.cancel())
+    assert scope.cancelled_caught
+    left = await queue.peek()
+    assert len(left) == 500
+    assert {message.delivery_count for message in left} == {0}, "what was locked is released"
+    assert list(states(own).values()) == [ArchiveState.REMOVED] * 200
+    assert (await (await queue.purge()).apply()).settled == 500
+
+
+async def test_a_connection_that_breaks_leaves_every_message_in_the_queue_or_in_the_archive(
+    own: AsyncNamespace, emulator: RunningEmulator
+) -> None:
+    queue = await filled_queue(own, "orders", 450)
+    plan = await queue.purge()
+    emulator.faults.entity("orders").drop_after_nth = 230
+    report = await plan.apply()
+    assert len(report) == 450
+    assert not report.ok
+    assert "Purge again to go on" in (report[-1].description or "")
+    there = {message.message_id for message in await queue.peek()}
+    archived = states(own)
+    for outcome in report:
+        if outcome.ok:
+            assert outcome.message_id not in there
+            assert archived[outcome.message_id] is ArchiveState.REMOVED
+        elif outcome.message_id not in there:
+            assert outcome.status is OutcomeStatus.UNCONFIRMED
+            assert archived[outcome.message_id] is ArchiveState.REMOVING
+
+
+async def test_what_others_took_meanwhile_is_not_found(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 4)
+    plan = await queue.purge()
+    async with queue.batch() as batch:
+        await batch.settle(Complete(), (await batch.receive(4))[:2])
+    report = await plan.apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND] * 2 + [OutcomeStatus.SETTLED] * 2
+
+
+async def test_a_queue_that_was_made_anew_keeps_its_messages(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    plan = await (await filled_queue(own, "orders", 3)).purge()
+    await own.delete_queue("orders")
+    async with AsyncNamespace(Connection(emulator.connection_string), journal=own.journal) as later:
+        queue = await filled_queue(later, "orders", 3)
+        report = await plan.apply()
+        assert report.counts == {OutcomeStatus.NOT_FOUND: 3}
+        assert numbers(await queue.peek()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("archived", [True, False])
+async def test_others_with_the_numbers_of_the_plan_stay_wherever_they_stand(
+    own: AsyncNamespace, archived: bool
+) -> None:
+    queue = await filled_queue(own, "orders", 5)
+    assert (await queue.schedule([Message(message_id="m5")], delay=timedelta(hours=1))).ok
+    async with queue.batch() as batch:
+        await batch.settle(Defer(), await batch.receive(1))
+    chosen = [1, 2, 4, 5, 6]
+    plan = await queue.purge(only=lambda found: [m for m in found if m.sequence_number in chosen], archived=archived)
+    earlier = datetime(2020, 1, 1, tzinfo=UTC)
+    stale = tuple(message.with_changes(enqueued_time=earlier) for message in plan.messages)
+    report = await replace(plan, messages=stale).apply()
+    assert report.counts == {OutcomeStatus.NOT_FOUND: 5}
+    assert numbers(await queue.peek()) == [0, 1, 2, 3, 4, 5]
+    # What was looked at to find that out is as it was.
+    assert {message.delivery_count for message in await queue.peek(state=MessageState.ACTIVE)} == {0}
+
+
+async def test_others_that_could_not_be_given_back_are_told(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = await filled_queue(own, "orders", 9)
+    plan = await queue.purge(only=lambda found: [message for message in found if message.sequence_number in {1, 9}])
+    report = await plan.apply(progress=lambda _: emulator.drop_connections("orders"))
+    assert report.counts == {OutcomeStatus.SETTLED: 2}
+    assert "7 were not: their delivery counts go up when their locks end" in str(report)
+
+
+async def test_what_was_cancelled_is_told_when_the_archive_breaks_after_it(
+    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await own.create_queue("orders")
+    queue = own.entity("orders")
+    messages = [Message(message_id=f"m{n}") for n in range(25)]
+    assert (await queue.schedule(messages, delay=timedelta(hours=1))).ok
+    plan = await queue.purge()
+    archive = own.archive
+    assert archive is not None
+    kept: list[int] = []
+
+    def breaks(messages: Sequence[ArchivedMessage]) -> list[int]:
+        if kept:
+            raise ArchiveError("The disk is full.")
+        kept.extend(type(archive).keep(archive, messages))
+        return kept
+
+    monkeypatch.setattr(archive, "keep", breaks)
+    report = await plan.apply(Limits(max_in_flight=10))
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 10 + [OutcomeStatus.SKIPPED] * 15
+    assert report[-1].description == "Not attempted: The disk is full."
+    assert numbers(await queue.peek()) == list(range(10, 25))
+
+
+async def test_what_others_hold_is_not_found_and_stays(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 3)
+    plan = await queue.purge()
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        report = await plan.apply()
+        assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND] + [OutcomeStatus.SETTLED] * 2
+    assert numbers(await queue.peek()) == [0]
+
+
+async def test_an_archive_without_room_refuses_before_anything_is_removed(
+    emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
+    async with AsyncNamespace(
+        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
+    ) as namespace:
+        await namespace.create_queue("full")
+        queue = namespace.entity("full")
+        assert (await queue.send(Message(body=b"x" * 10_000) for _ in range(20))).ok
+        plan = await queue.purge()
+        assert "it will be refused" in plan.preview().sentence
+        with pytest.raises(ArchiveError, match="Nothing was removed: the archive"):
+            await plan.apply()
+        assert len(await queue.peek()) == 20
+        assert (await (await queue.purge(archived=False)).apply()).settled == 20
+        assert archive.find(namespace.host) == []
+
+
+async def test_more_others_than_can_be_locked_are_refused(own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.actions.sweep.DEFAULT_MAX_HELD", 5)
+    queue = await filled_queue(own, "orders", 20)
+    with pytest.raises(DecisionError, match="9 other messages stand between"):
+        await queue.purge(only=odd)
+    assert len((await queue.purge(only=odd, to_sequence_number=10)).messages) == 5
+
+
+async def test_a_topic_has_no_messages_to_purge(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    emulator.create_topic("topic")
+    with pytest.raises(ServiceBusError):
+        await own.entity("topic").purge()

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.model import EntityAddress, PeekedMessage, Resubmit
+from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.actions.destination import destinations_of
+from sbnotebook.settlement.actions.recall import Recall, Recalled, Verdict
+from tests.settlement.actions.dead_letters import cut_off
+
+pytestmark = pytest.mark.anyio
+
+
+async def recalled(
+    namespace: AsyncNamespace, to: str, now: str, *, ago: timedelta, edited: bool = False, resend: bool = False
+) -> Recalled:
+    """What is known of a resubmit that was begun some time ago, and whose clone nobody sees."""
+    letter = PeekedMessage(entity=EntityAddress.parse("source/$dlq"), sequence_number=1, message_id="m")
+    entry = await cut_off(namespace, letter, to, sent=False, edited=edited)
+    begun = (datetime.now(UTC) - ago).isoformat()
+    with namespace.journal.database.transaction() as database:
+        database.execute("UPDATE resubmits SET changed = ?", (begun,))
+    decision = Resubmit(resend_unknown=resend)
+    recall = Recall(namespace.journal, destinations_of(namespace), EntityAddress(now), decision)
+    found, new = await recall.of([entry, replace(entry, enqueued_time="another")], can_make_edited=not edited)
+    assert new == Recalled(Verdict.NEW)
+    assert found.earlier == entry
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        (0, Verdict.AGAIN),
+        (420, Verdict.AGAIN),
+        (500, Verdict.UNKNOWN),
+        (10**6, Verdict.UNKNOWN),
+        (-60, Verdict.UNKNOWN),
+    ],
+)
+async def test_a_clone_is_sent_again_only_while_a_second_one_is_surely_dropped(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, seconds: int, verdict: Verdict
+) -> None:
+    name = f"window{seconds}"
+    shared_emulator.create_queue(name, QueueOptions(requires_duplicate_detection=True))  # ten minutes
+    found = await recalled(namespace, name, name, ago=timedelta(seconds=seconds))
+    assert found.verdict is verdict
+    assert ("resend_unknown" in (found.why or "")) is (verdict is Verdict.UNKNOWN)
+
+
+async def test_it_is_not_sent_to_another_place_where_nobody_would_drop_it(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    for name in ("old-place", "new-place"):
+        shared_emulator.create_queue(name, QueueOptions(requires_duplicate_detection=True))
+    found = await recalled(namespace, "old-place", "new-place", ago=timedelta(0))
+    assert found.verdict is Verdict.UNKNOWN
+    found = await recalled(namespace, "old-place", "new-place", ago=timedelta(0), resend=True)
+    assert found.verdict is Verdict.AGAIN
+
+
+async def test_an_edit_that_is_not_known_is_never_made_up(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("edit-lost", QueueOptions(requires_duplicate_detection=True))
+    found = await recalled(namespace, "edit-lost", "edit-lost", ago=timedelta(0), edited=True, resend=True)
+    assert found.verdict is Verdict.UNKNOWN
+    assert "same edit" in (found.why or "")

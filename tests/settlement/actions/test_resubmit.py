@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import (
+    Complete,
+    DeadLetter,
+    Defer,
+    EntityAddress,
+    Message,
+    MessageState,
+    OutcomeStatus,
+    ReceivedMessage,
+    Report,
+    Resubmit,
+)
+from sbnotebook.model.amqp import type_name
+from sbnotebook.settlement import AsyncNamespace, Limits, Watch
+from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.actions.resubmit import Resubmitter
+from tests.settlement.actions.dead_letters import cut_off, dead_letters
+
+pytestmark = pytest.mark.anyio
+
+NEXT_YEAR = datetime.now(UTC) + timedelta(days=365)
+
+
+async def test_the_chosen_are_sent_again_and_completed_and_the_others_do_not_notice(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "chosen", 8)
+    source = namespace.entity("chosen/$dlq")
+    before = {letter.message_id: letter.delivery_count for letter in letters}
+    chosen = [letters[2], letters[5]]
+
+    plan = source.plan_resubmit(
+        chosen, Resubmit(to=EntityAddress("chosen")), edit=lambda message: message.with_changes(body=b"mended")
+    )
+    assert "resubmit 2 messages of chosen/$dlq to chosen, edited" in str(plan.preview())
+    assert [(change.field, change.before, change.after) for change in plan.preview(1).changes] == [
+        ("body", "2", "mended")
+    ]
+    assert len(await source.peek()) == 8, "a preview must not do anything"
+    report = await plan.apply(Limits(max_in_flight=3))
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 2
+    assert [outcome.sequence_number for outcome in report] == [letter.sequence_number for letter in chosen]
+    clones = {clone.message_id: clone for clone in await namespace.entity("chosen").peek()}
+    assert sorted(name.split("~")[0] for name in clones if name) == ["m2", "m5"]
+    (clone,) = [clone for clone in clones.values() if clone.application_properties[ORIGINAL_MESSAGE_ID] == "m2"]
+    assert clone.body == b"mended"
+    assert clone.resubmit_count == 1
+    assert clone.application_properties[ORIGINAL_MESSAGE_ID] == "m2"
+    assert type_name(clone.application_properties["n"]) == "long"
+    assert clone.dead_letter_reason is None
+    assert clone.dead_letter_error_description is None
+    left = await source.peek()
+    assert {message.message_id: message.delivery_count for message in left} == {
+        name: count for name, count in before.items() if name not in ("m2", "m5")
+    }
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+async def test_a_message_that_is_gone_is_reported_and_nothing_is_sent_for_it(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "went", 2)
+    source = namespace.entity("went/$dlq")
+    async with source.batch() as batch:
+        (first,) = await batch.receive(1)
+        await batch.settle(Complete(), [first])
+
+    report = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("went"))).apply()
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    (clone,) = await namespace.entity("went").peek()
+    assert clone.application_properties[ORIGINAL_MESSAGE_ID] == "m1"
+
+
+async def test_a_refused_clone_leaves_the_original_where_it_is(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "refused", 1)
+    source = namespace.entity("refused/$dlq")
+
+    def too_large(message: ReceivedMessage) -> Message:
+        return message.with_changes(body=b"x" * 2_000_000)
+
+    report = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("refused")), edit=too_large).apply()
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
+    assert "Sending the clone" in (report[0].description or "")
+    (still_there,) = await source.peek()
+    assert still_there.delivery_count == letters[0].delivery_count
+    assert await namespace.entity("refused").peek() == []
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+async def test_a_message_that_came_back_too_often_is_skipped(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "capped", 1)
+    resubmit = Resubmit(to=EntityAddress("capped"), max_resubmits=1)
+    assert (await namespace.entity("capped/$dlq").plan_resubmit(letters, resubmit).apply()).ok
+    async with namespace.entity("capped").batch() as batch:
+        await batch.receive(1)
+        await batch.settle(DeadLetter("Bad"))
+    again = await namespace.entity("capped/$dlq").peek()
+
+    report = await namespace.entity("capped/$dlq").plan_resubmit(again, resubmit).apply()
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
+    assert len(await namespace.entity("capped/$dlq").peek()) == 1
+
+
+async def test_a_delayed_clone_is_scheduled(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "later", 1)
+    plan = namespace.entity("later/$dlq").plan_resubmit(
+        letters, Resubmit(to=EntityAddress("later"), delay=timedelta(hours=1))
+    )
+    assert (await plan.apply()).ok
+    (clone,) = await namespace.entity("later").peek()
+    assert clone.state is MessageState.SCHEDULED
+
+
+async def test_an_edit_that_fails_for_one_message_leaves_it_and_the_others_go_on(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "edited", 3)
+
+    def edit(message: ReceivedMessage) -> Message:
+        if message.message_id == "m1":
+            raise KeyError("carrier")
+        return message
+
+    plan = namespace.entity("edited/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress("edited")), edit=edit)
+    assert "fails: KeyError" in str(plan.preview())
+    report = await plan.apply()
+
+    assert [outcome.status for outcome in report] == [
+        OutcomeStatus.SETTLED,
+        OutcomeStatus.FAILED,
+        OutcomeStatus.SETTLED,
+    ]
+    assert "KeyError: 'carrier'" in (report[1].description or "")
+    assert [message.message_id for message in await namespace.entity("edited/$dlq").peek()] == ["m1"]
+
+
+async def test_an_edit_that_gives_no_message_or_is_async_is_refused_or_told(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "nothing", 1)
+    source = namespace.entity("nothing/$dlq")
+
+    async def later(message: ReceivedMessage) -> Message:
+        return message
+
+    with pytest.raises(DecisionError, match="not an async one"):
+        source.plan_resubmit(letters, edit=later)  # pyright: ignore[reportArgumentType]
+    plan = source.plan_resubmit(letters, Resubmit(to=EntityAddress("nothing")), edit=lambda _message: None)  # pyright: ignore[reportArgumentType]
+    assert [outcome.status for outcome in await plan.apply()] == [OutcomeStatus.FAILED]
+    assert len(await source.peek()) == 1
+
+
+async def test_messages_of_another_queue_are_refused_though_their_numbers_fit(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "mine", 1)
+    await dead_letters(namespace, "yours", 1)
+    with pytest.raises(DecisionError, match="do not stand in yours"):
+        namespace.entity("yours/$dlq").plan_resubmit(letters)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+async def test_a_clone_that_an_earlier_run_sent_is_recognised_and_not_sent_again(
+    namespace: AsyncNamespace, marked: bool
+) -> None:
+    name = f"cut-off-{marked}"
+    letters = await dead_letters(namespace, name, 1)
+    await cut_off(namespace, letters[0], name, sent=True, marked=marked)
+    if marked:  # then it need not be there any more
+        async with namespace.entity(name).batch() as batch:
+            await batch.receive(1)
+            await batch.settle(Complete())
+
+    report = await namespace.entity(f"{name}/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress(name))).apply()
+
+    assert report.ok, report
+    assert report[0].description == f"An earlier run had sent its clone to {name}."
+    assert len(await namespace.entity(name).peek()) == (0 if marked else 1)
+    assert await namespace.entity(f"{name}/$dlq").peek() == []
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+async def test_a_clone_of_which_nobody_knows_is_not_sent_again_unless_that_is_wanted(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "unknown", 1)
+    await cut_off(namespace, letters[0], "unknown", sent=False)
+    source = namespace.entity("unknown/$dlq")
+
+    report = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("unknown"))).apply()
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.UNCONFIRMED]
+    assert "resend_unknown" in (report[0].description or "")
+    assert len(await source.peek()) == 1
+    again = Resubmit(to=EntityAddress("unknown"), resend_unknown=True)
+    assert (await source.plan_resubmit(letters, again).apply()).ok
+    assert len(await namespace.entity("unknown").peek()) == 1
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "resubmit-stopped", 300)
+    source = namespace.entity("resubmit-stopped/$dlq")
+    resubmit = Resubmit(to=EntityAddress("resubmit-stopped"))
+    with anyio.CancelScope() as scope:
+
+        def stop_after_the_first_group(_count: int) -> None:
+            scope.cancel()
+
+        await source.plan_resubmit(letters, resubmit).apply(progress=stop_after_the_first_group)
+    assert scope.cancelled_caught
+    clones = await namespace.entity("resubmit-stopped").peek()
+    left = await source.peek()
+    assert clones
+    assert left
+    assert len(clones) + len(left) == 300
+    assert namespace.journal.unfinished(namespace.host) == []
+
+    assert (await source.plan_resubmit(left, resubmit).apply()).ok
+    originals = [
+        message.application_properties[ORIGINAL_MESSAGE_ID]
+        for message in await namespace.entity("resubmit-stopped").peek()
+    ]
+    assert sorted(map(str, originals)) == sorted(f"m{n}" for n in range(300))
+
+
+async def test_an_interrupt_while_clones_are_sent_lets_their_originals_be_completed(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    letters = await dead_letters(namespace, "midway", 150)
+    source, queue = namespace.entity("midway/$dlq"), namespace.entity("midway")
+    shared_emulator.faults.entity("midway").accept_delay_ms = 3_000
+
+    scope = anyio.CancelScope()
+
+    async def stop_when_clones_have_arrived() -> None:
+        while not await queue.peek(1):
+            pass
+        assert watch.report.counts == {OutcomeStatus.UNCONFIRMED: 100, OutcomeStatus.SKIPPED: 50}
+        scope.cancel()
+
+    with Watch() as watch:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stop_when_clones_have_arrived)
+            with scope:
+                await source.plan_resubmit(letters, Resubmit(to=queue.address)).apply()
+    assert scope.cancelled_caught
+    assert watch.report.counts == {OutcomeStatus.SETTLED: 100, OutcomeStatus.SKIPPED: 50}
+    assert (len(await queue.peek()), len(await source.peek())) == (100, 50)
+    assert {message.delivery_count for message in await source.peek()} == {0}
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+def test_places_that_take_no_messages_and_senseless_limits_are_refused() -> None:
+    with pytest.raises(DecisionError):
+        Resubmit(to=EntityAddress.parse("orders/$dlq"))
+    with pytest.raises(DecisionError):
+        Resubmit(delay=timedelta(seconds=-1))
+    with pytest.raises(DecisionError):
+        Resubmit(max_resubmits=0)
+
+
+async def test_deferred_originals_are_taken_by_their_numbers_and_others_as_they_stand_now(
+    namespace: AsyncNamespace,
+) -> None:
+    await namespace.create_queue("aside")
+    queue = namespace.entity("aside")
+    await queue.send(Message(body=b"%d" % n, message_id=f"m{n}") for n in range(4))
+    before = await queue.peek()
+    async with queue.batch() as batch:
+        locked = await batch.receive(4)
+        await batch.settle(Defer(), [message for message in locked if message.body in b"02"])
+    peeked = [message for message in await queue.peek() if message.body == b"0"]
+    assert peeked[0].state is MessageState.DEFERRED
+    others = [message for message in before if message.body in b"12"]  # 2 was active when it was peeked
+
+    report = await queue.plan_resubmit([*peeked, *others], Resubmit(to=EntityAddress("aside"))).apply()
+
+    assert report.ok, report.failures
+    assert [message.body for message in await queue.peek()] == [b"3", b"1", b"0", b"2"]
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+async def test_scheduled_originals_and_those_that_somebody_holds_are_skipped(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("out-of-reach")
+    queue = namespace.entity("out-of-reach")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    await queue.send([Message(body=b"held"), Message(body=b"later", scheduled_enqueue_time=later)])
+    chosen = await queue.peek()
+    async with queue.batch() as batch:
+        assert await batch.receive(1)
+        report = await queue.plan_resubmit(chosen, Resubmit(to=EntityAddress("out-of-reach"))).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED] * 2
+    assert "another receiver has its lock" in (report[0].description or "")
+    assert "scheduled" in (report[1].description or "")
+    assert len(await queue.peek()) == 2
+
+
+async def test_nothing_is_locked_to_look_for_what_is_scheduled(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("not-locked")
+    queue = namespace.entity("not-locked")
+    await queue.send([Message(body=b"now"), Message(body=b"later", scheduled_enqueue_time=NEXT_YEAR)])
+    resubmitter = Resubmitter(queue, Resubmit(to=queue.address))
+    report = await resubmitter.run(queue.plan_resubmit(await queue.scheduled()), Limits(), None)
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
+    assert resubmitter.rest == Report()

@@ -1,0 +1,340 @@
+"""Resubmits that something goes wrong with, and those that an earlier run had begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
+from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, ReceivedMessage, Resubmit
+from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, ULong
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
+from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.actions.resubmit_steps import TOO_OFTEN
+from sbnotebook.settlement.locking.renewal import SystemClock
+from sbnotebook.settlement.memory.journal import ResubmitState
+from sbnotebook.testing.clock import HandClock
+from tests.settlement.actions.dead_letters import NOW, cut_off, dead_letters
+
+pytestmark = pytest.mark.anyio
+
+SETTLED, UNCONFIRMED, FAILED = OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.FAILED
+
+
+class Tampered(Journal):
+    """A journal at which something happens when a state is written down for the first time."""
+
+    def __init__(self, path: Path, state: ResubmitState, act: Callable[[], None]) -> None:
+        super().__init__(path)
+        self._state, self._act = state, [act]
+
+    def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
+        super().mark(ids, state)
+        if state is self._state and self._act:
+            self._act.pop()()
+
+
+class Skewed(SystemClock):
+    """The clock of a machine that was set wrong."""
+
+    def __init__(self, by: timedelta) -> None:
+        self._by = by
+
+    def now(self) -> datetime:
+        return super().now() + self._by
+
+
+def resubmit(to: str, **options: object) -> Resubmit:
+    return Resubmit(to=EntityAddress(to), **options)  # pyright: ignore[reportArgumentType]
+
+
+async def bodies(namespace: AsyncNamespace, name: str) -> list[bytes]:
+    return [message.body for message in await namespace.entity(name).peek()]
+
+
+async def test_one_that_came_back_too_often_is_dead_lettered_where_that_is_possible(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("often")
+    queue = namespace.entity("often")
+    await queue.send(
+        Message(message_id=f"m{n}", application_properties={"ResubmitCount": count})
+        for n, count in enumerate((2, 3, 0))
+    )
+
+    plan = queue.plan_resubmit(await queue.peek(), resubmit("often", max_resubmits=3))
+    assert "at most 3 times each (then dead-lettered)" in plan.preview().sentence
+    report = await plan.apply()
+
+    assert report.ok, report.failures
+    assert [outcome.verb for outcome in report] == ["resubmit", "dead-letter", "resubmit"]
+    assert "dead-lettered" in (report[1].description or "")
+    (dead,) = await namespace.entity("often/$dlq").peek()
+    assert (dead.message_id, dead.dead_letter_reason) == ("m1", TOO_OFTEN)
+    assert "3 times" in (dead.dead_letter_error_description or "")
+    assert [message.resubmit_count for message in await queue.peek()] == [3, 1]
+
+
+async def test_what_an_earlier_run_sent_is_completed_whatever_the_plan_says_now(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "before", 2)
+    await namespace.create_queue("elsewhere")
+    await cut_off(namespace, letters[0], "before", sent=True, marked=True)
+    await cut_off(namespace, letters[1], "before", sent=True)
+
+    def broken(_message: ReceivedMessage) -> Message:
+        raise KeyError("carrier")
+
+    source = namespace.entity("before/$dlq")
+    report = await source.plan_resubmit(letters, resubmit("elsewhere", max_resubmits=1), edit=broken).apply()
+
+    assert report.ok, report.failures
+    assert report[0].description == "An earlier run had sent its clone to before."
+    assert await source.peek() == []
+    assert await bodies(namespace, "before") == [b"0", b"1"]
+    assert await bodies(namespace, "elsewhere") == []
+
+
+async def test_an_unknown_clone_that_is_sent_elsewhere_instead_is_forgotten(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "here", 1)
+    await namespace.create_queue("there")
+    await cut_off(namespace, letters[0], "here", sent=False)
+    plan = namespace.entity("here/$dlq").plan_resubmit(letters, resubmit("there", resend_unknown=True))
+    assert (await plan.apply()).ok
+    assert await bodies(namespace, "there") == [b"0"]
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+async def test_a_lock_that_is_lost_after_the_clone_was_sent_is_taken_again_and_nothing_is_sent_twice(
+    shared_emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    journal = Tampered(
+        tmp_path / "journal.sqlite", ResubmitState.SENT, lambda: shared_emulator.lose_locks("again/$dlq")
+    )
+    async with AsyncNamespace(Connection(shared_emulator.connection_string), journal=journal) as namespace:
+        letters = await dead_letters(namespace, "again", 5)
+        plan = namespace.entity("again/$dlq").plan_resubmit(letters, resubmit("again"))
+        seen: list[int] = []
+        report = await plan.apply(progress=seen.append)
+        assert report.ok, report.failures
+        assert sum(seen) == 5
+        assert await namespace.entity("again/$dlq").peek() == []
+        assert await bodies(namespace, "again") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_a_lock_that_ended_before_anything_was_sent_is_told_and_nothing_is_sent(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    letters = await dead_letters(namespace_by_hand, "late", 1)
+    source = namespace_by_hand.entity("late/$dlq")
+
+    def slow(message: ReceivedMessage) -> Message:
+        clock.emulators.advance(61)
+        return message
+
+    plan = source.plan_resubmit(letters, resubmit("late"), edit=slow)
+    report = await plan.apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST]
+    assert "nothing was sent" in (report[0].description or "")
+    assert await namespace_by_hand.entity("late").peek() == []
+    assert namespace_by_hand.journal.unfinished(namespace_by_hand.host) == []
+
+
+async def test_others_that_could_not_be_given_back_are_told(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    letters = await dead_letters(namespace, "not-back", 9)
+    plan = namespace.entity("not-back/$dlq").plan_resubmit([letters[0], letters[-1]], resubmit("not-back"))
+    report = await plan.apply(progress=lambda _: shared_emulator.drop_connections("not-back/$dlq"))
+    assert report.counts == {SETTLED: 2}
+    assert "7 were not: their delivery counts go up when their locks end" in str(report)
+
+
+@pytest.mark.parametrize("minutes", [3, -3])
+async def test_a_clock_that_differs_from_the_services_keeps_nothing_from_being_sent(
+    shared_emulator: RunningEmulator, tmp_path: Path, minutes: int
+) -> None:
+    connection, journal = Connection(shared_emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+    name = f"skewed{minutes}"
+    async with AsyncNamespace(connection, journal=journal, clock=Skewed(timedelta(minutes=minutes))) as namespace:
+        letters = await dead_letters(namespace, name, 3)
+        report = await namespace.entity(f"{name}/$dlq").plan_resubmit(letters, resubmit(name)).apply()
+        assert report.ok, report.failures
+        assert await bodies(namespace, name) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+@pytest.mark.parametrize("once", [True, False])
+async def test_a_clone_without_an_answer_is_unconfirmed_and_the_next_run_does_what_is_right(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, arrived: bool, once: bool
+) -> None:
+    name = f"cut-{arrived}-{once}".lower()
+    shared_emulator.create_queue(f"{name}-to", QueueOptions(requires_duplicate_detection=once))
+    letters = await dead_letters(namespace, name, 1)
+    source = namespace.entity(f"{name}/$dlq")
+    faults = shared_emulator.faults.entity(f"{name}-to")
+    if arrived:
+        faults.drop_after_nth = 1
+    else:
+        faults.drop_before_nth = 1
+
+    report = await source.plan_resubmit(letters, resubmit(f"{name}-to")).apply()
+    assert [outcome.status for outcome in report] == [UNCONFIRMED]
+    assert len(await source.peek()) == 1
+    report = await source.plan_resubmit(letters, resubmit(f"{name}-to")).apply()
+
+    finished = arrived or once
+    assert [outcome.status for outcome in report] == [SETTLED if finished else UNCONFIRMED]
+    assert await bodies(namespace, f"{name}-to") == ([b"0"] if finished else [])
+    assert len(await source.peek()) == (0 if finished else 1)
+
+
+async def test_who_may_not_ask_about_the_destination_is_told_so_and_nothing_is_sent_twice(tmp_path: Path) -> None:
+    claims = frozenset({Claim.SEND, Claim.LISTEN})
+    key = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", claims)
+    with running(keys=[key]) as emulator:
+        journal = Journal(tmp_path / "journal.sqlite")
+        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+            emulator.create_queue("asked", QueueOptions(requires_duplicate_detection=True))
+            letters = await dead_letters(namespace, "asked", 1)
+            await cut_off(namespace, letters[0], "asked", sent=False)
+        (endpoint, *_) = emulator.connection_string.split(";")
+        clerk = f"{endpoint};SharedAccessKeyName=clerk;SharedAccessKey=Y2xlcms=;UseDevelopmentEmulator=true;"
+        async with AsyncNamespace(Connection(clerk), journal=journal) as namespace:
+            report = await namespace.entity("asked/$dlq").plan_resubmit(letters, resubmit("asked")).apply()
+            assert [outcome.status for outcome in report] == [UNCONFIRMED]
+            assert "the right Manage is needed" in (report[0].description or "")
+            assert "Y2xlcms" not in str(report[0])
+            assert await bodies(namespace, "asked") == []
+
+
+async def test_the_clone_is_the_message_that_its_sender_wrote(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("whole")
+    queue = namespace.entity("whole")
+    extras: dict[str, AmqpValue] = {
+        "durable": True,
+        "priority": 9,
+        "user_id": b"me",
+        "group_sequence": UInt(3),
+        "correlation_id": ULong(6),
+        "message_id": ULong(5),
+        "message_annotations": {Symbol("x-opt-mine"): "kept"},
+        "footer": {Symbol("end"): 1},
+    }
+    await queue.send([Message(body=b"x", message_id="5", correlation_id="6", session_id="s", extras=extras)])
+    (original,) = await queue.peek()
+
+    report = await queue.plan_resubmit([original], resubmit("whole")).apply()
+
+    assert report.ok, report.failures
+    (clone,) = await queue.peek()
+    # Of its own it has an id, and with it no other type of one.
+    assert dict(clone.extras) == {name: value for name, value in original.extras.items() if name != "message_id"}
+    assert clone.extras.keys() >= extras.keys() - {"message_id"}
+    assert (clone.correlation_id, clone.session_id, clone.body) == ("6", "s", b"x")
+    assert clone.application_properties[ORIGINAL_MESSAGE_ID] == "5"
+
+
+async def test_an_edit_that_makes_what_cannot_be_sent_fails_for_that_message_alone(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "odd", 3)
+
+    def odd(message: ReceivedMessage) -> Message:
+        return message.with_changes(application_properties={"n": object() if message.message_id == "m1" else 1})
+
+    report = await namespace.entity("odd/$dlq").plan_resubmit(letters, resubmit("odd"), edit=odd).apply()
+    assert [outcome.status for outcome in report] == [SETTLED, FAILED, SETTLED]
+    assert namespace.journal.unfinished(namespace.host) == []
+    assert [message.message_id for message in await namespace.entity("odd/$dlq").peek()] == ["m1"]
+
+
+async def test_a_queue_that_never_ends_does_not_keep_a_run_from_ending(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("endless")
+    queue = namespace.entity("endless")
+    await queue.send([Message(body=b"first"), Message(body=b"second")])
+    first, gone = await queue.peek()
+    async with queue.batch() as batch:
+        await batch.settle(Complete(), [m for m in await batch.receive(2) if m.body == b"second"])
+    await queue.send(Message(body=b"%d" % n) for n in range(1_200))
+
+    with anyio.fail_after(60):
+        report = await queue.plan_resubmit([first, gone], resubmit("endless")).apply(Limits(max_in_flight=2))
+
+    assert [outcome.status for outcome in report] == [SETTLED, OutcomeStatus.NOT_FOUND]
+    peeked = await queue.peek()
+    assert len(peeked) == 1_201
+    assert {message.delivery_count for message in peeked} == {0}
+
+
+async def test_another_message_with_the_number_of_a_chosen_one_is_left_alone(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "other", 1)
+    stale = letters[0].with_changes(enqueued_time=NOW)
+    report = await namespace.entity("other/$dlq").plan_resubmit([stale], resubmit("other")).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND]
+    assert len(await namespace.entity("other/$dlq").peek()) == 1
+    assert await bodies(namespace, "other") == []
+
+
+async def test_one_that_stands_behind_many_others_is_found_and_they_do_not_notice(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("behind")
+    queue = namespace.entity("behind")
+    await queue.send(Message(body=b"%d" % n) for n in range(1_300))
+    peeked = await queue.peek()
+    report = await queue.plan_resubmit([peeked[1_234]], resubmit("behind", delay=timedelta(hours=1))).apply()
+    assert report.ok, report.failures
+    after = await queue.peek()
+    assert [message.body for message in after[:-1]] == [m.body for m in peeked if m is not peeked[1_234]]
+    assert after[-1].body == b"1234"
+    assert {message.delivery_count for message in after} == {0}
+
+
+async def test_a_destination_that_is_not_there_is_told_before_anything_is_written_or_locked(
+    namespace: AsyncNamespace,
+) -> None:
+    letters = await dead_letters(namespace, "nowhere", 1)
+    source = namespace.entity("nowhere/$dlq")
+    with pytest.raises(ServiceBusError):
+        await source.plan_resubmit(letters, resubmit("not-there")).apply()
+    assert namespace.journal.unfinished(namespace.host) == []
+    async with source.batch() as batch:
+        assert len(await batch.receive(1)) == 1
+
+
+async def test_a_second_attempt_that_is_refused_leaves_the_first_in_doubt(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    letters = await dead_letters(namespace, "doubt", 1)
+    await namespace.create_queue("doubt-to")
+    source = namespace.entity("doubt/$dlq")
+    await cut_off(namespace, letters[0], "doubt", sent=False)
+    for to in ("doubt", "doubt-to"):
+        faults = shared_emulator.faults.entity(to)
+        faults.reject_nth, faults.reject_condition = 1, "com.microsoft:argument-error"
+        report = await source.plan_resubmit(letters, resubmit(to, resend_unknown=True)).apply()
+        assert [outcome.status for outcome in report] == [FAILED]
+    report = await source.plan_resubmit(letters, resubmit("doubt")).apply()
+    assert [outcome.status for outcome in report] == [UNCONFIRMED]
+    assert await bodies(namespace, "doubt") == []
+
+
+async def test_what_is_edited_the_second_time_is_not_made_anew_without_the_edit(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("mend", QueueOptions(requires_duplicate_detection=True))
+    letters = await dead_letters(namespace, "mend", 1)
+    await cut_off(namespace, letters[0], "mend", sent=False)
+    drops = [1]
+
+    def mend(message: ReceivedMessage) -> Message:
+        shared_emulator.faults.entity("mend").drop_before_nth = drops.pop() if drops else 0
+        return message.with_changes(body=b"mended")
+
+    source = namespace.entity("mend/$dlq")
+    report = await source.plan_resubmit(letters, resubmit("mend"), edit=mend).apply()
+    assert [outcome.status for outcome in report] == [UNCONFIRMED]
+    (plan,) = await namespace.resume()
+    assert [outcome.status for outcome in await plan.apply()] == [UNCONFIRMED]
+    assert (await source.plan_resubmit(letters, resubmit("mend"), edit=mend).apply()).ok
+    assert await bodies(namespace, "mend") == [b"mended"]

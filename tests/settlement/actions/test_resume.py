@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.model import Complete, DeadLetter, Defer, OutcomeStatus, PeekedMessage
+from sbnotebook.settlement import AsyncNamespace, Connection, Plan
+from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.memory.journal import ResubmitState
+from tests.settlement.actions.dead_letters import cut_off, dead_letters
+
+pytestmark = pytest.mark.anyio
+
+SETTLED, UNCONFIRMED, SKIPPED = OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED
+
+
+async def the_plan(namespace: AsyncNamespace, *, resend_unknown: bool = False) -> Plan:
+    (plan,) = await namespace.resume(resend_unknown=resend_unknown)
+    return plan
+
+
+async def take(namespace: AsyncNamespace, name: str, decision: Complete | DeadLetter | Defer) -> None:
+    """Somebody takes a message and settles it."""
+    async with namespace.entity(name).batch() as batch:
+        assert await batch.receive(1)
+        assert (await batch.settle(decision)).ok
+
+
+async def originals(namespace: AsyncNamespace, name: str) -> list[str]:
+    """Of which message ids there are clones in an entity."""
+    return [str(clone.application_properties[ORIGINAL_MESSAGE_ID]) for clone in await namespace.entity(name).peek()]
+
+
+def ids(messages: list[PeekedMessage]) -> list[str | None]:
+    return [message.message_id for message in messages]
+
+
+async def test_each_is_finished_as_far_as_it_came_and_the_preview_says_so_and_does_nothing(
+    namespace: AsyncNamespace,
+) -> None:
+    letters = await dead_letters(namespace, "mixed", 6)
+    source = namespace.entity("mixed/$dlq")
+    await cut_off(namespace, letters[0], "mixed", sent=True, marked=True)
+    await cut_off(namespace, letters[1], "mixed", sent=True)
+    await cut_off(namespace, letters[2], "mixed", sent=False)
+    await cut_off(namespace, letters[3], "mixed", sent=True, marked=True)
+    await cut_off(namespace, letters[4], "mixed", sent=False)
+    async with source.batch() as batch:  # 3 and 4 are gone
+        locked = await batch.receive(6)
+        await batch.settle(Complete(), [m for m in locked if m.message_id in ("m3", "m4")])
+
+    plan = await the_plan(namespace)
+    preview = plan.preview(10)
+    assert preview.sentence.startswith("finish 5 resubmits of mixed/$dlq that were cut off: complete the original")
+    assert "nobody knows whether its clone was sent (1)" in preview.sentence
+    assert "nothing: the original is gone (2)" in preview.sentence
+    assert [change.before for change in preview.changes] == ["sent", "intended", "intended", "sent", "intended"]
+    assert len(plan.messages) == len(preview.messages) == 5
+    assert len(await source.peek()) == 4, "a preview must not do anything"
+    assert len(namespace.journal.unfinished(namespace.host)) == 5
+
+    seen: list[int] = []
+    report = await plan.apply(progress=seen.append)
+
+    assert [outcome.status for outcome in report] == [SETTLED, SETTLED, UNCONFIRMED, SETTLED, OutcomeStatus.NOT_FOUND]
+    assert sum(seen) == 5
+    assert "resend_unknown" in (report[2].description or "")
+    assert "gone already" in (report[3].description or "")
+    assert ids(await source.peek()) == ["m2", "m5"]
+    assert await originals(namespace, "mixed") == ["m0", "m1", "m3"]
+    assert [entry.message_id for entry in namespace.journal.unfinished(namespace.host)] == ["m2"]
+
+    report = await (await the_plan(namespace, resend_unknown=True)).apply()
+    assert [outcome.status for outcome in report] == [SETTLED]
+    assert ids(await source.peek()) == ["m5"]
+    assert await originals(namespace, "mixed") == ["m0", "m1", "m3", "m2"]
+    assert await namespace.resume() == []
+
+
+@pytest.mark.parametrize("place", ["scheduled", "deferred", "dead-lettered", "forwarded", "subscription"])
+async def test_a_clone_is_recognised_wherever_it_went(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, place: str
+) -> None:
+    name, to = f"went-{place}", f"to-{place}"
+    letters = await dead_letters(namespace, name, 1)
+    if place == "subscription":
+        shared_emulator.create_topic(to)
+        shared_emulator.create_subscription(to, "quiet", rules=[])
+        shared_emulator.create_subscription(to, "all")
+    else:
+        shared_emulator.create_queue(f"{to}-next")
+        shared_emulator.create_queue(to, QueueOptions(forward_to=f"{to}-next" if place == "forwarded" else None))
+    entry = await cut_off(namespace, letters[0], to, sent=True)
+    if place == "deferred":
+        await take(namespace, to, Defer())
+    elif place == "dead-lettered":
+        await take(namespace, to, DeadLetter("Bad again"))
+    elif place == "subscription":
+        await take(namespace, f"{to}/subscriptions/all", DeadLetter("Bad again"))
+    assert entry.clone_id
+
+    report = await (await the_plan(namespace)).apply()
+
+    assert report.ok, report.failures
+    assert await namespace.entity(f"{name}/$dlq").peek() == []
+
+
+async def test_where_a_duplicate_is_dropped_an_unknown_clone_is_sent_again(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("once", QueueOptions(requires_duplicate_detection=True))
+    letters = await dead_letters(namespace, "once", 3)
+    await cut_off(namespace, letters[0], "once", sent=True)
+    await take(namespace, "once", Complete())  # it had arrived, and was consumed
+    await cut_off(namespace, letters[1], "once", sent=False)
+    await cut_off(namespace, letters[2], "once", sent=False, edited=True)
+
+    plan = await the_plan(namespace)
+    assert "send the clone again, then complete the original (2)" in plan.preview().sentence
+    report = await plan.apply()
+
+    assert [outcome.status for outcome in report] == [SETTLED, SETTLED, UNCONFIRMED]
+    assert "same edit" in (report[2].description or "")
+    assert await originals(namespace, "once") == ["m1"], "the one that had arrived must not come again"
+    assert ids(await namespace.entity("once/$dlq").peek()) == ["m2"]
+
+
+async def test_an_edited_clone_is_not_made_anew_by_who_does_not_know_the_edit(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "mended", 1)
+    await cut_off(namespace, letters[0], "mended", sent=False, edited=True)
+    report = await (await the_plan(namespace, resend_unknown=True)).apply()
+    assert [outcome.status for outcome in report] == [UNCONFIRMED]
+    assert len(await namespace.entity("mended/$dlq").peek()) == 1
+    assert await namespace.entity("mended").peek() == []
+
+
+async def test_an_original_that_somebody_holds_is_left_and_said_to_be_locked(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "held", 1)
+    await cut_off(namespace, letters[0], "held", sent=True, marked=True)
+    async with namespace.entity("held/$dlq").batch() as batch:
+        assert await batch.receive(1)
+        report = await (await the_plan(namespace)).apply()
+        assert [outcome.status for outcome in report] == [SKIPPED]
+        assert "max_wait" in (report[0].description or "")
+    (unfinished,) = namespace.journal.unfinished(namespace.host)
+    assert unfinished.state is ResubmitState.SENT
+    assert (await (await the_plan(namespace)).apply()).ok
+
+
+async def test_another_message_with_the_number_of_an_original_is_left_alone(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    letters = await dead_letters(namespace, "anew", 1)
+    await cut_off(namespace, letters[0], "anew", sent=True, marked=True)
+    await namespace.delete_queue("anew")
+    async with AsyncNamespace(Connection(shared_emulator.connection_string), journal=namespace.journal) as later:
+        (stranger,) = await dead_letters(later, "anew", 1)
+        assert stranger.sequence_number == letters[0].sequence_number
+
+        plan = await the_plan(later)
+        assert "the original is gone (1)" in plan.preview().sentence
+        assert (await plan.apply()).ok
+        assert ids(await later.entity("anew/$dlq").peek()) == ["m0"]
+        assert await later.resume() == []
+
+
+async def test_a_plan_that_another_run_overtakes_does_no_harm(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "twice", 2)
+    await cut_off(namespace, letters[0], "twice", sent=True, marked=True)
+    await cut_off(namespace, letters[1], "twice", sent=False)
+    one, two = await the_plan(namespace, resend_unknown=True), await the_plan(namespace, resend_unknown=True)
+    assert (await one.apply()).ok
+    report = await two.apply()
+    assert [outcome.status for outcome in report] == [SETTLED, OutcomeStatus.NOT_FOUND]
+    assert await originals(namespace, "twice") == ["m0", "m1"]
+    assert namespace.journal.unfinished(namespace.host) == []
+
+
+async def test_entities_are_resumed_one_by_one_and_one_that_is_gone_hides_no_other(namespace: AsyncNamespace) -> None:
+    for name in ("lost", "kept"):
+        letters = await dead_letters(namespace, name, 1)
+        await cut_off(namespace, letters[0], name, sent=True, marked=True)
+    await namespace.delete_queue("lost")
+    lost, kept = await namespace.resume()
+    assert [plan.entity.name for plan in (lost, kept)] == ["lost", "kept"]
+    assert (await lost.apply()).ok
+    (only,) = await namespace.resume("KEPT/$dlq")
+    assert only.entity == kept.entity
+    assert (await only.apply()).ok
+    assert await namespace.resume() == []
+
+
+async def test_an_original_that_is_locked_is_waited_for(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "awaited", 1)
+    await cut_off(namespace, letters[0], "awaited", sent=True, marked=True)
+    (plan,) = await namespace.resume(max_wait=60)
+    async with anyio.create_task_group() as tasks:
+        held = anyio.Event()
+
+        async def hold() -> None:
+            async with namespace.entity("awaited/$dlq").batch() as batch:
+                assert await batch.receive(1)
+                held.set()
+                await anyio.sleep(4)
+
+        tasks.start_soon(hold)
+        await held.wait()
+        assert (await plan.apply()).ok
+    assert await namespace.entity("awaited/$dlq").peek() == []

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report
+from sbnotebook.model.amqp import Short, Symbol
+from sbnotebook.settlement import AsyncNamespace, Limits, Watch
+from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
+from sbnotebook.testing.clock import HandClock
+
+pytestmark = pytest.mark.anyio
+
+LATER = datetime(2099, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def numbered(count: int) -> list[Message]:
+    return [Message(body=b"%d" % number, message_id=f"m{number}") for number in range(count)]
+
+
+def numbers(report: Report) -> list[int]:
+    return [outcome.sequence_number or 0 for outcome in report]
+
+
+async def test_scheduled_messages_keep_types_and_their_numbers_are_told(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("typed")
+    queue = namespace.entity("typed")
+    typed = Message.of_value(
+        {"a": Short(5)},
+        message_id="typed",
+        session_id="s",
+        application_properties={"symbol": Symbol("x"), "n": Short(1)},
+    )
+    report = await queue.schedule([*numbered(250), typed], at=LATER)
+    assert report.ok
+    assert {outcome.verb for outcome in report} == {"schedule"}
+    listed = await queue.scheduled()
+    assert {message.message_id: message.sequence_number for message in listed} == {
+        outcome.message_id: outcome.sequence_number for outcome in report
+    }
+    found = next(message for message in listed if message.message_id == "typed")
+    assert (found.body, found.body_type, found.session_id) == (typed.body, typed.body_type, "s")
+    properties = {name: (type(value), value) for name, value in found.application_properties.items()}
+    assert properties == {"symbol": (Symbol, "x"), "n": (Short, 1)}
+    assert {message.scheduled_enqueue_time for message in listed} == {LATER}
+
+
+async def test_they_become_active_when_their_time_has_come(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
+    namespace = namespace_by_hand
+    await namespace.create_queue("due")
+    queue = namespace.entity("due")
+    own = Message(message_id="own", scheduled_enqueue_time=clock.now() + timedelta(seconds=20))
+    assert (await queue.schedule([own])).ok
+    assert (await queue.schedule(timed([Message(message_id="soon")], None, timedelta(seconds=5), clock.now()))).ok
+    assert len(await queue.scheduled()) == 2
+    await clock.turn(6)
+    assert [message.message_id for message in await queue.scheduled()] == ["own"]
+    await clock.turn(15)
+    assert await queue.scheduled() == []
+    assert {message.message_id for message in await queue.peek(state=MessageState.ACTIVE)} == {"own", "soon"}
+
+
+async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("cancelled-some")
+    queue = namespace.entity("cancelled-some")
+    scheduled = numbers(await queue.schedule(numbered(25), delay=timedelta(hours=1)))
+    first = await queue.plan_cancel_scheduled(scheduled[:3]).apply()
+    assert first.ok
+    listed = await queue.scheduled()
+    plan = queue.plan_cancel_scheduled([*scheduled[:4], *listed[5:], 987654])
+    assert str(plan.preview()) == "cancel 22 messages of cancelled-some."
+    report = await plan.apply(Limits(max_in_flight=4))
+    assert numbers(report) == [*scheduled[:4], *scheduled[8:], 987654]
+    assert [outcome.status for outcome in report[:5]] == [OutcomeStatus.NOT_FOUND] * 3 + [OutcomeStatus.SETTLED] * 2
+    assert report[-1].status is OutcomeStatus.NOT_FOUND
+    assert "not scheduled any more" in (report[-1].description or "")
+    assert report.settled == 18
+    assert [message.sequence_number for message in await queue.scheduled()] == scheduled[4:8]
+
+
+async def test_what_is_cancelled_is_kept_and_can_be_scheduled_again(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("undone")
+    queue = namespace.entity("undone")
+    report = await queue.schedule(numbered(3), at=LATER)
+    cancelled = await queue.plan_cancel_scheduled(numbers(report)).apply()
+    assert cancelled.ok
+    assert await queue.scheduled() == []
+    undone = await (await namespace.undo(cancelled)).apply()
+    assert undone.ok
+    again = await queue.scheduled()
+    assert {(message.body, message.scheduled_enqueue_time) for message in again} == {
+        (message.body, LATER) for message in numbered(3)
+    }
+
+
+@pytest.mark.parametrize("archived", [True, False])
+async def test_another_message_with_the_number_of_a_chosen_one_stays(namespace: AsyncNamespace, archived: bool) -> None:
+    name = f"cancelled-other-{archived}".lower()
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    assert (await queue.schedule(numbered(2), at=LATER)).ok
+    first, second = await queue.scheduled()
+    stale = first.with_changes(enqueued_time=LATER)
+    report = await plan_cancel_scheduled(queue, [stale, second], archived=archived).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    assert await queue.scheduled() == [first]
+
+
+async def test_those_of_a_topic_are_cancelled_by_their_numbers(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_topic("later-topic")
+    topic = namespace.entity("later-topic")
+    report = await topic.schedule(numbered(3), at=LATER)
+    assert (await topic.plan_cancel_scheduled(numbers(report)).apply()).ok
+
+
+async def test_large_ones_are_scheduled_alone(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
+    shared_emulator.create_queue("large-later", QueueOptions(max_message_size_kb=8_192))
+    queue = namespace.entity("large-later")
+    large = Message(body=bytes(range(256)) * 4096 * 3, message_id="large")
+    report = await queue.schedule([*numbered(3), large, *numbered(3)], at=LATER)
+    assert report.ok
+    bodies = {message.message_id: message.body for message in await queue.scheduled()}
+    assert bodies["large"] == large.body
+
+
+async def test_of_a_refused_request_only_the_culprit_fails(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("culprit-later", QueueOptions(requires_duplicate_detection=True))
+    culprit = Message(message_id="x" * 129)
+    report = await namespace.entity("culprit-later").schedule([*numbered(9), culprit, *numbered(9)], at=LATER)
+    assert [outcome.message_id for outcome in report.failures] == [culprit.message_id]
+    assert report.failures[0].retryable is False
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_who_gives_no_answer_leaves_it_open(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, kept: bool
+) -> None:
+    name = f"open-{kept}"
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    await namespace.pool(EntityAddress(name)).warm(1)
+    faults = shared_emulator.faults.entity(name)
+    faults.drop_after_nth, faults.drop_before_nth = (2, 0) if kept else (0, 2)
+    report = await queue.schedule(numbered(4), at=LATER, max_in_flight=1, batch_size=1)
+    assert [outcome.status for outcome in report.failures] == [OutcomeStatus.UNCONFIRMED]
+    assert len(await queue.scheduled()) == (4 if kept else 3)
+    listed = await queue.scheduled()
+    faults.drop_after_nth, faults.drop_before_nth = (2, 0) if kept else (0, 2)  # the first looks at the message
+    cancelled = await queue.plan_cancel_scheduled(listed).apply(Limits(max_in_flight=1))
+    assert [outcome.status for outcome in cancelled.failures] == [OutcomeStatus.UNCONFIRMED]
+    left = {message.sequence_number for message in await queue.scheduled()}
+    assert left == (set() if kept else {listed[0].sequence_number})
+
+
+async def test_a_busy_service_is_asked_again(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
+    await namespace.create_queue("busy-later")
+    queue = namespace.entity("busy-later")
+    await namespace.pool(queue.address).warm(2)
+    shared_emulator.faults.entity("busy-later").server_busy = 1
+    report = await queue.schedule(numbered(3), at=LATER, max_in_flight=2)
+    assert report.ok
+    await namespace.peeker(queue.address).page(1)
+    plan = queue.plan_cancel_scheduled(await queue.scheduled())
+    shared_emulator.faults.entity("busy-later").server_busy = 2
+    assert (await plan.apply()).ok
+
+
+async def test_cancelling_that_cannot_go_on_tells_what_is_cancelled(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("gone-meanwhile")
+    queue = namespace.entity("gone-meanwhile")
+    scheduled = await queue.schedule(numbered(30), at=LATER)
+
+    def delete(_count: int) -> None:
+        shared_emulator.delete("gone-meanwhile")
+
+    report = await queue.plan_cancel_scheduled(numbers(scheduled)).apply(Limits(10), delete)
+    assert report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 20}
+    assert "There is no queue" in (report.failures[0].description or "")
+
+
+async def test_cancelling_that_is_cut_off_tells_what_was_not_begun(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("cut-off-later")
+    queue = namespace.entity("cut-off-later")
+    report = await queue.schedule(numbered(20), at=LATER)
+    scope = anyio.CancelScope()
+    with Watch() as watch, scope:
+        await queue.plan_cancel_scheduled(numbers(report)).apply(Limits(5), lambda _: scope.cancel())
+    assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SETTLED] * 5 + [OutcomeStatus.SKIPPED] * 15
+    assert numbers(watch.report) == numbers(report)
+    assert len(await queue.scheduled()) == 15
+
+
+async def test_cancelling_that_gets_no_answer_is_cut_off_with_what_nobody_knows(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.actions.schedule._FINISH_WITHIN", 0.3)
+    await namespace.create_queue("frozen-later")
+    queue = namespace.entity("frozen-later")
+    report = await queue.schedule(numbered(9), at=LATER)
+    await namespace.pool(queue.address).warm(3)
+    scope = anyio.CancelScope()
+
+    def freeze(_: int) -> None:
+        shared_emulator.freeze("frozen-later")
+        scope.cancel()
+
+    with Watch() as watch, scope:
+        await plan_cancel_scheduled(queue, numbers(report), archived=False).apply(Limits(3), freeze)
+    shared_emulator.thaw()
+    assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SETTLED] * 3 + [OutcomeStatus.SKIPPED] * 6
+
+    scope = anyio.CancelScope()
+    left = numbers(report)[3:]
+    with Watch() as watch:
+        async with anyio.create_task_group() as tasks:
+            shared_emulator.freeze("frozen-later")
+            tasks.start_soon(plan_cancel_scheduled(queue, left, archived=False).apply, Limits(3))
+            with anyio.fail_after(30):
+                while watch.report.counts.get(OutcomeStatus.UNCONFIRMED) != 3:  # noqa: ASYNC110 (nobody tells)
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+    shared_emulator.thaw()
+    assert [outcome.status for outcome in watch.report] == [OutcomeStatus.UNCONFIRMED] * 3 + [OutcomeStatus.SKIPPED] * 3
+
+
+async def test_times_and_messages_that_cannot_be_are_refused(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("refused-later")
+    queue = namespace.entity("refused-later")
+    with pytest.raises(DecisionError, match="not both"):
+        await queue.schedule([], at=LATER, delay=timedelta(1))
+    with pytest.raises(DecisionError, match="time zone"):
+        await queue.schedule([], at=datetime(2030, 1, 1))  # noqa: DTZ001
+    with pytest.raises(DecisionError, match="less than no time"):
+        await queue.schedule([], delay=timedelta(seconds=-1))
+    with pytest.raises(DecisionError, match="scheduled_enqueue_time"):
+        await queue.schedule(numbered(1))
+    stranger = PeekedMessage(entity=EntityAddress("other"), sequence_number=1, state=MessageState.SCHEDULED)
+    active = PeekedMessage(entity=queue.address, sequence_number=1)
+    with pytest.raises(DecisionError, match="stands in other"):
+        queue.plan_cancel_scheduled([stranger])
+    with pytest.raises(DecisionError, match="is active, not scheduled"):
+        queue.plan_cancel_scheduled([active])
+    assert await queue.plan_cancel_scheduled([]).apply() == Report()

@@ -1,0 +1,166 @@
+"""Locking ahead: over several links, under renewed locks, and without the bodies of what nobody asked for."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import anyio
+import pytest
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Abandon, Complete, LockedMessage, Message, OutcomeStatus, Resubmit
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.actions.pick import ahead_batch
+from sbnotebook.settlement.locking.ahead import LockedAhead, Search
+from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue, sequence_numbers
+
+pytestmark = pytest.mark.anyio
+
+
+async def counts(queue: AsyncEntity) -> dict[int, int]:
+    return {message.sequence_number: message.delivery_count for message in await queue.peek()}
+
+
+def ahead_in(queue: AsyncEntity, search: Search) -> LockedAhead:
+    return LockedAhead(ahead_batch(queue, Complete.verb), search)
+
+
+async def found_by(ahead: LockedAhead) -> list[LockedMessage]:
+    found: list[LockedMessage] = []
+    while chosen := await ahead.find():
+        found += chosen
+    return found
+
+
+async def test_several_links_hold_what_one_may_not(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ahead-links", 95)
+    numbers = await sequence_numbers(queue)
+    chosen = {numbers[0], numbers[45], numbers[94]}
+    ahead = ahead_in(queue, Search(frozenset(chosen), expected=95, per_link=20))
+    async with ahead:
+        found = await found_by(ahead)
+        assert {message.sequence_number for message in found} == chosen
+        report = await ahead.settle(Complete(), found)
+        assert report.ok
+        assert [outcome.sequence_number for outcome in report] == [message.sequence_number for message in found]
+    assert (len(ahead.rest), ahead.rest.ok) == (92, True)
+    assert await counts(queue) == {number: 0 for number in numbers if number not in chosen}
+
+
+async def test_the_chosen_ones_are_whole_and_the_others_are_locks_alone(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ahead-whole", [b"x" * 700] * 30)
+    numbers = await sequence_numbers(queue)
+    peeked = {message.sequence_number: message for message in await queue.peek()}
+    async with ahead_batch(queue, Complete.verb)() as batch:
+        locked = await batch.lock_ahead(30, {numbers[7]})
+        assert [message.sequence_number for message in locked] == numbers
+        assert [len(message.body) for message in locked] == [700 if number == numbers[7] else 0 for number in numbers]
+        (whole,) = batch.messages
+        assert (whole.message_id, whole.body) == ("m7", peeked[numbers[7]].body)
+        assert whole.enqueued_time == peeked[numbers[7]].enqueued_time
+        assert all(batch.locked_until(number) is not None for number in numbers)
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+async def test_a_chosen_message_of_several_frames_is_whole(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ahead-frames", [b"x" * 200_000] * 5)
+    numbers = await sequence_numbers(queue)
+    ahead = ahead_in(queue, Search(frozenset(numbers[2:3])))
+    async with ahead:
+        (message,) = await found_by(ahead)
+        assert len(message.body) == 200_000
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+async def test_bodies_of_what_is_held_do_not_stay_in_memory(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ahead-memory", [b"x" * 200_000] * 160)
+    numbers = await sequence_numbers(queue)
+    ahead = ahead_in(queue, Search(frozenset({numbers[0], numbers[-1]}), expected=160))
+    tracemalloc.start()
+    try:
+        async with ahead:
+            await found_by(ahead)
+            held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 4_000_000, "of 32 MB of bodies"
+    assert most < 16_000_000, "also while they came"
+
+
+async def test_locks_are_renewed_for_as_long_as_the_search_goes_on(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    queue = await filled_queue(namespace_by_hand, "ahead-renewed", 400)
+    numbers = await sequence_numbers(queue)
+    ahead = ahead_in(queue, Search(frozenset({numbers[0], numbers[-1]}), expected=400, per_link=150))
+    async with ahead:
+        await found_by(ahead)
+        await clock.turn(200)  # more than three times the minute that a lock lasts
+    assert (len(ahead.rest), ahead.rest.ok) == (398, True)
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+async def test_no_more_are_held_than_allowed(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ahead-limit", 40)
+    numbers = await sequence_numbers(queue)
+    ahead = ahead_in(queue, Search(frozenset({numbers[0], numbers[39]}), max_held=30))
+    async with ahead:
+        assert [message.sequence_number for message in await found_by(ahead)] == [numbers[0]]
+        assert ahead.left == {numbers[39]}
+        assert ahead.stopped is not None
+        assert "max_held allows no more" in ahead.stopped
+    assert len(ahead.rest) == 29
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+async def test_an_entity_that_is_not_there_is_told(namespace: AsyncNamespace) -> None:
+    ahead = ahead_in(namespace.entity("ahead-nowhere"), Search(frozenset({1})))
+    with pytest.raises(ServiceBusError):
+        async with ahead:
+            await ahead.find()
+    assert len(ahead.rest) == 0
+
+
+async def test_one_that_is_wanted_once_more_is_given_again(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ahead-again", 4)
+    numbers = await sequence_numbers(queue)
+    ahead = ahead_in(queue, Search(frozenset(numbers[1:2]), max_wait=30.0))
+    async with ahead:
+        (first,) = await ahead.find()
+        await ahead.settle(Abandon(), [first])
+        ahead.left.add(numbers[1])
+        (second,) = await ahead.find()
+        assert second.sequence_number == numbers[1]
+        assert [outcome.status for outcome in await ahead.settle(Complete(), [second])] == [OutcomeStatus.SETTLED]
+    assert await counts(queue) == {number: 0 for number in numbers if number != numbers[1]}
+
+
+async def test_a_resubmit_is_not_a_settlement(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ahead-no-settlement", 1)
+    numbers = await sequence_numbers(queue)
+    ahead = ahead_in(queue, Search(frozenset(numbers)))
+    async with ahead:
+        chosen = await ahead.find()
+        with pytest.raises(DecisionError, match="is not a settlement"):
+            await ahead.settle(Resubmit(), chosen)
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+async def test_what_came_between_two_calls_is_given_back_when_the_second_is_cancelled(
+    namespace: AsyncNamespace,
+) -> None:
+    queue = await filled_queue(namespace, "between", 2)
+    numbers = await sequence_numbers(queue)
+    async with ahead_batch(queue, Complete.verb)() as batch:
+        locked = await batch.lock_ahead(10, frozenset[int]())
+        assert [message.sequence_number for message in locked] == numbers
+        await queue.send([Message(message_id="late"), Message(message_id="later")])
+        await batch.settle(Complete(), locked)  # reads from the link, and so what has come meanwhile
+        with anyio.move_on_after(0.3):
+            await batch.lock_ahead(10, frozenset[int](), max_wait=30)
+            await batch.lock_ahead(10, frozenset[int](), max_wait=30)
+    async with queue.batch() as batch:
+        assert [message.message_id for message in await batch.receive(2)] == ["late", "later"]
+    assert set((await counts(queue)).values()) == {0}

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import SbNotebookError
+from sbnotebook.model import Abandon, Defer, Message
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.locking import deleting
+from sbnotebook.settlement.locking.deleting import DeferredDeleter
+from sbnotebook.settlement.sdk import management
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusReceiver
+
+pytestmark = pytest.mark.anyio
+
+
+async def with_deferred(
+    emulator: RunningEmulator, namespace: AsyncNamespace, count: int, defer: int, *, is_partitioned: bool = False
+) -> tuple[AsyncEntity, list[int]]:
+    """A new queue with messages, and the numbers of those that are deferred, the first."""
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    emulator.create_queue(name, QueueOptions(enable_partitioning=is_partitioned))
+    queue = namespace.entity(name)
+    (await queue.send([Message(body=b"x", message_id=str(n)) for n in range(count)])).raise_for_failures()
+    async with queue.batch() as batch:
+        await batch.receive(defer)
+        report = await batch.settle(Defer())
+    assert report.ok
+    return queue, [outcome.sequence_number or 0 for outcome in report]
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+async def test_deferred_messages_are_removed_and_all_others_stay(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace, is_partitioned: bool
+) -> None:
+    queue, numbers = await with_deferred(shared_emulator, namespace, 260, 250, is_partitioned=is_partitioned)
+    active = [m.sequence_number for m in await queue.peek() if m.sequence_number not in numbers]
+    deleter = DeferredDeleter(namespace.connection, queue.address)
+    await deleter.delete(numbers[:120])
+    # Some are gone already, some are not deferred, some never were.
+    await deleter.delete([*numbers[100:200], *active[:5], 10**6])
+    await deleter.delete([])
+    await deleter.close()
+    left = [message.sequence_number for message in await queue.peek()]
+    assert sorted(left) == sorted([*numbers[200:], *active])
+
+
+async def test_what_an_answer_leaves_out_is_asked_for_again(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, numbers = await with_deferred(shared_emulator, namespace, 60, 60)
+    delete, asked = management.delete_deferred, list[int]()
+
+    async def some_of(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
+        asked.append(len(sequence_numbers))
+        if len(sequence_numbers) > 25:
+            raise MessageSizeExceededError
+        return await delete(receiver, sequence_numbers[:12])
+
+    monkeypatch.setattr(management, "delete_deferred", some_of)
+    deleter = DeferredDeleter(namespace.connection, queue.address)
+    await deleter.delete(numbers)
+    await deleter.close()
+    assert asked == [60, 30, 15, 3, 15, 3, 30, 15, 3, 15, 3]
+    assert await queue.peek() == []
+
+
+@pytest.mark.parametrize("fault", ["drop_before_nth", "drop_after_nth", "server_busy"])
+async def test_a_removal_without_an_answer_is_repeated(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace, fault: str
+) -> None:
+    queue, numbers = await with_deferred(shared_emulator, namespace, 160, 150)
+    setattr(shared_emulator.faults.entity(str(queue.address)), fault, 1)
+    deleter = DeferredDeleter(namespace.connection, queue.address)
+    await deleter.delete(numbers)
+    await deleter.close()
+    assert len(await queue.peek()) == 10
+
+
+async def test_a_link_that_the_service_has_detached_meanwhile_is_opened_again(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace
+) -> None:
+    queue, numbers = await with_deferred(shared_emulator, namespace, 4, 4)
+    deleter = DeferredDeleter(namespace.connection, queue.address)
+    await deleter.delete(numbers[:2])
+    shared_emulator.close_links(str(queue.address))  # as the service does where nothing goes for ten minutes
+    await deleter.delete(numbers[2:])
+    await deleter.close()
+    assert await queue.peek() == []
+
+
+async def test_what_another_receiver_holds_is_waited_for(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, numbers = await with_deferred(shared_emulator, namespace, 5, 5)
+    deleter = DeferredDeleter(namespace.connection, queue.address)
+    async with queue.batch() as other:
+        await other.receive_deferred(numbers[1:3])
+        monkeypatch.setattr(deleting, "_PAUSES", (0.0, 0.1))
+        with pytest.raises(SbNotebookError, match=r"^2 deferred messages .*first is #2.*another receiver holds"):
+            await deleter.delete(numbers)
+        assert [message.sequence_number for message in await queue.peek()] == numbers[1:3]
+        monkeypatch.setattr(deleting, "_PAUSES", (0.0, *[0.1] * 300))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(deleter.delete, numbers)
+            assert (await other.settle(Abandon())).ok
+    assert await queue.peek() == []
+    await deleter.close()

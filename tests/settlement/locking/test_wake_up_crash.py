@@ -1,0 +1,104 @@
+"""What each way to delay leaves when the process is killed in the middle: docs/how-to/delay.md says it, too."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.model import Message, MessageState, Outcome, Resubmit
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.locking.wake_up import WakeUp, wake
+from sbnotebook.testing.clock import HandClock
+
+pytestmark = pytest.mark.anyio
+
+DELAYING = """
+import asyncio, sys
+from datetime import timedelta
+from pathlib import Path
+from sbnotebook.model import Abandon, Defer
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+
+async def main() -> None:
+    namespace = AsyncNamespace(Connection(sys.argv[1]), journal=Journal(Path(sys.argv[2])), archive=None)
+    hour = timedelta(hours=1)
+    async with namespace.entity("orders").batch(renew_for=2 * hour) as batch:
+        await batch.receive(1)
+        print("locked", flush=True)
+        await batch.settle(Abandon(delay=hour) if sys.argv[3] == "abandon" else Defer(wake_after=hour))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+def killed(emulator: RunningEmulator, journal: Path, way: str, *, wake_ups: int = 0) -> None:
+    """Run a process that delays a message, and kill it while it waits."""
+    command = [sys.executable, "-c", DELAYING, emulator.connection_string, str(journal), way]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        while emulator.counts("orders").scheduled < wake_ups:
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+
+
+async def test_a_killed_abandon_comes_back_when_its_lock_ends(clock: HandClock, tmp_path: Path) -> None:
+    with running(queues=["orders"], clock=clock.emulators) as emulator:
+        async with AsyncNamespace(Connection(emulator.connection_string), clock=clock, archive=None) as namespace:
+            orders = namespace.entity("orders")
+            await orders.send([Message(body=b"x")])
+            await anyio.to_thread.run_sync(killed, emulator, tmp_path / "journal.sqlite", "abandon")
+            async with orders.batch() as batch:
+                clock.emulators.advance(61)  # a minute, and not the hour
+                (again,) = await batch.receive(1)
+                assert again.delivery_count == 1
+
+
+async def test_a_killed_deferral_leaves_a_wake_up_that_does_no_harm(clock: HandClock, tmp_path: Path) -> None:
+    with running(queues=["orders"], clock=clock.emulators) as emulator:
+        emulator.faults.settle_delay_ms = 3_600_000
+        async with AsyncNamespace(Connection(emulator.connection_string), clock=clock, archive=None) as namespace:
+            orders = namespace.entity("orders")
+            await orders.send([Message(body=b"x")])
+            journal = tmp_path / "journal.sqlite"
+            await anyio.to_thread.run_sync(lambda: killed(emulator, journal, "defer", wake_ups=1))
+            first, wake_up = await orders.peek()
+            assert (first.state, wake_up.state) == (MessageState.ACTIVE, MessageState.SCHEDULED)
+            said = WakeUp.of(wake_up)
+            assert said is not None
+            async with orders.batch() as batch:
+                assert await wake(batch, said) is None
+        # It was written down before, so it would not be forgotten if it had been deferred.
+        async with AsyncNamespace(Connection(emulator.connection_string), journal=Journal(journal)) as restarted:
+            (entry,) = (await restarted.entity("orders").deferred()).gone
+            assert (entry.sequence_number, entry.confirmed) == (1, False)
+
+
+async def test_a_resubmit_that_is_cut_off_leaves_the_original(clock: HandClock, tmp_path: Path) -> None:
+    with running(queues=["orders"], clock=clock.emulators) as emulator:
+        journal = Journal(tmp_path / "journal.sqlite")
+        connection = Connection(emulator.connection_string)
+        async with AsyncNamespace(connection, journal=journal, clock=clock, archive=None) as namespace:
+            orders = namespace.entity("orders")
+            await orders.send([Message(body=b"x", message_id="a")])
+            plan = orders.plan_resubmit(await orders.peek(), Resubmit(delay=timedelta(hours=1)))
+            emulator.faults.reject_nth = 1
+            report = await plan.apply()
+            assert [outcome.ok for outcome in report] == [False]
+            assert isinstance(report[0], Outcome)
+            (left,) = await orders.peek()
+            assert (left.message_id, left.delivery_count) == ("a", 0)
