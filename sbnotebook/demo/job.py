@@ -118,10 +118,12 @@ class DemoJob:
             chosen, to=FLIGHTS, edit=repair_air_time(minutes), max_resubmits=5
         )
         self._print(str(plan.preview(1)))
+        # Resubmit, and note the originals that are completed.
         report = plan.apply(max_in_flight=IN_FLIGHT)
         self._report(report)
         own_number = {letter.sequence_number: _first_number(letter) for letter in letters}
         self.books.resubmitted = [own_number[o.sequence_number or 0] for o in report if o.ok]
+        # Let the consumer settle the clones.
         clones = {
             message.sequence_number: str(message.application_properties.get(ORIGINAL_MESSAGE_ID))
             for message in self.namespace.entity(FLIGHTS).peek()

@@ -49,6 +49,7 @@ class Reconciliation:
 
     def problems(self) -> list[str]:
         """Return what does not add up, in words; nothing when every message is accounted for exactly once."""
+        # Every stored message has exactly one end.
         ends = Counter([*self.completed, *self.dead_lettered, *self.resubmitted])
         found = {
             "confirmed sends that the queue did not hold": set(self.sent) - set(self.stored.values()),

@@ -161,6 +161,7 @@ class _Reader:
         name = f"{prefix}:{local}" if prefix else local
         if not local or len(self._open) >= _MOST_DEPTH:
             raise _Unreadable
+        # Open the element, and read its attributes.
         if not self._open:
             self._root = local
         self._open.append(name)

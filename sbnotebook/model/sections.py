@@ -200,6 +200,7 @@ def section_values(
         if not code:
             code, value_start = _descriptor(payload, start)
         previous = code if previous < code != DELIVERY_ANNOTATIONS else _in_order(code, previous, start)
+        # Note where the body stands, decode what is wanted, skip the rest.
         if code in _BODIES:
             end = skip(payload, value_start)
             bodies.append(_make_section(Section, (code, start, value_start, end)))

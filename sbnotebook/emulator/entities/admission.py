@@ -101,6 +101,7 @@ class Admission:
         if not options.status.can_send:
             text = f"Messaging entity '{path}' is currently disabled for sending."
             raise RefusedError(Refusal.DISABLED, text)
+        # A batch comes in whole or not at all, so its size counts as a whole.
         size = 0
         for message in messages:
             size += len(message.payload)
@@ -120,9 +121,11 @@ class Admission:
         """
         destination = self._destination
         destination.record.accessed_time = now
+        # Number and date the message.
         number = destination.record.next_number(self._partition(sent))
         when = None if sent.scheduled_time is None or sent.scheduled_time <= now or forwarded else sent.scheduled_time
         life = self._time_to_live(sent)
+        # The record that the broker keeps of it.
         payload = with_message_id(sent)
         message = BrokeredMessage(
             sequence_number=number,
@@ -139,6 +142,7 @@ class Admission:
             message.enqueued_sequence_number = forwarded.enqueued_sequence_number
             message.dead_letter_source = forwarded.dead_letter_source
             message.hops = forwarded.hops
+        # A duplicate gets a number, too, but does not stay.
         if destination.options.requires_duplicate_detection and self._is_duplicate(sent, now):
             self.pass_on(message)
         else:
@@ -163,6 +167,7 @@ class Admission:
         if message.hops >= MAX_HOPS:
             text = f"The maximum number of allowed hops when forwarding between entities is {MAX_HOPS}."
             return DeadLetterReason("MaxTransferHopCountExceeded", text)
+        # The target checks it like any message that is sent to it.
         try:
             sent = read_sent(message.payload or b"")
             self.check([sent])
@@ -239,10 +244,12 @@ class Admission:
             return False
         if self._destination.options.enable_partitioning:
             key = f"{sent.session_id or sent.partition_key or ''}\n{key}"
+        # Forget the ids whose window has ended, the oldest first.
         while self._seen and next(iter(self._seen.values())) <= now:
             self._seen.popitem(last=False)
         if self._seen.get(key, 0) > now:
             return True
+        # Remember a new id, as the newest.
         until = now + self._destination.options.duplicate_detection_window
         self._seen.pop(key, None)
         self._seen[key] = until

@@ -128,13 +128,15 @@ class Box:
         """Lock, or remove, deferred messages; None, without any effect, if one of them is not available."""
         self._owner.record.accessed_time = now
         numbers = dict.fromkeys(sequence_numbers)
-        found = [message for number in numbers if self._can_be_had(message := self._log.get(number), session)]
+        found = [message for number in numbers if self._is_deferred(message := self._log.get(number), session)]
         messages = [message for message in found if message is not None]
+        # An expired deferred message stays until a receiver asks for it: now it goes.
         expired = [message for message in messages if _is_expired(message, now)]
         for message in expired:
             self._happen(message, Event.EXPIRE, now)
         if expired or len(messages) < len(numbers):
             return None
+        # All of them are available: lock them, or remove them.
         for message in messages:
             message.payload = self._log.payload(message)
             self._happen(message, Event.RECEIVE_AND_DELETE if delete else Event.RECEIVE, now, session=session)
@@ -385,7 +387,7 @@ class Box:
         if self.sessions is not None and message.state is not MessageState.SCHEDULED:
             self.sessions.removed(message)
 
-    def _can_be_had(self, message: BrokeredMessage | None, session: Session | None) -> bool:
+    def _is_deferred(self, message: BrokeredMessage | None, session: Session | None) -> bool:
         if message is None or place_of(message) is not Place.DEFERRED:
             return False
         return session is None or message.session_id == session.session_id

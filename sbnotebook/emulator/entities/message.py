@@ -199,11 +199,13 @@ def read_sent(payload: bytes) -> SentMessage:
         AmqpDecodeError: the bytes are not a message.
     """
     sections = split(payload)
+    # Put delivery annotations that stand too late in their place, and read the message again.
     for before, section in pairwise(sections):
         if section.code == DELIVERY_ANNOTATIONS < before.code:
             ordered = sorted(sections, key=attrgetter("code"))
             return read_sent(b"".join(payload[part.start : part.end] for part in ordered))
     _expect(bool(sections), "it is empty")
+    # Read the sections in front of the body.
     message = SentMessage(payload, None, len(payload))
     for section in sections:
         if section.code >= DATA:
@@ -240,6 +242,7 @@ def with_message_id(message: SentMessage) -> bytes:
     start = end = message.properties_start
     count, fields = 1, b""
     if section is not None:
+        # Keep the other fields of the properties as they are encoded.
         start, end = section.start, section.end
         head = _LIST_HEADS[payload[section.value_start]]
         first = section.value_start + head
@@ -265,6 +268,7 @@ def map_items(payload: bytes, start: int) -> list[tuple[bytes, bytes]]:
     """
     end = skip(payload, start)
     _expect(payload[start] in _MAPS, "application properties must be a map")
+    # Behind the constructor stand the size and the count, of one byte each or of four.
     head = 9 if payload[start] == _LARGE_MAP else 3
     offset = start + head
     items: list[tuple[bytes, bytes]] = []

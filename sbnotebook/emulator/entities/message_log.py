@@ -239,10 +239,12 @@ class MessageLog:
         while self._ready_shelves:
             shelf = self._opened(self._ready_shelves[0])
             if shelf is None or not shelf.ready_count or shelf.messages is None:
+                # The shelf has nothing ready any more.
                 heappop(self._ready_shelves)
                 if shelf is not None:
                     shelf.is_listed = False
                 continue
+            # A number in the heap may be of a message that is gone.
             message = shelf.messages.get(heappop(shelf.ready))
             if message is not None:
                 shelf.ready_count -= 1
@@ -268,6 +270,7 @@ class MessageLog:
             shelf = self._shelves.get(number)
             if shelf is None or shelf.next_expiry != when:
                 continue
+            # Only active messages without a lock expire by themselves.
             self._opened(number)
             free = [
                 message
@@ -277,6 +280,7 @@ class MessageLog:
                 and message.lock_token is None
             ]
             found += [message for message in free if (message.expires_at or 0) <= now]
+            # Look at the shelf again when the next of them expires.
             shelf.next_expiry = None
             later = [message.expires_at or 0 for message in free if (message.expires_at or 0) > now]
             self._expect_expiry(shelf, min(later, default=None))

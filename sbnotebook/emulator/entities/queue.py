@@ -223,6 +223,7 @@ class ReceivingEntity(Recorded, Box):
             name = session.session_id[:128]
             text = f"The requested session '{name}' cannot be accepted. It may be locked by another receiver."
             raise RefusedError(Refusal.SESSION_IS_LOCKED, text)
+        # Lock it, and wake up when the lock ends.
         until = now + self.options.lock_duration
         token = sessions.lock(session, until)
         self._context.wake(self, until)

@@ -96,6 +96,7 @@ class Registry:
 
     def find(self, path: str) -> AnyEntity | Receivable | None:
         """Return the queue, topic, subscription or sub-queue that an entity path names; None if there is none."""
+        # Most paths are the name of a queue or topic: no need to parse them.
         known = self._entities.get(path.casefold())
         if known is not None:
             return known

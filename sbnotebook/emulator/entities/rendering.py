@@ -90,6 +90,7 @@ def render(message: BrokeredMessage, payload: bytes, *, is_delivery: bool = Fals
     delivery: list[bytes] = []
     items: list[bytes] = []
     rest = len(payload)
+    # Take the header and both annotations apart; the rest stays as it is.
     for section in split(payload):
         if section.code == HEADER:
             header = cast("list[Any]", section_value(payload, section))
@@ -100,6 +101,7 @@ def render(message: BrokeredMessage, payload: bytes, *, is_delivery: bool = Fals
         elif section.code >= PROPERTIES:
             rest = section.start
             break
+    # Add what only the broker sets.
     if is_delivery and message.lock_token is not None:
         delivery.append(_ENCODED_LOCK_TOKEN + message.lock_token.bytes)
     items += _brokers_own(message, is_delivery=is_delivery, with_lock=with_lock)

@@ -106,11 +106,13 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
         EmulatorError: the parts of the snapshot do not fit together.
     """
     registry.residency.storage = storage
+    # The entities and their boxes.
     by_id: dict[int, AnyEntity] = {}
     for stored in snapshot.entities:
         entity = by_id[stored.entity_id] = _entity(registry, stored, now)
         _restore_boxes(entity, snapshot)
         registry.restore(entity)
+    # The states of sessions, and the ids for duplicate detection.
     for box, session_id, state, updated_time in snapshot.sessions:
         entity = by_id.get(box // BOXES_PER_ENTITY)
         if isinstance(entity, ReceivingEntity) and entity.sessions is not None:

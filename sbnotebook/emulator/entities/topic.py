@@ -90,6 +90,7 @@ class Subscription(ReceivingEntity):
             if self.options.dead_letter_on_filter_errors:
                 self._put_dead(self._copy(message, payload, now), _filter_failed(error), now)
             return
+        # An action may have changed the session, or made the properties too large.
         for each in payloads:
             copy = self._copy(message, each, now)
             changed = None if each is payload else read_sent(each)

@@ -10,7 +10,7 @@ from typing import Final
 
 from sbnotebook.errors import EmulatorError
 
-__all__ = ["BUSY_TIMEOUT", "FILE_NAME", "MIGRATIONS", "create", "explain", "is_in_use", "open_database"]
+__all__ = ["BUSY_TIMEOUT", "FILE_NAME", "MIGRATIONS", "create", "is_in_use", "open_database", "opening_error"]
 
 FILE_NAME: Final = "emulator.sqlite3"
 _LOCK_FILE: Final = "emulator.lock"
@@ -150,7 +150,7 @@ def is_in_use(directory: Path) -> bool:
     return False
 
 
-def explain(path: Path, error: Exception) -> EmulatorError:
+def opening_error(path: Path, error: Exception) -> EmulatorError:
     """Return the error that says what to do about a file that cannot be opened or read."""
     if "locked" in str(error):
         return EmulatorError(f"Another emulator uses {path}: stop it, or choose another data directory.")

@@ -19,7 +19,7 @@ from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, Change
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
 from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox, StoredEntity, StoredMessageId, StoredSession
-from sbnotebook.emulator.store.opening import FILE_NAME, explain, open_database
+from sbnotebook.emulator.store.opening import FILE_NAME, open_database, opening_error
 from sbnotebook.emulator.store.writing import Writer
 from sbnotebook.errors import EmulatorError
 
@@ -74,7 +74,7 @@ class Store:
                 self._writer = Writer(self._database)
                 self._exit = stack.pop_all()
         except (sqlite3.DatabaseError, OSError) as error:
-            raise explain(self.path, error) from error
+            raise opening_error(self.path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +99,7 @@ class Store:
             self._writer.swept |= gone
         except (sqlite3.DatabaseError, ValueError) as error:
             self.close()
-            raise explain(self.path, error) from error
+            raise opening_error(self.path, error) from error
         return _without(snapshot, gone)
 
     def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
@@ -149,7 +149,7 @@ class Store:
         self._exit.close()
 
     def _failed(self, error: Exception) -> EmulatorError:
-        self._failure = failure = explain(self.path, error)
+        self._failure = failure = opening_error(self.path, error)
         return failure
 
 

@@ -178,6 +178,7 @@ class Writer:
         plain_rows: list[tuple[object, ...]] = []
         payloads: list[tuple[int, bytes]] = []
         payload_id = self._payload_id
+        # Most messages are plain, which makes a row that is faster to write.
         for (box, number), message in self._added.items():
             payload_id += 1
             payloads.append((payload_id, _payload(message)))

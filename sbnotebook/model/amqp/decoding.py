@@ -77,7 +77,8 @@ def skip(data: bytes, offset: int = 0) -> int:
     try:
         code = data[offset]
         if code == 0x00:
-            return skip(data, skip(data, offset + 1))
+            return skip(data, skip(data, offset + 1))  # a descriptor, and the value that it describes
+        # The high digit of the constructor tells the width, or the width of the size.
         fixed, size_width = _WIDTHS[code >> 4]
         end = offset + 1 + fixed
         if size_width == 1:

@@ -206,6 +206,7 @@ def _like(node: exp.Expr, parameters: Parameters) -> Predicate:
         if not isinstance(node, exp.Like):
             raise ConfigurationError("ESCAPE belongs after the pattern of LIKE.")
     left, right = compile_calculation(node.this, parameters), compile_calculation(node.args["expression"], parameters)
+    # Compile a constant pattern once, any other pattern for each message.
     constant = _constant_pattern(node, right, escape)
 
     def test(subject: RuleSubject) -> bool | None:
@@ -390,6 +391,7 @@ def _parts(words: list[Token]) -> list[list[Token]]:
     parts: list[list[Token]] = []
     after_dot = False
     for word in words:
+        # After a dot, SET and REMOVE are names of properties.
         if word.token_type == TokenType.VAR and word.text.upper() in (_SET, _REMOVE) and not after_dot:
             parts.append([word])
         elif parts:

@@ -44,8 +44,8 @@ __all__ = [
     "compare",
     "convert",
     "negate",
+    "text_of",
     "to_operand",
-    "to_text",
 ]
 
 Operand = AmqpValue | timedelta
@@ -160,7 +160,7 @@ def combine(symbol: str, left: Operand, right: Operand) -> Operand:
     if kinds == (_NUMBER, _NUMBER):
         return _calculated(symbol, left, right)
     if symbol == "+" and _TEXT in kinds:
-        return _joined(to_text(left), to_text(right))
+        return _joined(text_of(left), text_of(right))
     try:
         moment = _shifted(symbol, left, right)
     except OverflowError:
@@ -183,14 +183,14 @@ def negate(value: Operand) -> Operand:
     return combine("-", Int(0), value)
 
 
-def to_text(value: Operand) -> str:
+def text_of(value: Operand) -> str:
     """Return the value as text, as C# writes it.
 
     Raises:
         FilterError: no text stands for a value of this type.
 
     Example:
-        >>> to_text(True), to_text(2.0), to_text(Long(7)), to_text(Timestamp(0))
+        >>> text_of(True), text_of(2.0), text_of(Long(7)), text_of(Timestamp(0))
         ('True', '2', '7', '1970-01-01T00:00:00+00:00')
     """
     if isinstance(value, str):

@@ -102,6 +102,7 @@ def tokenize(expression: str) -> list[Token]:
         raise ConfigurationError("The SQL expression has half of a surrogate pair, which is no character.") from None
     except TokenError:
         raise ConfigurationError("The SQL expression cannot be read: a text or a name in it has no end.") from None
+    # Count open parentheses, and prefixes in a row: sqlglot calls itself for each of them.
     depth = run = 0
     for word in words:
         run = run + 1 if word.token_type in _PREFIXES else 0

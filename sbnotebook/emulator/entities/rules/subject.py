@@ -18,8 +18,8 @@ from sbnotebook.emulator.entities.rules.operands import (
     amqp_value,
     combine,
     convert,
+    text_of,
     to_operand,
-    to_text,
 )
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, decode, encode, skip
@@ -237,7 +237,7 @@ def _fitting(name: str, home: _Home, value: Operand) -> bytes | None:
     if value is None:
         return None
     if home.kind is str:
-        return encode(to_text(value))
+        return encode(text_of(value))
     if home.kind is Timestamp and isinstance(value, Timestamp):
         return encode(value)
     if isinstance(value, timedelta) and home.kind is timedelta and value >= timedelta():
@@ -347,6 +347,7 @@ def _elements(payload: bytes, section: Section) -> list[bytes]:
         return []
     if payload[offset] not in _SMALL | _WIDE:
         raise AmqpDecodeError(f"The message section 0x{section.code:02x} is neither a list nor a map.")
+    # Behind the constructor stand the size and the count, of one byte each or of four.
     offset += 3 if payload[offset] in _SMALL else 9
     elements: list[bytes] = []
     while offset < end:

@@ -19,8 +19,8 @@ from sbnotebook.emulator.entities.rules.operands import (
     compare,
     convert,
     negate,
+    text_of,
     to_operand,
-    to_text,
 )
 from sbnotebook.model.amqp import (
     Byte,
@@ -178,10 +178,10 @@ def test_dotnet_types_on_amqp_are_unwrapped() -> None:
 
 
 def test_texts_are_those_of_csharp() -> None:
-    assert [to_text(value) for value in (False, Long(-1), 2.5, Float(3.0), UUID(int=0))] == [
+    assert [text_of(value) for value in (False, Long(-1), 2.5, Float(3.0), UUID(int=0))] == [
         "False", "-1", "2.5", "3", "00000000-0000-0000-0000-000000000000",
     ]  # fmt: skip
     with pytest.raises(FilterError, match="binary"):
-        to_text(b"a")
+        text_of(b"a")
     with pytest.raises(FilterError, match="too large"):
-        to_text(Timestamp(2**62))
+        text_of(Timestamp(2**62))
