@@ -1,13 +1,12 @@
-"""Messages as a table in the browser: searched, filtered, sorted and selected there, whatever the kernel does.
+"""Messages as a table in the browser, which searches, filters, sorts and selects without the kernel.
 
-The rows are sent once, when the browser says that it is there, and changed by row number; see ``static/index.js`` for
-the other side. The kernel acts on the selection that it was last told, which is told before any click that follows it.
+The rows are sent once, when the browser asks for them, and are changed by row number; see ``static/index.js`` for the
+other side. The browser sends its selection before any click that follows it, so the kernel acts on the latest one.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,16 +14,14 @@ import anywidget
 import numpy as np
 import traitlets
 
-from sbnotebook.analysis import frames, tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.static_files import module, style
-from sbnotebook.widgets.table.answers import answer
-from sbnotebook.widgets.table.causes import CauseFinder, Causes
+from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.packing import Column, columns_of, packets, patch_column
-from sbnotebook.widgets.table.rows import NOTHING, MessageKey, Rows
+from sbnotebook.widgets.table.rows import RowModel, Rows, Table, matches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,22 +34,22 @@ _STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail")
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""
 _MAX_NOTE: Final = 10_000
-_CAUSE: Final = "cause"
+_CAUSE: Final = Column("cause", "text", hidden=True)
 
 
-class MessageTable(anywidget.AnyWidget):
+class MessageTable(Table, anywidget.AnyWidget):
     """Messages as a table in the browser.
 
     Args:
-        messages: to show at first.
-        columns: those that are shown, in this order; None for those that most want to see. The others can be chosen in
-            the table.
-        facets: columns of which the values are listed with their counts beside the table, to filter by; None for those
-            where that helps, () for none.
+        messages: to show at first; or the row model of another table, to show the same rows with its columns.
+        columns: those to show, in this order; by default those that most users need. Users can choose others in the
+            table.
+        facets: columns whose values are listed beside the table with their counts, to filter by. By default those for
+            which this helps; () for none.
         timeline: show how many messages were enqueued when.
         causes: group the messages by what went wrong with them, and show the groups.
-        countdown: show ``locked_until`` as the time that is left.
-        label: what the table shows, for those who hear it.
+        countdown: show ``locked_until`` as the time left.
+        label: the name of the table for screen readers.
 
     Example:
         >>> table = MessageTable(columns=["sequence_number", "subject"])
@@ -66,7 +63,7 @@ class MessageTable(anywidget.AnyWidget):
 
     def __init__(
         self,
-        messages: Messages | Sequence[ReceivedMessage] = (),
+        messages: Messages | Sequence[ReceivedMessage] | RowModel = (),
         *,
         columns: Sequence[str] | None = None,
         facets: Sequence[str] | None = None,
@@ -75,236 +72,126 @@ class MessageTable(anywidget.AnyWidget):
         countdown: bool = False,
         label: str = "Messages",
     ) -> None:
-        self._lock = threading.RLock()
-        self._chosen = columns
-        self._with_causes = causes
-        self._load = 0
-        self._rows = Rows(Messages().to_arrow())
+        is_shared = isinstance(messages, RowModel)
+        self.model = messages if is_shared else RowModel(messages, columns=columns, causes=causes)
         self._columns: list[Column] = []
-        self._selection: tuple[int, ...] = ()
         self._hidden = 0
-        self._causes: list[dict[str, str]] = []
-        self._finder = CauseFinder(self._show_causes, self._fail)
-        self._notes: dict[str, str] = {}
-        self._pages: dict[str, int] = {}  # the browsers that show it, and how many selections each was told
-        self._on_selection, self._on_note, self._on_ready = (Callbacks(self._fail) for _ in range(3))
+        self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
+        self._on_ready = Callbacks(self.say_problem)
         super().__init__(
             options={
                 "label": label,
                 "facets": None if facets is None else list(facets),
                 "timeline": timeline,
-                "causes": causes,
+                "causes": self.model.with_causes,
                 "countdown": countdown,
             }
         )
         self.on_msg(self._receive)
-        self.show(messages)
-
-    # ------------------------------------------------------------ rows
-
-    def show(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
-    ) -> None:
-        """Replace all rows; selection, filters and sorting are kept, the selection by key.
-
-        Args:
-            messages: to show.
-            extra: further columns, each with a value for every message.
-        """
-        rows = Rows(_table_of(messages), extra)
-        with self._lock:
-            keys = self.selected_keys
-            self._rows, self._load, self._causes = rows, self._load + 1, []
-            self._columns = columns_of(rows.table, rows.extra, self._chosen)
-            self._selection = tuple(sorted(rows.present(keys))) if keys else ()
-            self._hidden = 0
-            self._send_rows()
-        self._find_causes()
-        if len(self._selection) != len(keys):
-            self._on_selection()
-
-    def append(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
-    ) -> None:
-        """Add rows behind those that are there; messages that are there already are left out.
-
-        Args:
-            messages: to add.
-            extra: further columns, each with a value for every message.
-        """
-        with self._lock:
-            first = len(self._rows)
-            self._rows = self._rows.extended(_table_of(messages), extra)
-            known = {column.name: column for column in self._columns}
-            now = columns_of(self._rows.table, self._rows.extra, self._chosen)
-            new = [column for column in now if column.name not in known]
-            self._columns = [*known.values(), *new]
-            self._send_columns()
-            self._send_packets([*known.values()], first)
-            self._send_packets(new, 0)
-            self._emit("end", has_long=bool(self._rows.long_texts))
-        self._find_causes()
-
-    def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
-        """Change cells; a column that is new appears.
-
-        Args:
-            values: new values by column, for each message.
-
-        Example:
-            >>> MessageTable().patch({("orders", 7): {"outcome": "settled"}})
-        """
-        with self._lock:
-            self._send_changes(self._rows.patch(values))
-
-    def remove(self, keys: Iterable[MessageKey]) -> None:
-        """Take rows away, also out of the selection.
-
-        Args:
-            keys: of the messages; those that are not there are passed over.
-        """
-        with self._lock:
-            rows = self._rows.present(keys)
-            self._rows.removed[rows] = True
-            gone = set(rows)
-            before = len(self._selection)
-            self._selection = tuple(row for row in self._selection if row not in gone)
-            self._emit("remove", buffers=[_numbers(rows)])
-        if len(self._selection) != before:
-            self._on_selection()
-
-    @property
-    def rows(self) -> Rows:
-        """What it holds, changed cells included, for a table that takes its place."""
-        with self._lock:
-            return self._rows
-
-    @property
-    def messages(self) -> Messages:
-        """All rows, in the order in which they came."""
-        return self._rows.messages()
-
-    # ------------------------------------------------------------ selection
-
-    def select(self, keys: Iterable[MessageKey]) -> None:
-        """Select these messages and no others.
-
-        Args:
-            keys: of the messages; those that are not there are passed over.
-        """
-        with self._lock:
-            self._selection = tuple(sorted(self._rows.present(keys)))
-            self._send_selection()
-        self._on_selection()
-
-    @property
-    def selected_keys(self) -> tuple[MessageKey, ...]:
-        """The keys of the selected messages."""
-        with self._lock:
-            return tuple(self._rows.keys[row] for row in self._selection)
-
-    @property
-    def selected(self) -> Messages:
-        """The selected messages, with all columns."""
-        with self._lock:
-            return self._rows.messages(self._selection)
+        with self.model.lock:
+            self.model.views.append(self)
+            self.rows_shown()
 
     @property
     def hidden(self) -> int:
-        """How many of the selected messages a filter hides now."""
+        """Return how many of the selected messages a filter hides now."""
         return self._hidden
 
     @property
     def is_ready(self) -> bool:
-        """Whether a browser has shown that it can draw the table."""
+        """Tell whether a browser has shown that it can draw the table."""
         return bool(self._pages)
 
-    def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call a function whenever the selection changes.
-
-        Args:
-            callback: takes nothing, may be called in any thread, and must not block.
-
-        Returns:
-            A function that ends it.
-        """
-        return self._on_selection.add(callback)
-
     def on_ready(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call a function each time that a browser says that it is there and asks for the rows.
+        """Call a function each time that a browser has loaded the table and asks for the rows.
 
         Returns:
             A function that ends it.
         """
         return self._on_ready.add(callback)
 
-    # ------------------------------------------------------------ causes
+    # ------------------------------------------------------------ changes of the rows
 
-    def set_notes(self, notes: Mapping[str, str]) -> None:
-        """Show notes beside the causes.
+    def rows_shown(self) -> None:
+        """Send other rows."""
+        self._hidden = 0
+        rows = self.model.rows
+        self._columns = columns_of(rows.table, rows.extra, self.model.columns)
+        self._send_rows()
 
-        Args:
-            notes: by the cause's fingerprint.
-        """
-        self._notes = {fingerprint: text[:_MAX_NOTE] for fingerprint, text in notes.items()}
-        self._emit("notes", notes=self._notes)
+    def rows_added(self, first: int) -> None:
+        """Send the rows from number ``first`` on, and all rows of the columns that are new."""
+        rows = self.model.rows
+        known = {column.name: column for column in self._columns}
+        now = columns_of(rows.table, rows.extra, self.model.columns)
+        new = [column for column in now if column.name not in known]
+        self._columns = [*known.values(), *new]
+        self._send_columns()
+        self._send_packets([*known.values()], first)
+        self._send_packets(new, 0)
+        self._emit("end", has_long=bool(rows.long_texts))
 
-    def on_note(self, callback: Callable[[str, str], object]) -> Callable[[], None]:
-        """Call a function with fingerprint and text of each note that is written.
+    def rows_removed(self, numbers: Sequence[int]) -> None:
+        """Tell the browser which rows go."""
+        self._emit("remove", buffers=[_packed_numbers(numbers)])
 
-        Args:
-            callback: must not block.
+    def cells_changed(self, changes: Mapping[str, Mapping[int, object]]) -> None:
+        """Send changed cells."""
+        self._send_changes(changes)
 
-        Returns:
-            A function that ends it.
-        """
-        return self._on_note.add(callback)
+    def selection_changed(self) -> None:
+        """Send the selection to every page."""
+        self._send_selection()
 
-    def _find_causes(self) -> None:
-        """Group the messages beside and when the rows were sent, which need not wait for it."""
-        if self._with_causes and self._pages and len(self._rows):
-            self._finder.find(self._load, self._rows.table)
+    def causes_found(self) -> None:
+        """Send the causes, and a hidden column with the cause of each message."""
+        self._columns = [column for column in self._columns if column.name != _CAUSE.name] + [_CAUSE]
+        self._send_columns()
+        self._send_packets([_CAUSE], 0)
+        self._send_causes()
 
-    def _show_causes(self, load: int, causes: Causes) -> None:
-        with self._lock:
-            if load != self._load:
-                return  # others were shown meanwhile, and their causes come, too
-            later = len(self._rows) - len(causes.fingerprints)
-            column = self._rows.add(_CAUSE, [*causes.fingerprints, *[""] * later])
-            self._causes = causes.told
-            self._columns = [known for known in self._columns if known.name != _CAUSE] + [column]
-            self._send_columns()
-            self._send_packets([column], 0)
-            self._send_causes()
+    def notes_changed(self) -> None:
+        """Send the notes."""
+        notes = {fingerprint: text[:_MAX_NOTE] for fingerprint, text in self.model.notes.items()}
+        self._emit("notes", notes=notes)
 
-    def _send_causes(self) -> None:
-        self._emit("causes", causes=self._causes)
-        self._emit("notes", notes=self._notes)
+    def say_problem(self, sentence: str) -> None:
+        """Show an error in the browser."""
+        self._emit("failed", text=sentence)
 
     # ------------------------------------------------------------ to the browser
 
     def _send_rows(self, page: str | None = None) -> None:
         """Send everything, to one page or to all."""
+        rows = self.model.rows
         columns = [column.message for column in self._columns]
-        self._emit("begin", page, total=len(self._rows), columns=columns)
+        self._emit("begin", page, total=len(rows), columns=columns)
         self._send_packets(self._columns, 0, page)
-        self._emit("remove", page, buffers=[_numbers(np.flatnonzero(self._rows.removed))])
-        self._send_changes(self._rows.patched, page)
+        # What has changed since the rows came.
+        self._emit("remove", page, buffers=[_packed_numbers(np.flatnonzero(rows.removed))])
+        self._send_changes(rows.patched, page)
         self._send_selection(page)
-        self._emit("end", page, has_long=bool(self._rows.long_texts))
-        if self._causes:
+        self._emit("end", page, has_long=bool(rows.long_texts))
+        if self.model.causes.told:
             self._send_causes()
 
     def _send_columns(self) -> None:
-        self._emit("columns", total=len(self._rows), columns=[column.message for column in self._columns])
+        self._emit("columns", total=len(self.model.rows), columns=[column.message for column in self._columns])
 
     def _send_packets(self, columns: Sequence[Column], first: int, page: str | None = None) -> None:
         if not self._pages:
             return
-        table = self._rows.with_extra()
-        there = [column for column in columns if column.name in table.column_names]  # others have changed cells only
-        for packet in packets(table, there, first) if there else ():
+        table = self._table_with_causes()
+        known = [column for column in columns if column.name in table.column_names]  # others have changed cells only
+        for packet in packets(table, known, first) if known else ():
             self._emit("rows", page, first=packet.first, count=packet.count, parts=packet.parts, buffers=[packet.data])
+
+    def _table_with_causes(self) -> pa.Table:
+        rows, causes = self.model.rows, self.model.causes.fingerprints
+        if _CAUSE not in self._columns:
+            return rows.with_extra()
+        later = len(rows) - len(causes)  # rows that came meanwhile
+        return rows.with_extra({_CAUSE.name: [*causes, *[""] * later]})
 
     def _send_changes(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:
         kinds = {column.name: column for column in self._columns}
@@ -315,26 +202,33 @@ class MessageTable(anywidget.AnyWidget):
             rows = list(cells)
             for start in range(0, len(rows), _PATCH):
                 part = slice(start, start + _PATCH)
-                self._emit("patch", page, [_numbers(rows[part])], column=column.message, values=values[part])
+                self._emit("patch", page, [_packed_numbers(rows[part])], column=column.message, values=values[part])
 
-    def _emit(self, kind: str, page: str | None = None, buffers: Sequence[bytes] = (), **content: object) -> None:
-        """Send a message where there is somebody to take it; who comes later is sent everything."""
-        if self._pages:
-            now = datetime.now(UTC).timestamp() * 1000
-            self.send({**content, "kind": kind, "page": page, "load": self._load, "now": now}, list(buffers))
+    def _send_causes(self) -> None:
+        self._emit("causes", causes=self.model.causes.told)
+        self.notes_changed()
 
     def _send_selection(self, page: str | None = None, but: str | None = None) -> None:
-        """Tell one page, or all but one. What a page tells before it has heard of this no longer counts."""
+        """Send the selection to one page, or to all but one.
+
+        A selection that a page sends before it has received this one is out of date: the count tells.
+        """
         for each in self._pages:
             self._pages[each] += each == page or (page is None and each != but)
-        chosen = np.zeros(len(self._rows), dtype=bool)
-        chosen[list(self._selection)] = True
+        chosen = np.zeros(len(self.model.rows), dtype=bool)
+        chosen[list(self.model.selection)] = True
         self._emit("select", page, [np.packbits(chosen, bitorder="little").tobytes()], but=but)
+
+    def _emit(self, kind: str, page: str | None = None, buffers: Sequence[bytes] = (), **content: object) -> None:
+        """Send a message if a browser shows the table. A page that comes later is sent everything."""
+        if self._pages:
+            now = datetime.now(UTC).timestamp() * 1000
+            self.send({**content, "kind": kind, "page": page, "load": self.model.load, "now": now}, list(buffers))
 
     # ------------------------------------------------------------ from the browser
 
     def _receive(self, _: object, content: dict[str, Any], buffers: Sequence[memoryview]) -> None:
-        # Nobody sees what a callback raises.
+        # ipywidgets would hide what is raised here.
         try:
             match content.get("kind"):
                 case "ready":
@@ -346,50 +240,64 @@ class MessageTable(anywidget.AnyWidget):
                 case _:
                     pass
         except Exception as error:  # noqa: BLE001
-            self._fail(background.sentence(error))
+            self.say_problem(background.sentence(error))
 
     def _welcome(self, page: str) -> None:
-        with self._lock:
+        with self.model.lock:
             self._pages[page] = 0
             self._send_rows(page)
-        if not self._causes:
-            self._find_causes()
+        if not self.model.causes.told:
+            self.model.find_causes()
         self._on_ready()
 
     def _take_selection(self, content: Mapping[str, Any], bits: memoryview) -> None:
-        with self._lock:
+        model = self.model
+        with model.lock:
             page = str(content["page"])
             if content["turn"] != self._pages.get(page):
-                return  # the browser has not yet heard of other rows, or of another selection: that one counts
-            flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little", count=len(self._rows))
-            self._selection = tuple(np.flatnonzero(flags.astype(bool) & ~self._rows.removed).tolist())
+                return  # the page has not yet received other rows, or another selection: that one counts
+            flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little", count=len(model.rows))
             self._hidden = int(content["hidden"])
+            model.set_selection(np.flatnonzero(flags.astype(bool) & ~model.rows.removed).tolist(), source=self)
             if len(self._pages) > 1:
                 self._send_selection(but=page)
-        self._on_selection()
+        model.on_selection()
 
     def _answer(self, content: Mapping[str, Any]) -> None:
+        """Answer a question of a page, or tell it why there is no answer."""
         page, number = str(content["page"]), content["id"]
         name, asked = str(content["name"]), content["data"]
         try:
             if name == "note":
-                self._on_note(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
-            data, buffers = ({}, []) if name == "note" else answer(self._rows, name, asked)
+                self.model.on_note(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
+            data, buffers = ({}, []) if name == "note" else answer(self.model.rows, name, asked)
         except Exception as error:  # noqa: BLE001
             self._emit("refusal", page, id=number, text=background.sentence(error))
         else:
             self._emit("answer", page, id=number, data=data, buffers=buffers)
 
-    def _fail(self, text: str) -> None:
-        self._emit("failed", text=text)
 
-    def __repr__(self) -> str:
-        return tables.messages_text(self.messages)
+def answer(rows: Rows, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
+    """Answer a question about the rows.
+
+    Args:
+        rows: of the table.
+        name: ``search`` for words in long texts, ``detail`` of the message at a row, or a part of its ``body``.
+        data: ``words``; ``row``; or ``row``, ``offset`` and ``as_text``.
+
+    Returns:
+        The content and the buffers of the answer.
+
+    Raises:
+        IndexError: there is no such row.
+    """
+    if name == "search":
+        return {}, list(matches(rows.long_texts, [str(word) for word in data["words"]], len(rows)))
+    message = rows.messages([int(data["row"])])[0]
+    if name == "body":
+        return {}, [body_part(message, int(data["offset"]), as_text=bool(data["as_text"]))]
+    return detail_of(message), []
 
 
-def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
-    return messages.to_arrow() if isinstance(messages, Messages) else frames.to_arrow(messages)
-
-
-def _numbers(rows: Sequence[int] | np.ndarray[Any, Any]) -> bytes:
+def _packed_numbers(rows: Sequence[int] | np.ndarray[Any, Any]) -> bytes:
     return np.asarray(rows, dtype="<u4").tobytes()

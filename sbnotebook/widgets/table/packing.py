@@ -85,10 +85,14 @@ class Column:
     hidden: bool = False
 
     @property
+    def title(self) -> str:
+        """Return the name that users see."""
+        return _TITLES.get(self.name, self.name.replace("_", " ")) + (" (UTC)" if self.kind == "time" else "")
+
+    @property
     def message(self) -> dict[str, object]:
-        """It, for the browser."""
-        title = _TITLES.get(self.name, self.name.replace("_", " ")) + (" (UTC)" if self.kind == "time" else "")
-        return {"name": self.name, "title": title, "kind": self.kind, "hidden": self.hidden}
+        """Return the column as the browser takes it."""
+        return {"name": self.name, "title": self.title, "kind": self.kind, "hidden": self.hidden}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,88 +1,69 @@
-"""Messages as a table of plain ipywidgets, for where the message table of our own is not loaded.
+"""Messages as a table of plain ipywidgets, for notebooks that do not load custom widgets.
 
-A page of rows at a time, drawn by the kernel: so it stands still while a cell runs.
+The kernel draws one page of rows at a time, so the table does not change while a cell runs.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import ipywidgets as widgets
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from sbnotebook.analysis import frames, tables
-from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
-from sbnotebook.widgets.background import Callbacks
-from sbnotebook.widgets.panel import button, panel_style, row, set_shown, text
-from sbnotebook.widgets.table.causes import CauseFinder, Causes
+from sbnotebook.widgets.panel import NO_MATHEMATICS, button, panel_style, row, set_shown, text
+from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.table.message_detail import detail_of
-from sbnotebook.widgets.table.plain_page import PlainPage, title
-from sbnotebook.widgets.table.plain_rows import PlainRows
-from sbnotebook.widgets.table.rows import NOTHING, MessageKey, Rows
+from sbnotebook.widgets.table.packing import CUT, Column, cleaned, columns_of
+from sbnotebook.widgets.table.rows import MessageKey, RowModel, Rows, Table
+from sbnotebook.widgets.text_view import cell
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["PlainTable"]
+__all__ = ["PlainPage", "PlainRows", "PlainTable"]
 
 _PAGE: Final = 20
+_MOST_COLUMNS: Final = 8
+"""More would not fit beside each other."""
+_ALWAYS: Final = "sequence_number"
+_WIDTHS: Final = {"time": "160px", "number": "80px", "flag": "60px"}
+_WIDE: Final = ("body_text", "dead_letter_error_description")
 _CAUSE_PARTS: Final = ("reason", "cause", "frame", "subject")
 _CAUSE_TEXT: Final = 120
 _LONGEST_LINE: Final = 500
 
 
-class PlainTable(widgets.VBox):
-    """Messages as a table with the interface of :class:`sbnotebook.widgets.table.message_table.MessageTable`.
+class PlainTable(Table, widgets.VBox):
+    """Messages as a table with a search, a sort order, pages, and a check box for each row.
+
+    ``locked_until`` is shown as a time, and there are neither facets nor a timeline.
 
     Args:
-        messages: to show at first.
-        columns: those that are shown, in this order; None for those that most want to see.
-        facets: taken for the sake of the interface; this table has none.
-        timeline: taken for the sake of the interface.
-        causes: group the messages by what went wrong with them, to choose a group.
-        countdown: taken for the sake of the interface: ``locked_until`` is shown as the time at which locks end.
-        label: taken for the sake of the interface.
+        model: the rows to show, which another table may show, too.
 
     Example:
-        >>> table = PlainTable(columns=["subject"])
-        >>> table.patch({("orders", 7): {"outcome": "settled"}})  # not there: passed over
+        >>> table = PlainTable(RowModel(columns=["subject"]))
         >>> len(table.messages), table.selected_keys
         (0, ())
     """
 
-    def __init__(
-        self,
-        messages: Messages | Sequence[ReceivedMessage] = (),
-        *,
-        columns: Sequence[str] | None = None,
-        facets: Sequence[str] | None = None,  # noqa: ARG002
-        timeline: bool = False,  # noqa: ARG002
-        causes: bool = False,
-        countdown: bool = False,  # noqa: ARG002
-        label: str = "Messages",  # noqa: ARG002
-    ) -> None:
-        self._lock = threading.RLock()
-        self._chosen = columns
-        self._with_causes = causes
-        self._view = PlainRows(Rows(Messages().to_arrow()), columns)
+    def __init__(self, model: RowModel) -> None:
+        self.model = model
+        self._view = PlainRows(model.rows, model.columns)
         self._found: list[int] = []
         self._first = 0
         self._searches = self._shown_search = 0
-        self._selection: set[int] = set()
-        self._causes = Causes([], [])
-        self._finder = CauseFinder(self._show_causes, self._fail)
-        self._load = 0
-        self._notes: dict[str, str] = {}
-        self._on_selection, self._on_note = Callbacks(self._fail), Callbacks(self._fail)
         super().__init__(layout={"width": "100%"})
         self._make_controls()
-        self.show(messages)
+        with model.lock:
+            model.views.append(self)
+            self.rows_shown()
+        self.notes_changed()
+        model.find_causes()
 
     def _make_controls(self) -> None:
         wide, auto = {"width": "100%"}, {"width": "auto"}
@@ -105,7 +86,7 @@ class PlainTable(widgets.VBox):
         self._beside = widgets.VBox([row(button("Close", "Show no single message", self._close_detail)), self._detail])
         set_shown(self._beside, shown=False)
         causes = widgets.VBox([self._cause, self._note])
-        set_shown(causes, shown=self._with_causes)
+        set_shown(causes, shown=self.model.with_causes)
         set_shown(self._note, shown=False)
         self.children = (
             panel_style(),
@@ -115,7 +96,7 @@ class PlainTable(widgets.VBox):
                 self._previous,
                 self._next,
                 button("Select all of these", "Select every message that was found, on all pages", self._select_found),
-                button("Clear selection", "Select no message", self._clear_selection),
+                button("Clear selection", "Select no message", partial(self.select, ())),
                 self._count,
             ),
             self._problem,
@@ -123,177 +104,87 @@ class PlainTable(widgets.VBox):
             self._beside,
         )
 
-    # ------------------------------------------------------------ rows
+    @property
+    def hidden(self) -> int:
+        """Return how many of the selected messages the search hides now."""
+        with self.model.lock:
+            return len(set(self.model.selection).difference(self._found))
 
-    def take(self, rows: Rows) -> None:
-        """Show rows as another table has them, changed cells included; nothing is selected.
+    # ------------------------------------------------------------ changes of the rows
 
-        Args:
-            rows: of the other table.
-        """
-        with self._lock:
-            self._selection = set()
-            self._load += 1
-            self._show(rows)
-
-    def show(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
-    ) -> None:
-        """Replace all rows; selection, search and sorting are kept, the selection by key.
-
-        Args:
-            messages: to show.
-            extra: further columns, each with a value for every message.
-        """
-        rows = Rows(_table_of(messages), extra)
-        with self._lock:
-            keys = self.selected_keys
-            self._selection = set(rows.present(keys))
-            self._load += 1
-            self._show(rows)
-        if len(self._selection) != len(keys):
-            self._on_selection()
-
-    def append(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
-    ) -> None:
-        """Add rows behind those that are there; messages that are there already are left out.
-
-        Args:
-            messages: to add.
-            extra: further columns, each with a value for every message.
-        """
-        with self._lock:
-            self._show(self._view.rows.extended(_table_of(messages), extra))
-
-    def _show(self, rows: Rows) -> None:
-        self._view = PlainRows(rows, self._chosen)
+    def rows_shown(self) -> None:
+        """Draw other rows, sorted and searched as before."""
+        self._view = PlainRows(self.model.rows, self.model.columns)
         chosen = self._sort.value
-        options = [("in order of arrival", ""), *((title(column), column.name) for column in self._view.columns())]
+        options = [("in order of arrival", ""), *((column.title, column.name) for column in self._view.columns())]
         if options != list(self._sort.options):
             self._sort.options = options
             self._sort.value = chosen if chosen in {name for _, name in options} else ""
+        if not len(self.model.rows):
+            self.causes_found()
         self._find_now()
-        if self._with_causes:
-            self._finder.find(self._load, rows.table)
 
-    def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
-        """Change cells; a column that is new appears.
+    def rows_added(self, first: int) -> None:  # noqa: ARG002
+        """Search all rows again, the new ones included."""
+        self.rows_shown()
 
-        Args:
-            values: new values by column, for each message.
-        """
-        with self._lock:
-            self._view.rows.patch(values)
-            self._draw()
+    def rows_removed(self, numbers: Sequence[int]) -> None:  # noqa: ARG002
+        """Search the rows that are left."""
+        self._find_now()
 
-    def remove(self, keys: Iterable[MessageKey]) -> None:
-        """Take rows away, also out of the selection.
+    def cells_changed(self, changes: Mapping[str, Mapping[int, object]]) -> None:  # noqa: ARG002
+        """Draw the page with its changed cells."""
+        self._draw()
 
-        Args:
-            keys: of the messages; those that are not there are passed over.
-        """
-        with self._lock:
-            removed = self._view.rows.removed
-            removed[self._view.rows.present(keys)] = True
-            before = len(self._selection)
-            # Also what another table with the same rows has removed.
-            self._selection = {number for number in self._selection if not removed[number]}
-            self._find_now()
-        if len(self._selection) != before:
-            self._on_selection()
+    def selection_changed(self) -> None:
+        """Draw the check boxes."""
+        self._draw()
 
-    @property
-    def messages(self) -> Messages:
-        """All rows, in the order in which they came."""
-        return self._view.rows.messages()
+    def causes_found(self) -> None:
+        """Offer the causes, and keep the chosen one."""
+        chosen, causes = self._cause.value, self.model.causes
+        counts = Counter(causes.fingerprints)
+        told = [(_cause_text(cause, counts), cause["fingerprint"]) for cause in causes.told]
+        self._cause.options = [("all", ""), *told]
+        self._cause.value = chosen if chosen in counts else ""
+        if self._cause.value:
+            self._search_again(None)
 
-    # ------------------------------------------------------------ selection
-
-    def select(self, keys: Iterable[MessageKey]) -> None:
-        """Select these messages and no others.
-
-        Args:
-            keys: of the messages; those that are not there are passed over.
-        """
-        with self._lock:
-            self._selection = set(self._view.rows.present(keys))
-            self._draw()
-        self._on_selection()
-
-    @property
-    def selected_keys(self) -> tuple[MessageKey, ...]:
-        """The keys of the selected messages."""
-        with self._lock:
-            return tuple(self._view.rows.keys[number] for number in sorted(self._selection))
-
-    @property
-    def selected(self) -> Messages:
-        """The selected messages, with all columns."""
-        with self._lock:
-            return self._view.rows.messages(sorted(self._selection))
-
-    @property
-    def hidden(self) -> int:
-        """How many of the selected messages the search hides now."""
-        with self._lock:
-            return len(self._selection.difference(self._found))
-
-    def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call a function whenever the selection changes, until the returned function is called."""
-        return self._on_selection.add(callback)
-
-    # ------------------------------------------------------------ causes
-
-    def set_notes(self, notes: Mapping[str, str]) -> None:
-        """Show notes on causes, by the cause's fingerprint."""
-        self._notes = dict(notes)
-        self._show_note()
-
-    def on_note(self, callback: Callable[[str, str], object]) -> Callable[[], None]:
-        """Call a function with fingerprint and text of each note that is written, until the returned one is called."""
-        return self._on_note.add(callback)
-
-    def _show_causes(self, load: int, causes: Causes) -> None:
-        with self._lock:
-            if load != self._load:
-                return  # others were shown meanwhile, and their causes come, too
-            chosen, self._causes = self._cause.value, causes
-            counts = Counter(causes.fingerprints)
-            told = [(_cause_text(cause, counts), cause["fingerprint"]) for cause in causes.told]
-            self._cause.options = [("all", ""), *told]
-            self._cause.value = chosen if chosen in counts else ""
-
-    def _show_note(self) -> None:
+    def notes_changed(self) -> None:
+        """Show the note of the chosen cause."""
         fingerprint = str(self._cause.value)
         set_shown(self._note, shown=bool(fingerprint))
-        self._note.value = self._notes.get(fingerprint, "")
+        self._note.value = self.model.notes.get(fingerprint, "")
 
-    def _write_note(self, _: object) -> None:
-        fingerprint = str(self._cause.value)
-        if fingerprint and self._note.value != self._notes.get(fingerprint, ""):
-            self._notes[fingerprint] = self._note.value
-            self._on_note(fingerprint, self._note.value)
+    def say_problem(self, sentence: str) -> None:
+        """Show an error."""
+        self._problem.value = sentence
 
     # ------------------------------------------------------------ what the user does
 
+    def _write_note(self, _: object) -> None:
+        fingerprint, notes = str(self._cause.value), self.model.notes
+        if fingerprint and self._note.value != notes.get(fingerprint, ""):
+            notes[fingerprint] = self._note.value
+            self.model.on_note(fingerprint, self._note.value)
+
     def _search_again(self, _change: object) -> None:
-        """Search beside: a callback must not keep the kernel, and many rows take their time."""
-        with self._lock:
+        """Search in the background: a callback must not block the kernel, and many rows take their time."""
+        with self.model.lock:
             self._first = 0
-            self._show_note()
+            self.notes_changed()
             self._searches += 1
             this, search = self._searches, self._search_of()
-        background.start(search, done=lambda found: self._show_found(this, found), failed=self._fail)
+        background.start(search, done=lambda found: self._show_found(this, found), failed=self.say_problem)
 
     def _show_found(self, search: int, found: list[int]) -> None:
-        with self._lock:
+        with self.model.lock:
             if search != self._searches:
                 return  # a later one, or other rows
             self._found, self._shown_search = found, search
             self._draw()
-        if self._selection:
-            self._on_selection()  # another number of them is hidden
+        if self.model.selection:
+            self.model.on_selection()  # another number of them is hidden
 
     def _find_now(self) -> None:
         self._searches = self._shown_search = self._searches + 1
@@ -301,7 +192,7 @@ class PlainTable(widgets.VBox):
         self._draw()
 
     def _search_of(self) -> Callable[[], list[int]]:
-        """Finds the rows that are to be shown by now."""
+        """Return a function that finds the rows that the user asks for now."""
         return partial(
             self._view.find,
             self._search.value,
@@ -314,39 +205,35 @@ class PlainTable(widgets.VBox):
         chosen = self._cause.value
         if not chosen:
             return None
-        return [place for place, fingerprint in enumerate(self._causes.fingerprints) if fingerprint == chosen]
+        return [place for place, fingerprint in enumerate(self.model.causes.fingerprints) if fingerprint == chosen]
 
     def _turn(self, pages: int) -> None:
-        with self._lock:
+        with self.model.lock:
             self._first += pages * _PAGE
             self._draw()
 
     def _tick(self, key: MessageKey, is_on: bool) -> None:
-        with self._lock:
-            numbers = set(self._view.rows.present([key]))
-            if not numbers or (numbers <= self._selection) == is_on:
+        model = self.model
+        with model.lock:
+            numbers, selected = set(model.rows.present([key])), set(model.selection)
+            if not numbers or (numbers <= selected) == is_on:
                 return
-            self._selection = self._selection | numbers if is_on else self._selection - numbers
-            self._draw()
-        self._on_selection()
+            model.set_selection(selected | numbers if is_on else selected - numbers)
+        model.on_selection()
 
     def _select_found(self) -> None:
-        with self._lock:
-            if self._shown_search != self._searches:  # what is asked for now is meant, and not what was found before
+        with self.model.lock:
+            if self._shown_search != self._searches:  # the latest search counts, and not what is still shown
                 self._find_now()
-            self._selection |= set(self._found)
-            self._draw()
-        self._on_selection()
-
-    def _clear_selection(self) -> None:
-        self.select(())
+            self.model.set_selection({*self.model.selection, *self._found})
+        self.model.on_selection()
 
     def _look(self, key: MessageKey) -> None:
-        with self._lock:
-            numbers = self._view.rows.present([key])
-            message = self._view.rows.messages(numbers)[0] if numbers else None
+        with self.model.lock:
+            numbers = self.model.rows.present([key])
+            message = self.model.rows.messages(numbers)[0] if numbers else None
         if message is not None:
-            background.start(lambda: _detail_text(message), done=self._show_detail, failed=self._fail)
+            background.start(lambda: _detail_text(message), done=self._show_detail, failed=self.say_problem)
 
     def _show_detail(self, told: str) -> None:
         self._detail.value = told
@@ -355,32 +242,20 @@ class PlainTable(widgets.VBox):
     def _close_detail(self) -> None:
         set_shown(self._beside, shown=False)
 
-    # ------------------------------------------------------------ drawing and telling
-
     def _draw(self) -> None:
-        found, rows = self._found, self._view.rows
+        found, rows, selection = self._found, self.model.rows, self.model.selection
         self._first = max(0, min(self._first, (len(found) - 1) // _PAGE * _PAGE))
         shown = found[self._first : self._first + _PAGE]
-        self._page.draw(self._view, shown, self._selection)
+        self._page.draw(self._view, shown, set(selection))
         self._previous.disabled = self._first == 0
         self._next.disabled = self._first + _PAGE >= len(found)
+        # The line above the page: where it is, how many rows there are, and how many are selected.
         total = len(rows) - int(rows.removed.sum())
         place = f"{self._first + 1:,} to {self._first + len(shown):,} of {len(found):,}" if shown else "No message"
         of = "" if len(found) == total else f" found ({total:,} in all)"
-        chosen = len(self._selection)
-        hidden = self.hidden if chosen else 0
+        hidden = self.hidden if selection else 0
         not_found = f" ({hidden:,} not among those found)" if hidden else ""
-        self._count.value = f"{place}{of}, {chosen:,} selected{not_found}"
-
-    def _fail(self, sentence: str) -> None:
-        self._problem.value = sentence
-
-    def __repr__(self) -> str:
-        return tables.messages_text(self.messages)
-
-
-def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
-    return messages.to_arrow() if isinstance(messages, Messages) else frames.to_arrow(messages)
+        self._count.value = f"{place}{of}, {len(selection):,} selected{not_found}"
 
 
 def _cause_text(cause: Mapping[str, str], counts: Mapping[str, int]) -> str:
@@ -395,5 +270,206 @@ def _detail_text(message: ReceivedMessage) -> str:
         parts += ["", section["title"], *(f"  {name}: {value}" for name, value, *_ in section["rows"])]
     view = detail["views"][0]
     told = "\n".join([*parts, "", f"Body ({view['name']}) {view['note']}".rstrip(), view["text"]])
-    # A browser lays a long line that changes its direction out in half a minute.
+    # A browser needs half a minute to lay out a long line that changes its direction.
     return re.sub(rf"[^\n]{{{_LONGEST_LINE}}}(?=[^\n])", r"\g<0>\n", told)
+
+
+# ------------------------------------------------------------ which rows, and what is in their cells
+
+
+class PlainRows:
+    """Looks into rows for a table that has to be drawn by the kernel.
+
+    Args:
+        rows: of the table.
+        chosen: columns that are shown, in this order; None for those that most want to see.
+    """
+
+    def __init__(self, rows: Rows, chosen: Sequence[str] | None = None) -> None:
+        self.rows = rows
+        self._cells = rows.with_extra()
+        self._texts: dict[str, Any] = {}
+        self._known = columns_of(self._cells, rows.extra, chosen)
+
+    def columns(self) -> list[Column]:
+        """The columns that are shown beside the sequence number; changed cells may bring new ones to the end."""
+        names = {column.name for column in self._known} | {"cause"}
+        new = [Column(name, "text") for name in tuple(self.rows.patched) if name not in names]
+        shown = [column for column in self._known if column.name != _ALWAYS and not column.hidden]
+        return [*shown[: _MOST_COLUMNS - len(new)], *new]
+
+    def text(self, row: int, name: str) -> str:
+        """What stands in a cell, in visible characters, cut at a length."""
+        patched = self.rows.patched.get(name, {})
+        if row in patched:
+            return cell(patched[row], CUT)
+        return cell(self._cells.column(name)[row].as_py(), CUT) if name in self._cells.column_names else ""
+
+    def find(
+        self, text: str = "", *, only: Collection[int] | None = None, sort: str | None = None, descending: bool = False
+    ) -> list[int]:
+        """The rows to show, in their order.
+
+        Args:
+            text: has to stand in one of their cells, in capitals or not.
+            only: of these row numbers alone; None for all.
+            sort: by this column; None for the order in which the messages came.
+            descending: the largest first; what has no value is last in any case.
+        """
+        found: Any = pa.array(~self.rows.removed)
+        if text.strip():
+            found = pc.and_kleene(found, self._holding(visible(text.strip())))
+        if only is not None:
+            found = pc.and_kleene(found, pc.is_in(pa.array(range(len(self.rows))), pa.array(sorted(only), pa.int64())))
+        order: list[int] = self._order(sort, descending=descending) if sort else list(range(len(self.rows)))
+        shown = found.to_pylist()
+        return [row for row in order if shown[row]]
+
+    def _holding(self, text: str) -> Any:
+        """For each row whether one of its cells holds a text."""
+        found: Any = pa.array([False] * len(self.rows))
+        for name in {*self._cells.column_names, *tuple(self.rows.patched)}:
+            values = self._texts_of(name)
+            if values is not None:
+                found = pc.or_kleene(found, pc.match_substring(values, text, ignore_case=True))
+        return found
+
+    def _texts_of(self, name: str) -> Any:
+        if name in self.rows.patched:
+            return _as_texts(self._column(name))
+        if name not in self._texts:
+            self._texts[name] = _as_texts(self._column(name))
+        return self._texts[name]
+
+    def _order(self, name: str, *, descending: bool) -> list[int]:
+        values = self._column(name)
+        if pa.types.is_map(values.type):
+            values = self._texts_of(name)
+        order = "descending" if descending else "ascending"
+        return pc.array_sort_indices(values, order=order, null_placement="at_end").to_pylist()
+
+    def _column(self, name: str) -> Any:
+        """A column with the cells that were changed."""
+        known: Any = self._cells.column(name) if name in self._cells.column_names else pa.nulls(len(self.rows))
+        # Cells may change meanwhile, so they are looked at in a copy.
+        values: Any = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
+        patched = self.rows.patched.get(name)
+        if not patched:
+            return values
+        changed = values.to_pylist()
+        for number, value in dict(patched).items():
+            changed[number] = value
+        try:
+            return pa.array(changed)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return pa.array([None if value is None else str(value) for value in changed], pa.string())
+
+
+def _as_texts(values: Any) -> Any:
+    """Values as texts to look into; None for those that nobody searches."""
+    kind = values.type
+    if pa.types.is_string(kind):
+        return cleaned(values)
+    if pa.types.is_timestamp(kind):
+        return pc.strftime(values.cast(pa.timestamp("s", tz="UTC"), safe=False), format="%Y-%m-%d %H:%M:%SZ")
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return values.cast(pa.string())
+    if pa.types.is_map(kind):
+        return cleaned(pa.array([_properties(value) for value in values.to_pylist()], pa.string()))
+    return None
+
+
+def _properties(pairs: Any) -> str | None:
+    return None if pairs is None else ", ".join(f"{name}={value}" for name, value in pairs)
+
+
+# ------------------------------------------------------------ a page
+
+
+class PlainPage(widgets.GridBox):
+    """The rows of one page, each with a check box and a button that belong to its message for good.
+
+    They go away with the row: a click on one of them that comes late, when other rows are shown already, is for the
+    message that it stood beside, or for none.
+
+    Args:
+        tick: is told of each message that is selected, or is no longer; also where it is so already.
+        look: is told of the message that somebody wants to see.
+    """
+
+    def __init__(self, tick: Callable[[MessageKey, bool], object], look: Callable[[MessageKey], object]) -> None:
+        super().__init__()
+        self._tick = tick
+        self._look = look
+        self._drawn: tuple[Any, ...] = ()
+        self._boxes: list[widgets.Checkbox] = []
+        self._buttons: list[widgets.Button] = []
+        self._heads: list[widgets.Label] = []
+        self._cells: list[widgets.Label] = []
+        # One layout and one style for all cells: each would be another message to the browser for each cell.
+        self._narrow = widgets.Layout(width="auto", min_width="0")
+        self._style = widgets.Label().style
+        self._bold = widgets.Label(style={"font_weight": "bold"}).style
+
+    def draw(self, view: PlainRows, rows: Sequence[int], selected: Collection[int]) -> None:
+        """Show these rows.
+
+        Args:
+            view: what is in them.
+            rows: their numbers.
+            selected: the numbers of those that are selected.
+        """
+        columns = view.columns()
+        drawn = (view, tuple(rows), tuple(column.name for column in columns))
+        if drawn != self._drawn:
+            self._lay_out(view, rows, columns)
+            self._drawn = drawn
+        for box, number in zip(self._boxes, rows, strict=True):
+            box.value = number in selected
+        texts = [view.text(number, column.name) for number in rows for column in columns]
+        for label, value in zip(self._cells, texts, strict=True):
+            label.value = label.tooltip = value
+
+    def _lay_out(self, view: PlainRows, rows: Sequence[int], columns: Sequence[Column]) -> None:
+        old = [*self._boxes, *self._buttons, *self._heads]
+        keys = [view.rows.keys[number] for number in rows]
+        self._boxes = [self._box(key) for key in keys]
+        self._buttons = [self._button(key) for key in keys]
+        wanted = len(rows) * len(columns)
+        self._cells += [self._label(self._style) for _ in range(wanted - len(self._cells))]
+        for label in self._cells[wanted:]:
+            label.close()
+        del self._cells[wanted:]
+        widths = " ".join(map(_width, columns))
+        self.layout = widgets.Layout(
+            grid_template_columns=f"max-content max-content {widths}", grid_gap="0 10px", width="100%", overflow="auto"
+        )
+        self._heads = [self._label(self._bold, name) for name in ("message", "", *(column.title for column in columns))]
+        lines = [
+            (box, look, *self._cells[place * len(columns) : (place + 1) * len(columns)])
+            for place, (box, look) in enumerate(zip(self._boxes, self._buttons, strict=True))
+        ]
+        self.children = (*self._heads, *(child for line in lines for child in line))
+        for widget in old:
+            widget.close()
+
+    def _label(self, style: Any, value: str = "") -> widgets.Label:
+        return widgets.Label(value, layout=self._narrow, style=style, _dom_classes=NO_MATHEMATICS)
+
+    def _box(self, key: MessageKey) -> widgets.Checkbox:
+        box = widgets.Checkbox(description=f"#{key[1]}", indent=False, layout=self._narrow)
+
+        def changed(change: Any) -> None:
+            self._tick(key, bool(change["new"]))
+
+        box.observe(changed, "value")
+        return box
+
+    def _button(self, key: MessageKey) -> widgets.Button:
+        return button("Look", f"Show message #{key[1]}", partial(self._look, key))
+
+
+def _width(column: Column) -> str:
+    if column.name in _WIDE:
+        return "minmax(120px, 2fr)"
+    return _WIDTHS.get(column.kind, "minmax(110px, 1fr)")

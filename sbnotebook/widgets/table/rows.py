@@ -1,11 +1,12 @@
-"""The messages of a table, each at a row of its own for as long as they are shown.
+"""The rows beneath every table of messages, with the selection, the causes and the notes that go with them.
 
 A message is addressed by its key, never by its place: filters, sorting and removal change places, and an action on the
-wrong message cannot be undone by anyone who does not notice.
+wrong message may go unnoticed and cannot always be undone.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -14,120 +15,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sbnotebook.analysis import frames, tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.widgets.table.packing import CUT, NOT_SHOWN, Column, texts_of
+from sbnotebook.widgets.background import Callbacks
+from sbnotebook.widgets.table.causes import CauseFinder, Causes
+from sbnotebook.widgets.table.packing import CUT, NOT_SHOWN, texts_of
 
-__all__ = ["NOTHING", "MessageKey", "Rows", "Table", "keys_of", "long_texts", "matches"]
-
-_MAX_WORDS: Final = 20
-
-
-def long_texts(table: pa.Table) -> dict[str, Any]:
-    """The columns of which the rows show only a part of some texts.
-
-    Args:
-        table: with message columns.
-
-    Example:
-        >>> list(long_texts(pa.table({"subject": ["UA"], "body_text": ["x" * 1_000]})))
-        ['body_text']
-    """
-    long: dict[str, Any] = {}
-    for name in table.column_names:
-        column: Any = table.column(name)
-        if name not in NOT_SHOWN and (pa.types.is_string(column.type) or pa.types.is_map(column.type)):
-            texts = texts_of(column)
-            longest: Any = pc.max(pc.utf8_length(texts))
-            if (longest.as_py() or 0) > CUT:
-                long[name] = texts
-    return long
-
-
-def matches(texts: Mapping[str, Any], words: Sequence[str], count: int) -> Iterable[bytes]:
-    """For each word, the rows in which it stands, as bits; upper and lower case are the same.
-
-    Args:
-        texts: columns of texts.
-        words: to look for, the first 20 of them.
-        count: of rows.
-    """
-    for word in words[:_MAX_WORDS]:
-        found = np.zeros(count, dtype=bool)
-        for column in texts.values():
-            hits: Any = pc.match_substring(column, word, ignore_case=True)
-            found |= hits.fill_null(fill_value=False).to_numpy()
-        yield np.packbits(found, bitorder="little").tobytes()
-
+__all__ = [
+    "NOTHING",
+    "MessageKey",
+    "RowModel",
+    "RowView",
+    "Rows",
+    "Table",
+    "keys_of",
+    "long_texts",
+    "matches",
+]
 
 MessageKey = tuple[str, int]
 """The address of the entity as text, and the sequence number."""
 
 NOTHING: Final[Mapping[str, Sequence[object]]] = {}
-
-
-class Table(Protocol):
-    """What a panel needs of the table of messages that it stands on, whatever shows it."""
-
-    def show(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
-    ) -> None:
-        """Replace all rows; selection, filters and sorting are kept, the selection by key."""
-        ...
-
-    def append(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
-    ) -> None:
-        """Add rows behind those that are there; messages that are there already are left out."""
-        ...
-
-    def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
-        """Change cells: values by column, for each message; a column that is new appears."""
-        ...
-
-    def remove(self, keys: Iterable[MessageKey]) -> None:
-        """Take rows away, also out of the selection."""
-        ...
-
-    def select(self, keys: Iterable[MessageKey]) -> None:
-        """Select these messages and no others."""
-        ...
-
-    @property
-    def messages(self) -> Messages:
-        """All rows, in the order in which they came."""
-        ...
-
-    @property
-    def selected_keys(self) -> tuple[MessageKey, ...]:
-        """The keys of the selected messages."""
-        ...
-
-    @property
-    def selected(self) -> Messages:
-        """The selected messages, with all columns."""
-        ...
-
-    @property
-    def hidden(self) -> int:
-        """How many of the selected messages a filter hides now."""
-        ...
-
-    def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call a function whenever the selection changes, until the function that is returned is called."""
-        ...
-
-    def set_notes(self, notes: Mapping[str, str]) -> None:
-        """Show these notes beside the causes, by fingerprint."""
-        ...
-
-    def on_note(self, callback: Callable[[str, str], object]) -> Callable[[], None]:
-        """Call a function with fingerprint and text of each note that is written, until the returned one is called."""
-        ...
+_NO_CAUSES: Final = Causes([], [])
+_MAX_WORDS: Final = 20
 
 
 def keys_of(messages: Messages | Iterable[ReceivedMessage]) -> list[MessageKey]:
-    """The keys of messages, in their order.
+    """Return the keys of messages, in their order.
 
     Example:
         >>> from sbnotebook.model import EntityAddress, PeekedMessage
@@ -139,8 +55,11 @@ def keys_of(messages: Messages | Iterable[ReceivedMessage]) -> list[MessageKey]:
     return [(str(message.entity), message.sequence_number) for message in messages]
 
 
+# ------------------------------------------------------------ the rows
+
+
 class Rows:
-    """Messages in the order in which they came, each with its row number; numbers are never used again.
+    """Messages in the order in which they came, each with its row number. No number is used twice.
 
     Args:
         table: the messages, with all message columns.
@@ -157,56 +76,51 @@ class Rows:
         self.patched: dict[str, dict[int, object]] = {}
 
     def __len__(self) -> int:
-        """How many row numbers are in use, removed ones included."""
+        """Return how many row numbers are in use, removed ones included."""
         return len(self.table)
 
     @cached_property
     def keys(self) -> list[MessageKey]:
-        """The key at each row number."""
+        """Return the key at each row number."""
         return _keys_of_table(self.table)
 
     @cached_property
     def numbers(self) -> dict[MessageKey, int]:
-        """The row number of each key, removed ones included."""
+        """Return the row number of each key, removed ones included."""
         return {key: row for row, key in enumerate(self.keys)}
 
-    def with_extra(self) -> pa.Table:
-        """The message columns and the further ones; a further one takes the place of a message column of its name."""
-        columns: Any = {name: self.table.column(name) for name in self.table.column_names}
-        return pa.table(columns | self.extra)
-
-    def add(self, name: str, values: Sequence[object]) -> Column:
-        """Add a column that is hidden until the user asks for it.
+    def with_extra(self, more: Mapping[str, Sequence[object]] = NOTHING) -> pa.Table:
+        """Return the message columns and the further ones, which replace a message column of the same name.
 
         Args:
-            name: the column's.
-            values: one for each row number.
+            more: columns to add for this call only.
         """
-        self.extra[name] = _array(name, values, len(self))
-        return Column(name, "text", hidden=True)
+        columns: Any = {name: self.table.column(name) for name in self.table.column_names}
+        return pa.table(columns | self.extra | {name: _array(name, each, len(self)) for name, each in more.items()})
 
     @cached_property
     def long_texts(self) -> dict[str, Any]:
-        """The columns of which the rows show only a part of some texts."""
+        """Return the columns of which the rows show only a part of some texts."""
         return long_texts(self.table)
 
     def present(self, keys: Iterable[MessageKey]) -> list[int]:
-        """The row numbers of those of the keys that are there."""
+        """Return the row numbers of these keys, without those that are unknown or removed."""
         found = (self.numbers.get(key) for key in dict.fromkeys(keys))
         return [row for row in found if row is not None and not self.removed[row]]
 
     def extended(self, table: pa.Table, extra: Mapping[str, Sequence[object]] = NOTHING) -> Rows:
-        """These rows and further ones behind them, without the messages that are here already."""
+        """Return these rows with further ones behind them, without the messages that are already in these rows."""
         added = Rows(table, extra)
         new = [row for row, key in enumerate(added.keys) if not self.present([key])]
         both = Rows(pa.concat_tables([self.table, _taken(added.table, new)]))
         both.extra = _joined(self, {name: _taken(values, new) for name, values in added.extra.items()}, len(new))
+        # Numbers stay, so what is known by number stays, too.
         both.removed[: len(self)] = self.removed
         both.patched = self.patched
         return both
 
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> dict[str, dict[int, object]]:
-        """Keep changed cells, and give them by column and row number."""
+        """Keep changed cells, and return them by column and row number."""
         changed: dict[str, dict[int, object]] = {}
         for key, cells in values.items():
             for row in self.present([key]):
@@ -217,7 +131,7 @@ class Rows:
         return changed
 
     def messages(self, rows: Sequence[int] | None = None) -> Messages:
-        """The messages at these row numbers, or all that were not removed."""
+        """Return the messages at these row numbers; by default all that were not removed."""
         if rows is None:
             return Messages(self.table.filter(pa.array(~self.removed)) if self.removed.any() else self.table)
         return Messages(_taken(self.table, rows))
@@ -244,10 +158,331 @@ def _array(name: str, values: Sequence[object], count: int) -> Any:
 
 
 def _joined(before: Rows, added: dict[str, Any], count: int) -> dict[str, Any]:
-    """Further columns of rows that came one after the other; what one of them does not have is null there."""
+    """Join the further columns of rows that came in two parts; a column that a part lacks is null in it."""
     joined: dict[str, Any] = {}
     for name in before.extra | added:
         parts = [before.extra.get(name, pa.nulls(len(before))), added.get(name, pa.nulls(count))]
         values: list[object] = [value for part in parts for value in part.to_pylist()]
         joined[name] = _array(name, values, len(values))
     return joined
+
+
+# ------------------------------------------------------------ words in texts that are too long for a row
+
+
+def long_texts(table: pa.Table) -> dict[str, Any]:
+    """Return the columns of which the rows show only a part of some texts.
+
+    Args:
+        table: with message columns.
+
+    Example:
+        >>> list(long_texts(pa.table({"subject": ["UA"], "body_text": ["x" * 1_000]})))
+        ['body_text']
+    """
+    long: dict[str, Any] = {}
+    for name in table.column_names:
+        column: Any = table.column(name)
+        if name not in NOT_SHOWN and (pa.types.is_string(column.type) or pa.types.is_map(column.type)):
+            texts = texts_of(column)
+            longest: Any = pc.max(pc.utf8_length(texts))
+            if (longest.as_py() or 0) > CUT:
+                long[name] = texts
+    return long
+
+
+def matches(texts: Mapping[str, Any], words: Sequence[str], count: int) -> Iterable[bytes]:
+    """Yield for each word the rows that contain it, as bits. Upper and lower case are the same.
+
+    Args:
+        texts: columns of texts.
+        words: to look for, the first 20 of them.
+        count: of rows.
+    """
+    for word in words[:_MAX_WORDS]:
+        found = np.zeros(count, dtype=bool)
+        for column in texts.values():
+            hits: Any = pc.match_substring(column, word, ignore_case=True)
+            found |= hits.fill_null(fill_value=False).to_numpy()
+        yield np.packbits(found, bitorder="little").tobytes()
+
+
+# ------------------------------------------------------------ the model
+
+
+class RowView(Protocol):
+    """A table that draws the rows of a model. It is called under the model's lock, in any thread."""
+
+    def rows_shown(self) -> None:
+        """Draw other rows."""
+
+    def rows_added(self, first: int) -> None:
+        """Draw the rows from number ``first`` on, which are new."""
+
+    def rows_removed(self, numbers: Sequence[int]) -> None:
+        """Take rows away."""
+
+    def cells_changed(self, changes: Mapping[str, Mapping[int, object]]) -> None:
+        """Draw changed cells, given by column and row number."""
+
+    def selection_changed(self) -> None:
+        """Draw the selection."""
+
+    def causes_found(self) -> None:
+        """Draw the causes."""
+
+    def notes_changed(self) -> None:
+        """Draw the notes."""
+
+    def say_problem(self, sentence: str) -> None:
+        """Show an error that would be seen nowhere else."""
+
+
+class RowModel:
+    """The rows of one or several tables, with the selection, the causes and the notes.
+
+    Args:
+        messages: to show at first.
+        columns: those to show, in this order; by default those that most users need.
+        causes: group the messages by what went wrong with them.
+
+    Example:
+        >>> model = RowModel(columns=["subject"])
+        >>> model.patch({("orders", 7): {"outcome": "settled"}})  # an unknown key: passed over
+        >>> len(model.rows), model.selected_keys
+        (0, ())
+    """
+
+    def __init__(
+        self,
+        messages: Messages | Sequence[ReceivedMessage] = (),
+        *,
+        columns: Sequence[str] | None = None,
+        causes: bool = False,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.columns = columns
+        self.with_causes = causes
+        self.rows = Rows(_table_of(messages))
+        self.load = 1
+        """Counts how often all rows were replaced."""
+        self.selection: tuple[int, ...] = ()
+        """The selected row numbers, in ascending order."""
+        self.causes = _NO_CAUSES
+        self.notes: dict[str, str] = {}
+        self.views: list[RowView] = []
+        self.on_selection, self.on_note = Callbacks(self.say_problem), Callbacks(self.say_problem)
+        self._finder = CauseFinder(self._take_causes, self.say_problem)
+        self._is_finding = False
+
+    def show(self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]]) -> None:
+        """Replace all rows, and keep the selection by key."""
+        rows = Rows(_table_of(messages), extra)
+        with self.lock:
+            keys = self.selected_keys
+            self.rows, self.load, self.causes = rows, self.load + 1, _NO_CAUSES
+            self.selection = tuple(sorted(rows.present(keys))) if keys else ()
+            for view in self.views:
+                view.rows_shown()
+        self._find_causes()
+        if len(self.selection) != len(keys):
+            self.on_selection()
+
+    def append(self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]]) -> None:
+        """Add rows at the end, without the messages that are already in the table."""
+        with self.lock:
+            first = len(self.rows)
+            self.rows = self.rows.extended(_table_of(messages), extra)
+            for view in self.views:
+                view.rows_added(first)
+        self._find_causes()
+
+    def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
+        """Change cells."""
+        with self.lock:
+            changes = self.rows.patch(values)
+            for view in self.views:
+                view.cells_changed(changes)
+
+    def remove(self, keys: Iterable[MessageKey]) -> None:
+        """Remove rows, also from the selection."""
+        with self.lock:
+            numbers = self.rows.present(keys)
+            self.rows.removed[numbers] = True
+            before = len(self.selection)
+            self.selection = tuple(number for number in self.selection if not self.rows.removed[number])
+            for view in self.views:
+                view.rows_removed(numbers)
+        if len(self.selection) != before:
+            self.on_selection()
+
+    def select(self, keys: Iterable[MessageKey]) -> None:
+        """Select these messages and no others."""
+        with self.lock:
+            self.set_selection(self.rows.present(keys))
+        self.on_selection()
+
+    def set_selection(self, numbers: Iterable[int], source: RowView | None = None) -> None:
+        """Select these rows and no others, before the caller tells it with ``on_selection``.
+
+        Args:
+            numbers: of rows that are not removed.
+            source: the view in which they were selected, which draws them itself.
+        """
+        self.selection = tuple(sorted(numbers))
+        for view in self.views:
+            if view is not source:
+                view.selection_changed()
+
+    @property
+    def selected_keys(self) -> tuple[MessageKey, ...]:
+        """Return the keys of the selected messages."""
+        with self.lock:
+            return tuple(self.rows.keys[number] for number in self.selection)
+
+    def set_notes(self, notes: Mapping[str, str]) -> None:
+        """Replace the notes beside the causes."""
+        self.notes = dict(notes)
+        for view in self.views:
+            view.notes_changed()
+
+    def find_causes(self) -> None:
+        """Group the messages by cause, these and all that follow, in the background; only where causes are shown."""
+        self._is_finding = self.with_causes
+        self._find_causes()
+
+    def say_problem(self, sentence: str) -> None:
+        """Show an error in every view."""
+        for view in self.views:
+            view.say_problem(sentence)
+
+    def _find_causes(self) -> None:
+        if self._is_finding and len(self.rows):
+            self._finder.find(self.load, self.rows.table)
+
+    def _take_causes(self, load: int, causes: Causes) -> None:
+        with self.lock:
+            if load != self.load:
+                return  # the rows were replaced meanwhile, and their causes come, too
+            self.causes = causes
+            for view in self.views:
+                view.causes_found()
+
+
+def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
+    return messages.to_arrow() if isinstance(messages, Messages) else frames.to_arrow(messages)
+
+
+# ------------------------------------------------------------ what every table can do
+
+
+class Table:
+    """What a panel can do with its table of messages, however the table is drawn."""
+
+    model: RowModel
+
+    def show(
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
+    ) -> None:
+        """Replace all rows. Selection, filters and sorting stay, the selection by key.
+
+        Args:
+            messages: to show.
+            extra: further columns, each with a value for every message.
+
+        Raises:
+            ValueError: a further column has more or fewer values than there are messages.
+        """
+        self.model.show(messages, extra)
+
+    def append(
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
+    ) -> None:
+        """Add rows at the end. Messages that are already in the table are left out.
+
+        Args:
+            messages: to add.
+            extra: further columns, each with a value for every message.
+
+        Raises:
+            ValueError: a further column has more or fewer values than there are messages.
+        """
+        self.model.append(messages, extra)
+
+    def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
+        """Change cells. A column with a new name is added.
+
+        Args:
+            values: new values by column, for each message; unknown messages are passed over.
+        """
+        self.model.patch(values)
+
+    def remove(self, keys: Iterable[MessageKey]) -> None:
+        """Remove rows, also from the selection.
+
+        Args:
+            keys: of the messages; unknown ones are passed over.
+        """
+        self.model.remove(keys)
+
+    @property
+    def messages(self) -> Messages:
+        """Return all messages, in the order in which they came."""
+        return self.model.rows.messages()
+
+    def select(self, keys: Iterable[MessageKey]) -> None:
+        """Select these messages and no others.
+
+        Args:
+            keys: of the messages; unknown ones are passed over.
+        """
+        self.model.select(keys)
+
+    @property
+    def selected_keys(self) -> tuple[MessageKey, ...]:
+        """Return the keys of the selected messages."""
+        return self.model.selected_keys
+
+    @property
+    def selected(self) -> Messages:
+        """Return the selected messages, with all columns."""
+        with self.model.lock:
+            return self.model.rows.messages(self.model.selection)
+
+    @property
+    def hidden(self) -> int:
+        """Return how many of the selected messages a filter hides now."""
+        raise NotImplementedError
+
+    def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call a function whenever the selection changes.
+
+        Args:
+            callback: called in any thread; it must not block.
+
+        Returns:
+            A function that ends it.
+        """
+        return self.model.on_selection.add(callback)
+
+    def set_notes(self, notes: Mapping[str, str]) -> None:
+        """Show notes beside the causes.
+
+        Args:
+            notes: by the cause's fingerprint.
+        """
+        self.model.set_notes(notes)
+
+    def on_note(self, callback: Callable[[str, str], object]) -> Callable[[], None]:
+        """Call a function with fingerprint and text of each note that the user writes.
+
+        Args:
+            callback: called in any thread; it must not block.
+
+        Returns:
+            A function that ends it.
+        """
+        return self.model.on_note.add(callback)
+
+    def __repr__(self) -> str:
+        return tables.messages_text(self.messages)

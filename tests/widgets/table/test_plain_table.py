@@ -7,8 +7,8 @@ import ipywidgets
 import pytest
 
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.widgets.table.plain_rows import PlainRows
-from sbnotebook.widgets.table.plain_table import PlainTable
+from sbnotebook.widgets.table.plain_table import PlainRows, PlainTable
+from sbnotebook.widgets.table.rows import RowModel
 from tests.widgets.conftest import until
 
 
@@ -42,7 +42,7 @@ def texts(table: ipywidgets.Widget) -> str:
 
 @pytest.fixture
 def table() -> PlainTable:
-    return PlainTable([message(n) for n in range(1, 51)])
+    return PlainTable(RowModel([message(n) for n in range(1, 51)]))
 
 
 def test_rows_come_page_by_page(table: PlainTable) -> None:
@@ -132,7 +132,7 @@ def test_rows_are_sorted(table: PlainTable) -> None:
 
 
 def test_causes_are_chosen_and_have_notes() -> None:
-    table = PlainTable([message(n, "Bad" if n % 3 else "Worse") for n in range(1, 10)], causes=True)
+    table = PlainTable(RowModel([message(n, "Bad" if n % 3 else "Worse") for n in range(1, 10)], causes=True))
     causes = named(table, "Cause")
     until(lambda: len(causes.options) > 2, "the causes")
     notes: list[tuple[str, str]] = []
@@ -161,7 +161,7 @@ def test_one_message_is_shown_with_all_that_it_carries(table: PlainTable) -> Non
 
 
 def test_a_long_line_that_changes_its_direction_does_not_stop_the_browser() -> None:
-    table = PlainTable([message(1).with_changes(body="\u05d0a".encode() * 50_000)])
+    table = PlainTable(RowModel([message(1).with_changes(body="\u05d0a".encode() * 50_000)]))
     named(table, "Look").click()
     areas = [each for each in everything(table) if isinstance(each, ipywidgets.Textarea)]
     until(lambda: any("\u05d0" in each.value for each in areas), "the message")
@@ -172,7 +172,7 @@ def test_a_long_line_that_changes_its_direction_does_not_stop_the_browser() -> N
 
 
 def test_texts_of_messages_are_never_mathematics_or_html() -> None:
-    table = PlainTable([message(1, "$\\href{javascript:x}{y}$ <img src=x>")])
+    table = PlainTable(RowModel([message(1, "$\\href{javascript:x}{y}$ <img src=x>")]))
     states = [each.get_state() for each in everything(table) if isinstance(each, ipywidgets.Label)]
     cells = [state for state in states if "$" in state["value"]]
     assert cells

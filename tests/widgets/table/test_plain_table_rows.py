@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.widgets.table.plain_rows import PlainRows
+from sbnotebook.widgets.table.plain_table import PlainRows
 from sbnotebook.widgets.table.rows import Rows
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

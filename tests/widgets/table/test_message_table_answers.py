@@ -4,7 +4,7 @@ import pytest
 
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.widgets.table.answers import answer
+from sbnotebook.widgets.table.message_table import answer
 from sbnotebook.widgets.table.rows import Rows
 
 BODY = "ä" * 300 + " end"
