@@ -1,4 +1,4 @@
-"""Messages as files, for later and for others: Parquet and JSON lines without loss, CSV for a spreadsheet."""
+"""Write messages to files and read them back: Parquet and JSON lines without loss, CSV for a spreadsheet."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _REQUIRED: Final = ("entity", "sequence_number")
 
 _IN_NO_CSV: Final = frozenset({"body", "extras"})
 _MAX_CELL: Final = 32_000
-"""A spreadsheet's cell holds 32,767 characters, and what is beyond goes into another cell."""
-# What a spreadsheet takes for a formula. Source: OWASP, "CSV Injection".
+"""A spreadsheet's cell holds 32,767 characters; the rest would spill into another cell."""
+# The beginning of a formula. Source: OWASP, "CSV Injection".
 _BEGINS: Final = re.compile(r"[\t\r\n]|[\s\"']*[=+\-@＝＋－＠]")  # noqa: RUF001
 # A spreadsheet whose separator is not the file's cuts cells in the middle, quotes or not.
 # The sign may be missing, so that no run of spaces is looked at from each of its ends.
@@ -40,15 +40,15 @@ _BEGINS_INSIDE: Final = re.compile(r"([;|\t\r\n][\s\"']*+)([=+\-@＝＋－＠]?)
 
 
 def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -> Path:
-    """Write messages to a file that only its owner can read; it is there whole or not at all.
+    """Write messages to a file that only its owner can read; the file is complete or does not exist.
 
     Args:
         table: the messages, with all message columns.
-        path: the file; its ending says which format: ``.parquet``, ``.jsonl`` or ``.csv``.
-        overwrite: whether a file that is there is replaced.
+        path: the file; its ending chooses the format: ``.parquet``, ``.jsonl`` or ``.csv``.
+        overwrite: True to replace an existing file.
 
     Returns:
-        Where it was written.
+        The path of the file.
 
     Raises:
         ConfigurationError: there is no such format or folder, or the file exists.
@@ -59,7 +59,7 @@ def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -
         raise ConfigurationError(f"Messages are not written as {place.suffix or place.name!r}: use {_ENDINGS}.")
     if not place.parent.is_dir():
         raise ConfigurationError(f"There is no folder {place.parent}: make it first.")
-    # Made beside it, so that it can take its place at once; mkstemp makes files that only the owner can read.
+    # In the same folder, for an atomic rename; mkstemp makes files that only the owner can read.
     handle, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -73,10 +73,10 @@ def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -
 
 
 def read_table(path: Path | str) -> pa.Table:
-    """The messages of a Parquet or JSON lines file, with all message columns.
+    """Read the messages of a Parquet or JSON lines file, with all message columns.
 
     Raises:
-        ConfigurationError: the file is none that was written here.
+        ConfigurationError: the file does not hold messages.
     """
     place = Path(path).expanduser()
     read = _READERS.get(place.suffix.lower())
@@ -93,7 +93,7 @@ def read_table(path: Path | str) -> pa.Table:
 def _move(written: Path, place: Path, *, overwrite: bool) -> None:
     if not overwrite:
         try:
-            os.link(written, place)  # fails where there is a file, also where one was made this moment
+            os.link(written, place)  # fails when the file exists, without a race
         except FileExistsError:
             raise _exists(place) from None
         except OSError:  # a file system without links
@@ -121,7 +121,7 @@ def _read_parquet(path: Path) -> pa.Table:
 
 
 def _completed(table: pa.Table) -> pa.Table:
-    """The table with the message columns, and no others; a tool may have changed their types, or left some out."""
+    """Restore the message columns, and drop others; a tool may have changed their types, or left some out."""
     for name in _REQUIRED:
         if name not in table.column_names:
             raise ConfigurationError(f"The file does not hold messages: it has no column {name}.")
@@ -139,7 +139,7 @@ def _completed(table: pa.Table) -> pa.Table:
 
 
 def _write_json_lines(table: pa.Table, file: Any) -> None:
-    """One object in each line, in ASCII only, so that no character of a message ends a line or acts on a terminal."""
+    """Write one object in each line, in ASCII only: no character of a message ends a line or acts on a terminal."""
     for row in _rows(table):
         present = {name: _to_json(name, value) for name, value in row.items() if value is not None}
         file.write(json.dumps(present, separators=(",", ":")).encode() + b"\n")
@@ -197,7 +197,7 @@ def _from_json(name: str, value: Any) -> Any:
 
 
 def _write_csv(table: pa.Table, file: Any) -> None:
-    """A row for each message, without what no spreadsheet shows; nothing in it is a formula.
+    """Write a row for each message, without the columns that a spreadsheet cannot show; no cell is a formula.
 
     Every cell is in quotes, and one that a spreadsheet could take for a formula begins with an apostrophe.
     """
@@ -212,7 +212,7 @@ def _write_csv(table: pa.Table, file: Any) -> None:
 
 
 class _Encoded:
-    """What a CSV writer writes to, where the file takes bytes."""
+    """A text file for a CSV writer, over a file of bytes."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -236,7 +236,7 @@ def _cell(name: str, value: Any) -> str | int:
 
 
 def _inert(text: str) -> str:
-    r"""A text that is no formula wherever a spreadsheet may take a cell to begin.
+    r"""Escape a text so that it is not a formula wherever a spreadsheet may begin a cell.
 
     Example:
         >>> _inert("=1+1"), _inert("total: -5"), _inert('a;"=1+1"')

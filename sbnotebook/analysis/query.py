@@ -1,7 +1,7 @@
-"""One expression language for messages: a SQL boolean expression over the message columns.
+"""Filter messages by a SQL boolean expression over the message columns.
 
-DuckDB parses and evaluates it over Arrow, without access to anything outside. It is one expression about one message
-and nothing else: queries within it are refused, so that it cannot go on for ever, or reach another table.
+DuckDB parses and evaluates it over Arrow, without access to anything outside. It is one expression about one message:
+queries within it are refused, so that it cannot run for ever, or reach another table.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _COLUMNS: Final = f"*, CASE WHEN json_valid(body_text) THEN CAST(body_text AS JS
 _SELECT: Final = "SELECT "
 _CLAUSES: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
 _OUTSIDE: Final = frozenset({"current_setting", "getenv", "getvariable", "nextval", "currval", "query", "query_table"})
-"""Functions that ask for something else than the message."""
+"""Functions that read something else than the message."""
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
 _TRUTHS: Final = frozenset({"BOOLEAN", "NULL", '"NULL"', "SQLNULL"})
 
 
 def where(messages: Sequence[M], expression: str | None) -> list[M]:
-    """The messages for which an expression is true, in their order.
+    """Return the messages for which an expression is true, in their order.
 
     Args:
-        messages: which to look through.
+        messages: the messages to filter.
         expression: over the message columns and ``body_json``, in DuckDB's SQL, for example
             ``dead_letter_reason = 'Invalid' and body_json->>'$.carrier' = 'UA'``; None for all messages. A missing
             value makes a comparison neither true nor false, and ``body_json`` is missing where a body is not JSON.
@@ -71,7 +71,7 @@ def where(messages: Sequence[M], expression: str | None) -> list[M]:
 
 
 def filtered(table: pa.Table, expression: str) -> pa.Table:
-    """The rows of a table for which an expression is true: see :func:`where`."""
+    """Return the rows of a table for which an expression is true: see :func:`where`."""
     chosen = [False] * len(table)
     for index in matching(table, expression):
         chosen[index] = True
@@ -79,7 +79,7 @@ def filtered(table: pa.Table, expression: str) -> pa.Table:
 
 
 def matching(table: pa.Table, expression: str) -> list[int]:
-    """The positions of the rows for which an expression is true, ascending: see :func:`where`."""
+    """Return the positions of the rows for which an expression is true, ascending: see :func:`where`."""
     import duckdb
 
     expression = str(expression)  # DuckDB takes an instance of a subclass for the name of a column
@@ -110,7 +110,7 @@ def matching(table: pa.Table, expression: str) -> list[int]:
 
 
 def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
-    """The tree that DuckDB's parser makes of one expression without a query in it."""
+    """Parse one expression with DuckDB, and refuse queries in it."""
     import duckdb
 
     try:
@@ -141,7 +141,7 @@ def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
 
 
 def _parts(tree: Any) -> Iterator[dict[str, Any]]:
-    """All objects of a tree of JSON."""
+    """Yield all objects of a tree of JSON."""
     waiting = [tree]
     while waiting:
         part: Any = waiting.pop()
@@ -165,7 +165,7 @@ def _reason(error: duckdb.Error, tree: Any, table: pa.Table, expression: str) ->
 
 
 def _place(expression: str, position: Any) -> str:
-    # Positions are bytes of what was parsed, from 0 on; people count characters of what they have written from 1 on.
+    # DuckDB counts bytes of the parsed text from 0; users count characters of their text from 1.
     try:
         before = expression.encode()[: int(position) - len(_SELECT)]
     except (TypeError, ValueError):
@@ -174,7 +174,7 @@ def _place(expression: str, position: Any) -> str:
 
 
 def _shown(reason: object) -> str:
-    # DuckDB quotes the values that it stumbles over, and they come from messages.
+    # DuckDB quotes values that it cannot convert, and they come from messages.
     return printable(" ".join(str(reason).split())[:_SHOWN_REASON])
 
 

@@ -1,7 +1,7 @@
-"""Messages, plans, reports and other rows as tables: HTML for notebooks, text for terminals.
+"""Show messages, plans, reports and other rows as tables: HTML for notebooks, text for terminals.
 
-Everything that comes from a message is escaped and cut at a length, and is never evaluated. Characters that a
-terminal acts on, or that turn the order of what is read, are shown as a dot.
+Texts from messages are escaped and cut at a length, and are never evaluated. Characters that a terminal acts on, or
+that change the reading order, are shown as a dot.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MAX_CELL: Final = 120
 _TEXT_WIDTH: Final = 140
 _MAX_FAILURES: Final = 20
 _CONTEXT: Final = 24
-"""Characters shown around what an edit changes in a long value."""
+"""Characters shown around the change of an edit in a long value."""
 _SHORT: Final = 28
-"""Characters that stay on their line; a time is one of them."""
+"""The longest cell that stays on its line, such as a time."""
 _SHORT_CSS: Final = "text-align:left;vertical-align:top;white-space:pre"
 _LONG_CSS: Final = (
     "text-align:left;vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;min-width:26em;max-width:32em"
@@ -54,7 +54,7 @@ _COLUMNS: Final = (
     "body_text",
 )
 LOCKED_COLUMNS: Final = ("sequence_number", "locked_until", *_COLUMNS[1:])
-"""For messages that are held: the end of each lock stands beside its number."""
+"""For locked messages: the end of each lock is beside its number."""
 _GROUP_COLUMNS: Final = (
     "count",
     "reason",
@@ -66,7 +66,7 @@ _GROUP_COLUMNS: Final = (
     "last_seen",
     "fingerprint",
 )
-# A notebook would set what stands between two dollar signs as a formula, links included.
+# A notebook would set a text between two dollar signs as a formula, links included.
 _NO_FORMULAS: Final = 'class="mathjax_ignore tex2jax_ignore"'
 _LINES_AND_TABS: Final = "\n\t"
 _OUTCOME_COLUMNS: Final = (
@@ -80,7 +80,7 @@ _OUTCOME_COLUMNS: Final = (
 
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> str:
-    """Rows as an HTML table; every cell is escaped."""
+    """Return rows as an HTML table; every cell is escaped."""
     head = "".join(f'<th style="text-align:left">{_html(name)}</th>' for name in headers)
     body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in rows)
     title = f'<caption style="caption-side:top;text-align:left">{_html(caption)}</caption>' if caption else ""
@@ -90,12 +90,12 @@ def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: s
 def text_table(
     headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "", *, one_line: bool = False
 ) -> str:
-    """Rows as a text table without control characters.
+    """Return rows as a text table without control characters.
 
     Args:
         headers: the columns' names.
         rows: the cells.
-        caption: stands above the table.
+        caption: a line above the table.
         one_line: cut long cells, so that each row is one line.
     """
     from rich.console import Console
@@ -118,7 +118,7 @@ def text_table(
 
 
 def _cut_to_one_line(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Rows in which the long columns share what the short ones leave of the line."""
+    """Cut long columns so that they share the rest of the line with the short ones."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     long = [width > _SHORT for width in widths]
     taken = sum(0 if is_long else width for width, is_long in zip(widths, long, strict=True))
@@ -136,7 +136,7 @@ def messages_html(
     max_rows: int = MAX_ROWS,
     columns: Sequence[str] = _COLUMNS,
 ) -> str:
-    """Messages as an HTML table of the columns that say something, the first rows only."""
+    """Return the first messages as an HTML table of the columns that are not empty."""
     headers, rows = _used(columns, messages[:max_rows])
     return html_table(headers, rows, _caption(messages, where_from, max_rows))
 
@@ -147,25 +147,25 @@ def messages_text(
     max_rows: int = 20,
     columns: Sequence[str] = _COLUMNS,
 ) -> str:
-    """Messages as a text table of the columns that say something, the first rows only."""
+    """Return the first messages as a text table of the columns that are not empty."""
     headers, rows = _used(columns, messages[:max_rows])
     return text_table(headers, rows, _caption(messages, where_from, max_rows), one_line=True)
 
 
 def groups_html(groups: Sequence[object], max_rows: int = MAX_ROWS) -> str:
-    """Groups of messages as an HTML table, the largest ones."""
+    """Return the largest groups of messages as an HTML table."""
     headers, rows = _used(_GROUP_COLUMNS, groups[:max_rows])
     return html_table(headers, rows, _counted("group", len(groups), max_rows))
 
 
 def groups_text(groups: Sequence[object], max_rows: int = 20) -> str:
-    """Groups of messages as a text table, the largest ones."""
+    """Return the largest groups of messages as a text table."""
     headers, rows = _used(_GROUP_COLUMNS, groups[:max_rows])
     return text_table(headers, rows, _counted("group", len(groups), max_rows), one_line=True)
 
 
 def preview_html(preview: Preview) -> str:
-    """What a plan would do, as HTML: the sentence, the first messages, and what an edit changes in them."""
+    """Return a preview as HTML: its sentence, the first messages, and the changes of an edit."""
     parts = [f"<p {_NO_FORMULAS}><strong>Plan: {_html(preview.sentence)}</strong></p>"]
     if preview.messages:
         parts.append(html_table(*_used(_COLUMNS, preview.messages), "The first messages"))
@@ -175,7 +175,7 @@ def preview_html(preview: Preview) -> str:
 
 
 def preview_text(preview: Preview) -> str:
-    """What a plan would do, as text: the sentence, the first messages, and what an edit changes in them."""
+    """Return a preview as text: its sentence, the first messages, and the changes of an edit."""
     parts = [f"Plan: {printable(preview.sentence)}"]
     if preview.messages:
         parts.append(text_table(*_used(_COLUMNS, preview.messages), "The first messages", one_line=True))
@@ -185,21 +185,21 @@ def preview_text(preview: Preview) -> str:
 
 
 def report_html(report: Report) -> str:
-    """A report as HTML: how many messages ended in which way, and the first that were not settled."""
+    """Return a report as HTML: the number of messages by outcome, and the first that were not settled."""
     failures = report.failures[:_MAX_FAILURES]
     table = html_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
     return f"<p {_NO_FORMULAS}>{_html(str(report))}</p>{table}"
 
 
 def report_text(report: Report) -> str:
-    """A report as text: how many messages ended in which way, and the first that were not settled."""
+    """Return a report as text: the number of messages by outcome, and the first that were not settled."""
     failures = report.failures[:_MAX_FAILURES]
     table = text_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
     return f"{report}\n{table}".rstrip()
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""A text with a dot for each character that cannot be printed.
+    r"""Replace each character of a text that cannot be printed with a dot.
 
     Args:
         text: of any origin.
@@ -213,13 +213,13 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def _used(columns: Sequence[str], items: Sequence[object]) -> tuple[list[str], list[list[Any]]]:
-    """The columns in which at least one item has something to say, and the items as rows of these."""
+    """Return the columns in which at least one item has a value, and the items as rows of these."""
     values = [[getattr(item, name, None) for name in columns] for item in items]
-    used = [index for index in range(len(columns)) if any(_says_something(row[index]) for row in values)]
+    used = [index for index in range(len(columns)) if any(_is_shown(row[index]) for row in values)]
     return [columns[index] for index in used], [[row[index] for index in used] for row in values]
 
 
-def _says_something(value: Any) -> bool:
+def _is_shown(value: Any) -> bool:
     return value not in (None, "", 0) and value is not MessageState.ACTIVE
 
 
@@ -232,7 +232,7 @@ def _changes(changes: Sequence[Change]) -> tuple[list[str], list[list[Any]]]:
 
 
 def _around_difference(before: str, after: str) -> tuple[str, str]:
-    """Two values without most of what is the same at their beginnings and ends, so that the change is seen."""
+    """Cut most of the common beginning and end of two values, so that the change is visible."""
     head = _same_start(before, after)
     tail = _same_start(before[head:][::-1], after[head:][::-1])
     start, rest = max(0, head - _CONTEXT), max(0, tail - _CONTEXT)

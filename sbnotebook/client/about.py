@@ -1,4 +1,4 @@
-"""What one is connected to, as whom, and what the connection may do."""
+"""The host, tier, identity and rights of a connection."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from sbnotebook.settlement.connecting.identity import signed_in_as
 __all__ = ["About", "about"]
 
 _TIER_WITHIN: Final = 2.0
-"""Seconds to wait for the name of the tier, which is good to know and no more."""
+"""Seconds to wait for the name of the tier, which is optional."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What one is connected to. Shown as a few lines; it holds no secret.
+    """The host, tier, identity and rights of a connection. Shown as a few lines; it holds no secret.
 
     Args:
         host: the namespace's host name.
-        is_emulator: whether it is an emulator on a development machine.
-        tier: such as Premium; None where nobody could be asked.
+        is_emulator: True for an emulator on a development machine.
+        tier: such as Premium; None when the service did not say.
         signed_in_as: the name of the key, or the account, in words.
         found_by: how the target was found, in words.
-        read_only: whether the connection only looks.
+        read_only: True when the connection only looks.
     """
 
     host: str
@@ -62,11 +62,11 @@ class About:
 
 
 async def about(connection: Connection, found_by: str) -> About:
-    """Find out what a connection is to, and whose it is.
+    """Ask the service for the tier and the identity of a connection.
 
     Args:
-        connection: which one.
-        found_by: how it was found, in words.
+        connection: the connection.
+        found_by: how its target was found, in words.
     """
     tier: str | None = None
     who = ""
@@ -74,7 +74,7 @@ async def about(connection: Connection, found_by: str) -> About:
     async def ask_tier() -> None:
         nonlocal tier
         with anyio.move_on_after(_TIER_WITHIN):
-            # Who has no right to ask, or no way there, is connected nevertheless.
+            # A user without the right to ask is connected nevertheless.
             with suppress(Exception):
                 tier = await administration.tier_of(connection)
 

@@ -93,11 +93,11 @@ class Messages(Sequence[PeekedMessage]):
         formula.
 
         Args:
-            path: the file; its ending says which format.
-            overwrite: whether a file that is there is replaced.
+            path: the file; its ending chooses the format.
+            overwrite: True to replace an existing file.
 
         Returns:
-            Where they were written.
+            The path of the file.
 
         Raises:
             ConfigurationError: there is no such format or folder, or the file exists.

@@ -1,11 +1,10 @@
-"""What a monitor writes down of an entity from time to time, and what can be told of what happened in between.
+"""Sample the counts of entities for a monitor, and estimate the rates of arrival and departure between samples.
 
-The service tells counts, and no rates. What can be told is this: each message gets the next sequence number when it
-arrives, so the newest number grows by as many as arrived, whether or not they are still there; and what arrived and is
-not there any more has left. The newest number is that of the newest message that still stands there, found by a few
-peeks. So rates are what happened at least: messages that come and go between two samples are counted as soon as a later
-one is seen. A message that is scheduled counts when it is scheduled, and once more when it becomes active. Partitioned
-entities number each partition by itself: of those only the change of the counts is told.
+The service reports counts, and no rates. Each message gets the next sequence number when it arrives, so the newest
+number grows by the number of arrivals, including messages that have left since. A few peeks find the newest number of
+a message that is still there. So the rates are lower bounds: messages that come and go between two samples are counted
+as soon as a later one is seen. A scheduled message counts when it is scheduled, and again when it becomes active.
+Partitioned entities number each partition by itself: for them, only the change of the counts is known.
 
 Source: Service Bus documentation, "Message sequencing and timestamps" (sequence numbers; the partition in their upper
 bits).
@@ -29,26 +28,26 @@ __all__ = ["Sample", "Sampler", "newest_number"]
 _PARTITIONED: Final = 1 << 48
 """The least sequence number of a partition other than the first: its upper 16 bits are the partition's."""
 _MOST: Final = 12
-"""Entities that are watched when none is named."""
+"""Entities that are sampled when none is named."""
 _LOOKED_AT: Final = 10
-"""Messages at the head of which one may be active; those before it are deferred or scheduled."""
+"""Messages at the head that are searched for an active one; those before it are deferred or scheduled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How an entity was at one moment.
+    """The counts and rates of an entity at one moment.
 
     Args:
         entity: the queue or subscription.
-        time: when.
+        time: the moment.
         active: messages that can be received, deferred ones counted with them.
         scheduled: messages that become active later.
         dead_letter: messages in the dead-letter queue.
         transfer_dead_letter: messages in the transfer dead-letter queue.
-        oldest_age: seconds since the oldest active message was enqueued; None where there is none at the head.
+        oldest_age: seconds since the oldest active message was enqueued; None when there is none at the head.
         arrived: messages a second that arrived since the sample before, at least; None for the first.
         left: messages a second that were completed, dead-lettered, expired or forwarded since, at least.
-        newest: the sequence number of the newest message that was seen; None for none, and where there are partitions.
+        newest: the sequence number of the newest message that was seen; None for none, and for partitioned entities.
     """
 
     entity: EntityAddress
@@ -92,7 +91,7 @@ class Sampler:
         self._last: dict[EntityAddress, Sample] = {}
 
     def sample(self) -> list[Sample]:
-        """A sample of each entity, now.
+        """Take a sample of each entity.
 
         Raises:
             ConfigurationError: there is no such entity.
@@ -140,12 +139,12 @@ class Sampler:
 
 
 def newest_number(number_at_or_after: Callable[[int], int | None], known: int, step: int) -> int:
-    """The greatest sequence number of a message that is there, found with few questions.
+    """Find the greatest sequence number of the messages with few peeks.
 
     Args:
-        number_at_or_after: gives the least number that is there and not below the given one, None for none.
-        known: a number above which it is sought, which is given where there is none.
-        step: how far above it probably is.
+        number_at_or_after: returns the least number of a message from the given one on, None for none.
+        known: searches above this number, and returns it when there is none.
+        step: the probable distance above it.
 
     Example:
         >>> there = [3, 7, 8, 1000]
@@ -154,9 +153,9 @@ def newest_number(number_at_or_after: Callable[[int], int | None], known: int, s
     """
     least, step, following = known, max(1, step), 1
     while (number := number_at_or_after(least + step)) is not None:
-        # Where the guess is right, nothing follows at once.
+        # After a right guess, no message follows.
         least, step, following = number, following, 2 * following
-    above = least + step  # nothing is there, or after it
+    above = least + step  # no message from here on
     while above - least > 1:
         middle = (least + above) // 2
         number = number_at_or_after(middle)
@@ -172,7 +171,7 @@ def _entity_of(entity: str | EntityAddress) -> EntityAddress:
 
 
 def _oldest_age(entity: Entity, now: datetime) -> float | None:
-    # One is asked for first, because bodies may be large; others only where that one cannot be received.
+    # Bodies may be large: ask for one message first, and for others only when that one is not active.
     for count in (1, _LOOKED_AT):
         head = entity.peek(count, show_progress=False)
         active = [message for message in head if message.state is MessageState.ACTIVE]
@@ -188,8 +187,8 @@ def _newest(entity: Entity, counts: EntityCounts, last: Sample | None) -> int | 
         return found[0].sequence_number if found else None
 
     known = (last.newest if last is not None else None) or 0
-    nobody_there = counts.active + counts.scheduled == 0
-    if nobody_there or number_at_or_after(known + 1) is None:
+    is_empty = counts.active + counts.scheduled == 0
+    if is_empty or number_at_or_after(known + 1) is None:
         return known or None
     grown = counts.active + counts.scheduled - (last.active + last.scheduled if last is not None else 0)
     found = newest_number(number_at_or_after, known, abs(grown))
@@ -201,7 +200,7 @@ def _with_rates(sample: Sample, last: Sample) -> Sample:
     if seconds <= 0:
         return sample
     grown = sample.active + sample.scheduled - last.active - last.scheduled
-    # Where no message was seen before, its number says nothing of what came since.
+    # Without a message in the last sample, the number does not tell the arrivals since.
     numbered = sample.newest - last.newest if sample.newest is not None and last.newest is not None else 0
     arrived = max(grown, numbered, 0)
     return replace(sample, arrived=arrived / seconds, left=(arrived - grown) / seconds)

@@ -1,4 +1,4 @@
-"""What this machine remembers of a namespace: in the journal and in the archive."""
+"""The records of this machine for a namespace: its journal and its archive."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What this machine remembers of a namespace. Shown as a table, with the magic that goes on with each of it.
+    """The records of this machine for a namespace. Shown as a table, with the magic that continues each of them.
 
     Args:
-        unfinished: resubmits that were begun and not ended.
-        deferred: entities with how many messages were deferred there, and when the last was.
-        removed: how many messages were removed where and by what, which the archive has.
+        unfinished: resubmits that have not ended.
+        deferred: entities with the number of their deferred messages, and the time of the last.
+        removed: the number of archived messages by entity and by action.
         notes: the notes on causes of dead letters, by fingerprint.
-        retention: for how long the archive keeps what was removed; None where there is no archive.
+        retention: for how long the archive keeps removed messages; None where there is no archive.
     """
 
     unfinished: Sequence[ResubmitEntry]

@@ -1,4 +1,4 @@
-"""What users write to say which namespace they mean."""
+"""Resolve the target that a user names to a connection."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _HOST: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+", r
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A namespace that was found, and how.
+    """A connection, and how its target was found.
 
     Args:
-        connection: how it is reached.
-        found_by: in words, for the line that says what one is connected to; never a secret.
+        connection: the connection.
+        found_by: how it was found, in words to show; never a secret.
     """
 
     connection: Connection
@@ -34,11 +34,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceTarget:
-    """Which namespace is meant. It can be pickled, and is resolved in each process that connects.
+    """A target that can be pickled, and is resolved in each process that connects.
 
     Args:
         text: a connection string, a host name, or ``emulator``.
-        machine: where this was made: on Spark's driver.
+        machine: the machine that made this: Spark's driver.
     """
 
     text: str = field(repr=False)
@@ -46,11 +46,11 @@ class NamespaceTarget:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown."""
+        """Return the parts that must not be shown."""
         return secrets_of(self.text)
 
     def connection(self) -> Connection:
-        """A connection of this process's own.
+        """Make a connection for this process.
 
         Raises:
             ConfigurationError: the target cannot be used here, such as the driver's emulator on another machine, where
@@ -66,7 +66,7 @@ class NamespaceTarget:
 
 
 def resolve(target: str | None = None, credential: Any = None) -> Target:
-    """Find out which namespace is meant.
+    """Resolve a target to a connection.
 
     Args:
         target: ``emulator``, ``NAMESPACE.servicebus.windows.net``, ``env:VARIABLE``, ``secret:SCOPE/KEY`` (Databricks)
@@ -75,7 +75,7 @@ def resolve(target: str | None = None, credential: Any = None) -> Target:
         credential: a token credential for a namespace's host name, azure.identity's DefaultAzureCredential when None.
 
     Raises:
-        ConfigurationError: the target is none of these, or a variable or secret cannot be had.
+        ConfigurationError: the target is none of these, or a variable or secret is missing.
         EmulatorStartError: the emulator could not be started.
     """
     if target is None:
@@ -137,7 +137,7 @@ def _databricks_secret(name: str) -> str:
 
 
 def notebook_variable(name: str) -> Any:
-    """The value of a variable of the notebook that this runs in; None where there is none."""
+    """Return the value of a variable of the notebook that this runs in; None where there is none."""
     from IPython.core.getipython import get_ipython
 
     shell: Any = get_ipython()

@@ -24,7 +24,7 @@ __all__ = ["Acting", "Applicable", "Limits", "edit_of", "variable", "warn_of_fai
 
 
 class Limits(TypedDict):
-    """How fast a plan is applied."""
+    """The speed at which a plan is applied."""
 
     max_in_flight: int
     rate: float | None

@@ -27,7 +27,7 @@ __all__ = ["Completer", "register"]
 
 _LINE: Final = re.compile(r"(?:.*[\s=])?%{1,2}(?P<magic>sb_\w+)\s+(?P<rest>.*)", re.DOTALL)
 _REMEMBERED: Final = 60.0
-"""Seconds for which entity paths are remembered: to list them costs a management operation for each."""
+"""Seconds for which entity paths are kept: listing them takes a management operation for each."""
 _PATIENCE: Final = 3.0
 """Seconds that a press of the tab key may take."""
 _DURATIONS: Final = ("30s", "5m", "1h", "1d")
@@ -105,12 +105,12 @@ class Completer:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the cursor is in the arguments.
+    """The place of the cursor in the arguments.
 
     Args:
         before: the words before the one at the cursor.
-        word: what is typed of that one; within quotes, of the last name in it.
-        is_quoted: whether it stands in quotes that are open.
+        word: the typed part of that one; within quotes, of the last name in it.
+        is_quoted: True within open quotes.
     """
 
     before: Sequence[str]
@@ -131,7 +131,7 @@ class _Place:
 
 
 class _Arguments:
-    """The arguments of one magic, as they were declared."""
+    """The declared arguments of one magic."""
 
     def __init__(self, declared: Iterable[object]) -> None:
         arguments = [each for each in declared if isinstance(each, argument)][::-1]
@@ -157,7 +157,7 @@ class _Arguments:
 
 
 class _RememberedEntities:
-    """The entity paths of the current connection, asked for at most once a minute."""
+    """The entity paths of the current connection, listed at most once a minute."""
 
     def __init__(self, current: Current) -> None:
         self._current = current
