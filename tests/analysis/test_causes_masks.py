@@ -41,7 +41,7 @@ from sbnotebook.analysis.causes import masked, masked_reason
         ("", ""),
     ],
 )
-def test_what_differs_between_two_messages_is_masked(text: str, expected: str) -> None:
+def test_masked_hides_what_differs_between_messages(text: str, expected: str) -> None:
     assert masked(text) == expected
 
 
@@ -76,5 +76,5 @@ def test_time_does_not_explode(part: str) -> None:
         ("at 2024-01-01T10:00:00Z", "at <id>"),
     ],
 )
-def test_a_reason_keeps_its_codes(reason: str, expected: str) -> None:
+def test_masked_reason_keeps_its_codes(reason: str, expected: str) -> None:
     assert masked_reason(reason) == expected

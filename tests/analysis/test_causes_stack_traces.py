@@ -35,16 +35,16 @@ from sbnotebook.analysis.causes import Cause, read_stack_trace
         ("at x", None),
     ],
 )
-def test_a_frame_is_named_without_what_differs_from_build_to_build(line: str, frame: str | None) -> None:
+def test_frame_names_are_the_same_in_each_build(line: str, frame: str | None) -> None:
     assert read_stack_trace(f"Boom\n{line}").frame == frame
 
 
-def test_a_description_without_a_trace_is_its_text() -> None:
+def test_description_without_a_trace_is_its_text() -> None:
     assert read_stack_trace("Order 5\nhas no price") == Cause("Order 5 has no price", None)
     assert read_stack_trace("") == Cause("", None)
 
 
-def test_a_library_is_named_where_there_is_nothing_else() -> None:
+def test_library_frame_is_named_without_an_own_frame() -> None:
     assert read_stack_trace("x\n   at System.A.B()\n   at System.C.D()").frame == "System.A.B"
     assert read_stack_trace("x\n   at System.A.B()\n   at Acme.C.D()\n   at Acme.E.F()").frame == "Acme.C.D"
 

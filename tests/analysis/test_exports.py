@@ -54,7 +54,7 @@ def assert_same(found: Sequence[PeekedMessage], expected: Sequence[PeekedMessage
 @pytest.mark.parametrize("ending", LOSSLESS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(st.lists(any_peeked(), max_size=3))
-def test_nothing_is_lost(tmp_path: Path, ending: str, held: list[PeekedMessage]) -> None:
+def test_export_is_lossless(tmp_path: Path, ending: str, held: list[PeekedMessage]) -> None:
     path = Messages(held).export(tmp_path / f"messages{ending}", overwrite=True)
     assert_same(read_messages(path), held)
 
@@ -62,7 +62,7 @@ def test_nothing_is_lost(tmp_path: Path, ending: str, held: list[PeekedMessage])
 @pytest.mark.parametrize("ending", LOSSLESS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(st.fixed_dictionaries(dict(PRIMITIVES)))
-def test_every_type_of_amqp_comes_back(tmp_path: Path, ending: str, properties: dict[str, Any]) -> None:
+def test_export_keeps_every_amqp_type(tmp_path: Path, ending: str, properties: dict[str, Any]) -> None:
     message = peeked(2**63 - 1, application_properties=properties, enqueued_time=datetime(2026, 1, 2, 3, tzinfo=UTC))
     path = Messages([message]).export(tmp_path / f"types{ending}", overwrite=True)
     assert_same(read_messages(path), [message])
@@ -84,7 +84,7 @@ def test_hostile_messages_come_back_as_they_are(tmp_path: Path, ending: str) -> 
 
 
 @pytest.mark.parametrize("ending", ALL)
-def test_nothing_is_a_file_too(tmp_path: Path, ending: str) -> None:
+def test_export_of_no_messages_is_a_file(tmp_path: Path, ending: str) -> None:
     path = Messages().export(tmp_path / f"none{ending}")
     assert path.exists()
     if ending != ".csv":
@@ -118,7 +118,7 @@ def test_no_cell_acts_as_a_formula(tmp_path: Path, text: str) -> None:
             assert not any(acts(line) for line in cell.strip().strip('"').splitlines()), (separator, cell)
 
 
-def test_a_spreadsheet_has_the_texts_and_no_bytes(tmp_path: Path) -> None:
+def test_csv_has_the_texts_and_no_bytes(tmp_path: Path) -> None:
     path = TWO.export(tmp_path / "messages.csv")
     with path.open(encoding="utf-8-sig", newline="") as file:
         first, second = csv.DictReader(file)
@@ -127,7 +127,7 @@ def test_a_spreadsheet_has_the_texts_and_no_bytes(tmp_path: Path) -> None:
     assert not {"body", "extras"} & first.keys()
 
 
-def test_a_cell_is_never_longer_than_a_spreadsheets_and_shows_what_cannot_be_printed(tmp_path: Path) -> None:
+def test_csv_cell_is_cut_and_shows_unprintable_characters(tmp_path: Path) -> None:
     message = peeked(body=b"x" * 40_000, subject="\x1b[2J\u202e")
     with Messages([message]).export(tmp_path / "a.csv").open(encoding="utf-8-sig", newline="") as file:
         (row,) = csv.DictReader(file)
@@ -152,7 +152,7 @@ def test_only_its_owner_can_read_it_and_nothing_else_is_left(tmp_path: Path, end
 
 
 @pytest.mark.parametrize("ending", ALL)
-def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path: Path, ending: str) -> None:
+def test_export_replaces_a_file_only_with_overwrite(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"messages{ending}"
     path.write_text("mine")
     with pytest.raises(ConfigurationError, match="exists: choose another name, or say overwrite=True"):
@@ -163,7 +163,7 @@ def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path: Path, ending:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_export_follows_no_link(tmp_path: Path) -> None:
     target, link = tmp_path / "target.jsonl", tmp_path / "link.jsonl"
     link.symlink_to(target)
     with pytest.raises(ConfigurationError, match="exists"):
@@ -172,7 +172,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not target.exists()
 
 
-def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_works_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError
 
@@ -183,7 +183,7 @@ def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest
         TWO.export(path)
 
 
-def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -193,7 +193,7 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+def test_export_refusal_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"not written as '.xlsx': use .parquet or .jsonl.*or .csv"):
         TWO.export(tmp_path / "messages.xlsx")
     with pytest.raises(ConfigurationError, match=r"There is no folder .*make it first"):
@@ -226,7 +226,7 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize("kind", BAD_LINES)
-def test_a_line_that_is_no_message_is_named(tmp_path: Path, kind: str) -> None:
+def test_read_names_the_line_that_is_no_message(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "messages.jsonl"
     path.write_text(f"{json.dumps(ROW)}\n\n{BAD_LINES[kind]}\n", errors="surrogateescape")
     with pytest.raises(ConfigurationError, match="Line 3 is no message"):
@@ -234,21 +234,21 @@ def test_a_line_that_is_no_message_is_named(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TOO_MUCH)
-def test_what_no_column_holds_is_refused(tmp_path: Path, kind: str) -> None:
+def test_read_refuses_values_of_the_wrong_type(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "messages.jsonl"
     path.write_text(f"{TOO_MUCH[kind]}\n")
     with pytest.raises(ConfigurationError, match="does not hold messages"):
         read_messages(path)
 
 
-def test_a_line_with_less_is_a_message_too(tmp_path: Path) -> None:
+def test_read_accepts_a_line_with_fewer_columns(tmp_path: Path) -> None:
     path = tmp_path / "messages.jsonl"
     path.write_text(json.dumps(ROW | {"subject": "a", "unknown": 1}))
     (message,) = read_messages(path)
     assert (message.sequence_number, message.subject, message.body) == (7, "a", b"")
 
 
-def test_a_table_of_another_tool_is_read(tmp_path: Path) -> None:
+def test_read_accepts_the_table_of_another_tool(tmp_path: Path) -> None:
     path = tmp_path / "messages.parquet"
     pq.write_table(pa.table({"sequence_number": pa.array([7], pa.int32()), "entity": ["orders"], "x": [1]}), path)  # pyright: ignore[reportUnknownMemberType]
     (message,) = read_messages(path)

@@ -99,7 +99,7 @@ def test_records_of_a_frame_hold_what_the_service_set(sent: list[PeekedMessage])
 
 @pytest.mark.parametrize("name", PRIMITIVES)
 @given(data=st.data())
-def test_a_property_of_every_type_comes_back_through_pandas(name: str, data: st.DataObject) -> None:
+def test_pandas_keeps_properties_of_every_type(name: str, data: st.DataObject) -> None:
     value = data.draw(PRIMITIVES[name])
     (found,) = messages_from(to_pandas([Message(application_properties={"p": value})]))
     assert same_value(found.application_properties["p"], value)
@@ -127,13 +127,13 @@ def test_messages_themselves_are_sent_as_they_are(sent: list[Message]) -> None:
     ],
     ids=range(10),
 )
-def test_what_is_large_empty_or_odd_comes_back(message: Message) -> None:
+def test_frames_keep_large_empty_and_odd_values(message: Message) -> None:
     for data in (to_arrow([message]), to_pandas([message])):
         (found,) = messages_from(data)
         assert differences(found, message) == {}
 
 
-def test_all_columns_have_their_types() -> None:
+def test_frame_columns_have_their_types() -> None:
     assert arrow_schema().names == [column.name for column in COLUMNS]
     assert to_arrow([]).schema == to_arrow([Message()]).schema == arrow_schema()
     frame = to_pandas([PeekedMessage(entity=EntityAddress("orders"), sequence_number=2**53 + 1), Message()])
@@ -142,7 +142,7 @@ def test_all_columns_have_their_types() -> None:
     assert to_pandas([]).columns.tolist() == arrow_schema().names
 
 
-def test_a_changed_frame_is_sent_as_changed() -> None:
+def test_changed_frame_is_sent_as_changed() -> None:
     frame = to_pandas([Message(body=b"a", subject="x", application_properties={"n": Long(1)}), Message(body=b"b")])
     frame["subject"] = ["fixed", None]
     frame = frame[frame["subject"].notna()].assign(time_to_live_ms=60_000)
@@ -163,7 +163,7 @@ def one_batch(sent: list[Message]) -> pa.RecordBatch:
 @pytest.mark.parametrize("frame_of", [to_arrow, to_pandas, one_batch])
 @settings(max_examples=40)
 @given(sent=st.lists(messages(), min_size=1, max_size=4), plain=st.booleans())
-def test_a_frame_is_sent_as_its_messages_are(
+def test_frame_is_sent_like_its_messages(
     frame_of: Callable[[list[Message]], Any], sent: list[Message], plain: bool
 ) -> None:
     """Of plain ones the bytes are made at once."""
@@ -181,7 +181,7 @@ def payloads(part: Message | EncodedRows) -> list[bytes]:
     return part.payloads if isinstance(part, EncodedRows) else [payload_of(part)]
 
 
-def test_what_comes_before_a_row_that_cannot_be_sent_is_sent() -> None:
+def test_rows_before_a_wrong_row_are_sent() -> None:
     rows = to_send(pd.DataFrame({"body": [b"a"] * 1000 + [b"b", None], "time_to_live_ms": [None] * 1001 + [2**62]}))
     first, second = next(rows), next(rows)
     assert isinstance(first, EncodedRows)
@@ -202,7 +202,7 @@ def test_texts_and_bytes_are_bodies() -> None:
     assert list(messages_from(pd.Series(["a", "b"]))) == [Message(body=b"a"), Message(body=b"b")]
 
 
-def test_a_row_is_a_message() -> None:
+def test_row_becomes_a_message() -> None:
     (found,) = messages_from({"body_text": "é", "subject": "s", "carrier": "UA"})
     assert found == Message(body="é".encode(), subject="s")
     (found,) = messages_from({"message_id": "m"})
@@ -232,7 +232,7 @@ def test_message_columns_beside_the_content_are_taken_as_such() -> None:
     ]
 
 
-def test_what_the_service_sets_is_content_where_there_is_no_body() -> None:
+def test_service_columns_are_content_without_a_body() -> None:
     rows = {"entity": ["orders"], "dead_letter_reason": ["Bad"], "count": [5], "subject": ["summary"]}
     for data in (pa.table(rows), [{name: value for name, (value,) in rows.items()}]):
         (found,) = messages_from(data)
@@ -245,7 +245,7 @@ def test_what_the_service_sets_is_content_where_there_is_no_body() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 2500])
-def test_a_row_that_cannot_become_a_message_is_told_in_its_place(rows: int) -> None:
+def test_wrong_row_is_an_error_in_its_place(rows: int) -> None:
     numbers = [math.inf if row % 7 == 1 else float(row) for row in range(rows)]
     found = list(messages_or_errors(pa.RecordBatch.from_pydict({"n": numbers})))
     assert [isinstance(each, ConfigurationError) for each in found] == [not math.isfinite(n) for n in numbers]
@@ -268,7 +268,7 @@ def test_values_that_json_does_not_have_are_texts() -> None:
     }
 
 
-def test_what_is_missing_in_a_frame_is_null() -> None:
+def test_missing_values_of_a_frame_are_null() -> None:
     frame = pd.DataFrame({"n": [1.0, math.nan], "t": [pd.Timestamp("2024-01-01"), pd.NaT], "s": ["x", None]})
     assert [json.loads(found.body) for found in messages_from(frame)] == [
         {"n": 1.0, "t": "2024-01-01T00:00:00", "s": "x"},
@@ -300,19 +300,19 @@ class Unsendable:
     ],
     ids=range(14),
 )
-def test_what_cannot_be_sent_is_refused_with_a_reason(data: Any, why: str) -> None:
+def test_messages_from_refuses_with_a_reason(data: Any, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         list(messages_from(data))
 
 
-def test_a_value_that_holds_itself_is_refused() -> None:
+def test_value_that_holds_itself_is_refused() -> None:
     row: dict[str, Any] = {"carrier": "UA"}
     row["self"] = row
     with pytest.raises(ConfigurationError, match="cannot be sent as JSON"):
         list(messages_from([row]))
 
 
-def test_an_iterator_is_pulled_as_messages_are_needed() -> None:
+def test_iterator_is_pulled_on_demand() -> None:
     pulled: list[int] = []
 
     def source() -> Iterator[str]:
@@ -326,7 +326,7 @@ def test_an_iterator_is_pulled_as_messages_are_needed() -> None:
     assert pulled == [0, 1]
 
 
-def test_a_body_type_travels_with_its_bytes() -> None:
+def test_body_type_stays_with_its_bytes() -> None:
     (found,) = messages_from(to_pandas([Message.of_value({"a": [ULong(1)]})]))
     assert found.body_type is BodyType.VALUE
     assert same_value(found.body_value, {"a": [ULong(1)]})

@@ -67,7 +67,7 @@ def test_the_corpus_makes_a_group_of_each_fault() -> None:
 @example("\\r\\n" * 200_000)
 @example("   at A.<" + "x>g__" * 100_000 + "(")
 @example("Caused by: " * 100_000)
-def test_a_cause_is_short_and_quick_whatever_the_description(text: str) -> None:
+def test_cause_of_any_description_is_short_and_quick(text: str) -> None:
     started = time.process_time()
     cause = cause_of(text)
     assert len(cause.text) <= 200
@@ -119,7 +119,7 @@ def test_messages_are_grouped_by_what_is_asked_for() -> None:
             group_by_cause(messages, wrong)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_table_gives_the_same_groups() -> None:
+def test_table_gives_the_same_groups() -> None:
     messages = [
         dead(number, "Invalid", f"Order {number} has no price", subject=str(number % 3), enqueued_time=NOON)
         for number in range(20)
@@ -181,7 +181,7 @@ def test_at_most_five_subjects_are_named() -> None:
 
 
 @given(st.lists(peeked_messages(), max_size=6))
-def test_every_message_is_in_one_group(messages: list[PeekedMessage]) -> None:
+def test_groups_have_every_message_once(messages: list[PeekedMessage]) -> None:
     groups = group_by_cause(messages)
     found = sorted(number for group in groups for number in group.sequence_numbers)
     assert found == sorted(message.sequence_number for message in messages)

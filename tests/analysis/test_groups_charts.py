@@ -33,7 +33,7 @@ def test_messages_are_drawn_over_time_by_reason() -> None:
     assert late["width"] == 60_000
 
 
-def test_a_number_that_two_entities_have_is_two_messages() -> None:
+def test_chart_tells_equal_numbers_of_two_entities_apart() -> None:
     messages = Messages([dead(1, "Late"), dead(1, "Invalid", entity="events/$dlq")])
     assert {trace["name"]: sum(trace["y"]) for trace in traces(messages.plot())} == {"Late": 1, "Invalid": 1}
 
@@ -45,7 +45,7 @@ def test_the_less_frequent_are_others() -> None:
     assert [sum(trace["y"]) for trace in drawn] == [10, 10, 10, 90]
 
 
-def test_nothing_is_drawn_of_no_messages() -> None:
+def test_chart_of_no_messages_is_empty() -> None:
     assert traces(Messages().plot()) == []
     assert list(traces(Messages().groups().plot())[0]["x"]) == []
 
@@ -58,7 +58,7 @@ def test_causes_are_drawn_by_count() -> None:
     assert list(figure.to_dict()["layout"]["yaxis"]["ticktext"]) == ["Late", "Invalid"]
 
 
-def test_what_plotly_would_read_is_escaped() -> None:
+def test_label_escapes_what_plotly_reads() -> None:
     messages = Messages([dead(1, HOSTILE)])
     figures: list[Any] = [messages.plot(), messages.groups().plot()]
     drawn = str([figure.to_dict() for figure in figures])
@@ -68,7 +68,7 @@ def test_what_plotly_would_read_is_escaped() -> None:
     assert "<b onclick" in str(figures[0].update_layout(title=HOSTILE).to_dict()), "a control: it would be seen"
 
 
-def test_a_label_is_cut_and_printable() -> None:
+def test_label_is_cut_and_printable() -> None:
     assert label("a\x1b[31m\u202eb") == "a·[31m·b"
     assert len(label("x" * 10_000)) == 70
     assert label(None) == label("") == "(none)"

@@ -95,7 +95,7 @@ def test_expressions_over_json_bodies(expression: str, expected: list[int]) -> N
         ("application_properties['missing'] is null", [10, 20, 30, 40, 50]),
     ],
 )
-def test_a_missing_value_is_neither_true_nor_false(expression: str, expected: list[int]) -> None:
+def test_missing_value_is_neither_true_nor_false(expression: str, expected: list[int]) -> None:
     assert numbers(expression) == expected
 
 
@@ -108,7 +108,7 @@ def test_messages_are_given_back_themselves_in_their_order() -> None:
     assert where([Message(subject="x")], "subject = 'x' and sequence_number is null") == [Message(subject="x")]
 
 
-def test_an_expression_may_be_of_a_class_of_its_own() -> None:
+def test_expression_may_be_a_subclass_of_str() -> None:
     class Quoted(str):
         __slots__ = ()
 
@@ -151,14 +151,14 @@ def test_positions_are_ascending_over_many_rows() -> None:
     ],
     ids=range(25),
 )
-def test_a_wrong_expression_is_refused_with_the_place(expression: str, why: str) -> None:
+def test_wrong_expression_is_refused_with_the_place(expression: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) as refused:
         numbers(expression)
     assert str(refused.value).startswith("The expression ")
     assert len(str(refused.value)) < 1_500
 
 
-def test_a_lambda_has_names_of_its_own() -> None:
+def test_lambda_has_its_own_names() -> None:
     assert numbers("len(list_filter(map_values(application_properties), lambda x: x = '7')) = 1") == [20]
 
 
@@ -174,18 +174,18 @@ def test_a_lambda_has_names_of_its_own() -> None:
         "(FROM (SELECT true))",
     ],
 )
-def test_a_query_within_an_expression_is_refused(expression: str) -> None:
+def test_query_within_an_expression_is_refused(expression: str) -> None:
     with pytest.raises(ConfigurationError, match=r"there is a query in it at character \d+"):
         numbers(expression)
 
 
 @pytest.mark.parametrize("expression", ["len(range(100000000000)) > 0", "length(repeat(body_text, 10000000000)) > 0"])
-def test_an_expression_cannot_take_all_memory(expression: str) -> None:
+def test_expression_cannot_take_all_memory(expression: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot be used"):
         numbers(expression)
 
 
-def test_an_expression_cannot_take_all_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expression_cannot_take_all_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query, "_MOST_SECONDS", 0.2)
     endless = "list_sum(list_transform(range(3000000), lambda x: list_sum(range(10000 + x % 2)))) > sequence_number"
     with pytest.raises(ConfigurationError, match="took more than 0 seconds"):
@@ -237,7 +237,7 @@ READS = [
 
 
 @pytest.mark.parametrize("expression", [*INJECTIONS, *READS])
-def test_an_expression_reaches_nothing_outside(expression: str, tmp_path: Path) -> None:
+def test_expression_reaches_nothing_outside(expression: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("a\nhunter2\n")
     with pytest.raises(ConfigurationError) as refused:
@@ -247,7 +247,7 @@ def test_an_expression_reaches_nothing_outside(expression: str, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
 
 
-def test_the_same_expressions_do_reach_a_file_without_our_settings(tmp_path: Path) -> None:
+def test_same_expressions_reach_a_file_without_settings(tmp_path: Path) -> None:
     # So that the test above would fail if the settings were lost.
     secret = tmp_path / "secret.csv"
     secret.write_text("a\nhunter2\n")
@@ -263,7 +263,7 @@ def test_pythons_variables_are_not_seen() -> None:
     assert len(hidden) == len(MESSAGES)
 
 
-def test_what_an_error_quotes_of_a_message_does_nothing_in_a_terminal() -> None:
+def test_errors_quote_messages_without_control_characters() -> None:
     with pytest.raises(ConfigurationError, match=r"Could not convert string '·\[31m·") as refused:
         where([Message(subject="\x1b[31m\x07" + "x" * 100_000)], "subject::int = 1")
     assert str(refused.value).isprintable()

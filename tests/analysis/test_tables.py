@@ -102,7 +102,7 @@ def test_any_message_is_shown_as_text(messages: list[PeekedMessage]) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_terminal_gets_no_control_characters(text: str) -> None:
+def test_text_tables_have_no_control_characters(text: str) -> None:
     shown = text_table(["a"], [[text]], text[:40])
     assert shown.replace("\n", "").isprintable()
     assert len(shown) < 2_000
@@ -125,7 +125,7 @@ def test_values_are_shown_as_people_read_them() -> None:
     assert cells[1:] == ["2024-01-02 03:04:05Z", "lock lost", "0", "False", "orders/$dlq"]
 
 
-def test_a_table_may_be_empty() -> None:
+def test_table_may_be_empty() -> None:
     assert Page(html_table([], [])).cells == []
     assert Page(messages_html([])).cells == ["0 messages"]
     assert messages_text([]) == "0 messages"
@@ -153,7 +153,7 @@ def test_only_the_first_messages_are_shown() -> None:
     assert Page(messages_html(messages[:1], max_rows=1)).cells[0] == "1 message"
 
 
-def test_a_page_of_large_messages_is_small() -> None:
+def test_table_of_large_messages_is_small() -> None:
     messages = [peeked(number, body=b"<" * 262_144, subject="&" * 10_000) for number in range(50)]
     assert len(messages_html(messages)) < 100_000
     assert len(messages_text(messages)) < 100_000
@@ -169,7 +169,7 @@ PREVIEW = Preview(
 )
 
 
-def test_a_preview_is_shown_as_text() -> None:
+def test_preview_is_shown_as_text() -> None:
     text = preview_html(PREVIEW)
     page = Page(text)
     assert set(page.tags) == TABLE | {("p", ("class",)), ("strong", ())}
@@ -179,7 +179,7 @@ def test_a_preview_is_shown_as_text() -> None:
     assert "Plan: resubmit 2 messages of <orders>." in preview_text(PREVIEW)
 
 
-def test_what_changed_in_a_long_value_is_seen() -> None:
+def test_change_in_a_long_value_is_visible() -> None:
     cells = Page(preview_html(PREVIEW)).cells
     assert f"…{'a' * 24}old{'b' * 24}…" in cells
     assert f"…{'a' * 24}new{'b' * 24}…" in cells
@@ -194,7 +194,7 @@ def test_any_change_is_shown(before: str, after: str) -> None:
     assert len(page.cells) == 1 + 4 + 4
 
 
-def test_a_plan_without_messages_is_a_sentence() -> None:
+def test_preview_without_messages_is_a_sentence() -> None:
     assert preview_text(Preview("a plan.", ())) == "Plan: a plan."
     assert preview_html(Preview("a plan.", ())).endswith("><strong>Plan: a plan.</strong></p>")
 
@@ -203,7 +203,7 @@ def outcome(status: OutcomeStatus, number: int, **fields: Any) -> Outcome:
     return Outcome(status, "complete", ORDERS, number, **fields)
 
 
-def test_a_report_names_what_was_not_settled() -> None:
+def test_report_names_unsettled_messages() -> None:
     report = Report([
         outcome(OutcomeStatus.SETTLED, 1),
         outcome(OutcomeStatus.LOCK_LOST, 2, message_id="<m>", description="<script>\x1b[0m"),
@@ -217,20 +217,20 @@ def test_a_report_names_what_was_not_settled() -> None:
     assert report_text(report).replace("\n", "").isprintable()
 
 
-def test_a_report_of_successes_is_one_line() -> None:
+def test_report_of_successes_is_one_line() -> None:
     report = Report([outcome(OutcomeStatus.SETTLED, 1)])
     assert report_text(report) == "complete: 1 settled"
     assert report_html(report) == '<p class="mathjax_ignore tex2jax_ignore">complete: 1 settled</p>'
 
 
-def test_a_report_shows_the_first_failures_only() -> None:
+def test_report_shows_the_first_failures_only() -> None:
     report = Report(outcome(OutcomeStatus.FAILED, number) for number in range(1_000))
     assert Page(report_html(report)).cells[0] == "Not settled: 1,000 of 1,000, the first 20 shown"
     assert len(re.findall("<tr>", report_html(report))) == 21
 
 
 @given(st.text())
-def test_what_is_printable_is_kept(text: str) -> None:
+def test_printable_keeps_printable_characters(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
     assert len(shown) == len(text)

@@ -8,7 +8,7 @@ SECRET = "c2VjcmV0a2V5"
 NOBODY_THERE = f"Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=reader;SharedAccessKey={SECRET}"
 
 
-def test_it_says_what_one_is_connected_to_and_as_whom(namespace: Namespace) -> None:
+def test_about_shows_the_host_and_the_identity(namespace: Namespace) -> None:
     assert repr(namespace.about()).splitlines() == [
         f"Connected to  {namespace.host} (emulator, Premium)",
         "signed in as  the key RootManageSharedAccessKey",
@@ -23,7 +23,7 @@ def test_read_only_is_said_with_the_way_to_write(shared_emulator: RunningEmulato
         assert repr(namespace).endswith("found by a connection string, read-only>")
 
 
-def test_where_nobody_answers_it_says_what_is_known_and_no_secret() -> None:
+def test_about_without_an_answer_shows_no_secret() -> None:
     with connect(NOBODY_THERE) as namespace:
         about = namespace.about()
     assert about == About("127.0.0.1:1", False, None, "the key reader", "a connection string", False)

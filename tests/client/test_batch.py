@@ -56,7 +56,7 @@ def test_locks_are_extended_and_say_when_they_end(namespace: Namespace) -> None:
         batch.extend("30m")
 
 
-def test_what_could_not_be_released_is_warned_of(tmp_path: Path) -> None:
+def test_batch_warns_of_unreleased_messages(tmp_path: Path) -> None:
     with running() as emulator:
         namespace = open_namespace(emulator, tmp_path / "journal.sqlite")
         filled_client_queue(namespace, "stuck", 3)
@@ -80,9 +80,7 @@ def test_closing_a_namespace_closes_its_batches_and_no_others(
     assert kept.complete().ok
 
 
-def test_a_batch_that_is_open_as_the_interpreter_ends_is_released(
-    namespace: Namespace, shared_emulator: RunningEmulator
-) -> None:
+def test_open_batch_is_released_at_exit(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
     filled_client_queue(namespace, "exit", 2)
     script = """
         import sys
@@ -111,7 +109,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def test_a_batch_that_is_forgotten_is_released_and_warned_of(namespace: Namespace) -> None:
+def test_forgotten_batch_is_released_with_a_warning(namespace: Namespace) -> None:
     filled_client_queue(namespace, "forgotten", 2)
     batch = namespace.entity("forgotten").lock(2)
     inner = batch._batch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -125,7 +123,7 @@ def test_a_batch_that_is_forgotten_is_released_and_warned_of(namespace: Namespac
         assert [message.delivery_count for message in again.messages] == [0, 0]
 
 
-def test_a_plan_keeps_the_batch_that_holds_its_messages(namespace: Namespace) -> None:
+def test_plan_keeps_its_batch_alive(namespace: Namespace) -> None:
     filled_client_queue(namespace, "planned", 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -138,7 +136,7 @@ def test_a_plan_keeps_the_batch_that_holds_its_messages(namespace: Namespace) ->
     assert len(namespace.entity("planned").peek(show_progress=False)) == 0
 
 
-def test_a_batch_that_cannot_be_opened_leaves_nothing_behind(namespace: Namespace) -> None:
+def test_batch_that_fails_to_open_leaves_nothing(namespace: Namespace) -> None:
     with pytest.raises(ServiceBusAuthenticationError, match="There is no queue or topic 'nowhere'"):
         namespace.entity("nowhere").lock(1)
 

@@ -7,7 +7,7 @@ from sbnotebook.errors import BatchClosedError
 from tests.filled_queues import filled_client_queue, session_messages
 
 
-def test_a_session_is_held_and_its_messages_settled(namespace: Namespace) -> None:
+def test_session_is_held_and_its_messages_settled(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "held", session_messages("aab"), requires_session=True)
     assert sorted(queue.sessions()) == ["a", "b"]
     assert [message.message_id for message in queue.peek(session_id="a")] == ["m0", "m1"]
@@ -29,7 +29,7 @@ def test_a_session_is_held_and_its_messages_settled(namespace: Namespace) -> Non
     assert {message.message_id: message.delivery_count for message in queue.peek()} == {"m1": 0, "m2": 0}
 
 
-def test_a_session_that_is_closed_says_so(namespace: Namespace) -> None:
+def test_closed_session_says_so(namespace: Namespace) -> None:
     session = filled_client_queue(namespace, "closed", session_messages("a"), requires_session=True).session("a")
     session.close()
     assert session.session_id == "a"

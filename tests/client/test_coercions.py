@@ -28,11 +28,11 @@ def test_durations_are_read_as_users_write_them(text: str, expected: timedelta) 
     assert duration(text) == expected
 
 
-def test_a_number_is_seconds() -> None:
+def test_duration_of_a_number_is_seconds() -> None:
     assert duration(90) == duration(90.0) == timedelta(seconds=90)
 
 
-def test_a_duration_stays_one() -> None:
+def test_duration_of_a_timedelta_is_itself() -> None:
     delay = timedelta(hours=1)
     assert duration(delay) is delay
 
@@ -57,13 +57,13 @@ def test_a_duration_stays_one() -> None:
     ],
     ids=lambda text: text[:12],
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_duration_refuses_other_texts(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a duration: write 90s, 5m, 1h30m or 2d"):
         duration(text)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300], ids=str)
-def test_a_number_beyond_all_time_is_refused(number: float) -> None:
+def test_duration_refuses_a_number_beyond_all_time(number: float) -> None:
     with pytest.raises(ConfigurationError, match="is not a duration"):
         duration(number)
 

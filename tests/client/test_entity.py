@@ -15,7 +15,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, Message
 
 
-def test_messages_are_received_and_deleted_and_come_back_from_the_archive(namespace: Namespace) -> None:
+def test_receive_and_delete_keeps_messages_in_the_archive(namespace: Namespace) -> None:
     namespace.create_queue("deleted")
     queue = namespace.entity("deleted")
     assert queue.send([Message(body=b"%d" % n) for n in range(3)], show_progress=False).ok
@@ -29,9 +29,7 @@ def test_messages_are_received_and_deleted_and_come_back_from_the_archive(namesp
 
 
 @pytest.mark.filterwarnings("ignore:Receive-and-delete removes")
-def test_an_interrupt_has_the_messages_that_were_received(
-    namespace: Namespace, shared_emulator: RunningEmulator
-) -> None:
+def test_interrupt_has_the_received_messages(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
     def press_stop() -> None:
         while shared_emulator.counts("interrupted").active:
             time.sleep(0.01)
@@ -60,7 +58,7 @@ def test_messages_are_settled_by_their_tokens(namespace: Namespace) -> None:
     assert len(queue.peek(show_progress=False)) == 0
 
 
-def test_all_messages_are_deferred_and_those_that_are_chosen(namespace: Namespace) -> None:
+def test_defer_all_defers_all_or_the_chosen(namespace: Namespace) -> None:
     namespace.create_queue("to-defer")
     queue = namespace.entity("to-defer")
     sent = [Message(message_id=f"m{n}", subject=("even", "odd")[n % 2]) for n in range(6)]

@@ -14,7 +14,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, DeadLetter, Message, OutcomeStatus, Release
 
 
-def test_a_pick_is_a_plan_that_is_looked_at_and_applied(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+def test_pick_is_previewed_and_applied(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
     shared_emulator.create_queue("picked")
     queue = namespace.entity("picked")
     queue.send([Message(message_id=f"m{n}", subject="bad" if n == 7 else None) for n in range(20)], batch_size=20)

@@ -13,9 +13,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, OutcomeStatus
 
 
-def test_an_interrupt_tells_what_is_confirmed_and_what_was_never_sent(
-    shared_emulator: RunningEmulator, namespace: Namespace
-) -> None:
+def test_interrupted_send_reports_confirmed_and_unsent(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
     shared_emulator.create_queue("interrupted")
     queue = namespace.entity("interrupted")
     queue.warm(2)
@@ -42,7 +40,7 @@ def test_an_interrupt_tells_what_is_confirmed_and_what_was_never_sent(
     assert queue.send(["and it goes on"]).ok
 
 
-def test_an_input_that_fails_tells_what_was_sent_before(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+def test_failing_input_reports_what_was_sent(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
     shared_emulator.create_queue("failing-rows")
 
     def rows() -> Iterator[str]:

@@ -40,7 +40,7 @@ def test_messages_are_a_sequence(held: list[PeekedMessage], part: slice) -> None
     assert same([messages[place] for place in range(len(held))], held)
 
 
-def test_one_message_is_taken_by_its_place() -> None:
+def test_messages_are_indexed_by_position() -> None:
     assert (THREE[0].sequence_number, THREE[-1].sequence_number) == (1, 3)
     with pytest.raises(IndexError):
         _ = THREE[3]

@@ -28,7 +28,7 @@ def test_deferred_messages_are_listed_and_settled(namespace: Namespace) -> None:
         found.complete(queue.peek())
 
 
-def test_a_batch_delays_in_each_way(namespace: Namespace) -> None:
+def test_batch_delays_in_each_way(namespace: Namespace) -> None:
     filled_client_queue(namespace, "delays", 3)
     queue = namespace.entity("delays")
     with queue.lock(3) as batch:

@@ -75,7 +75,7 @@ def test_counts_age_and_rates(namespace: Namespace) -> None:
     namespace.delete_queue("watched")
 
 
-def test_what_is_scheduled_or_deferred_is_not_the_oldest_active(namespace: Namespace) -> None:
+def test_oldest_active_skips_scheduled_and_deferred(namespace: Namespace) -> None:
     namespace.create_queue("aging")
     queue = namespace.entity("aging")
     queue.send([Message(body=b"x")])

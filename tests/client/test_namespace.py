@@ -37,7 +37,7 @@ def test_the_main_job_in_plain_python(namespace: Namespace) -> None:
     assert [message.body for message in letters.peek()] == [b"9"]
 
 
-def test_a_batch_is_settled_by_expression_and_gives_the_rest_back(namespace: Namespace) -> None:
+def test_batch_settles_by_expression_and_releases_the_rest(namespace: Namespace) -> None:
     namespace.create_queue("batch")
     queue = namespace.entity("batch")
     queue.send(pd.DataFrame({"carrier": ["UA", "AA", "B6"], "delay": [1, 2, 3]}))
@@ -55,7 +55,7 @@ def test_a_batch_is_settled_by_expression_and_gives_the_rest_back(namespace: Nam
     assert queue.peek()[0].delivery_count == 0
 
 
-def test_it_works_inside_a_running_event_loop_as_a_notebook_has_one(namespace: Namespace) -> None:
+def test_namespace_works_inside_a_running_event_loop(namespace: Namespace) -> None:
     namespace.create_queue("looped")
 
     async def cell() -> int:
@@ -74,16 +74,14 @@ def test_entities_show_their_counts_and_no_secret_is_shown(namespace: Namespace)
     assert "SAS_KEY_VALUE" not in repr(namespace.entity("shown"))
 
 
-def test_a_report_says_what_happened_to_each(namespace: Namespace) -> None:
+def test_report_has_an_outcome_for_each_message(namespace: Namespace) -> None:
     namespace.create_queue("reported")
     report = namespace.entity("reported").send([Message(body=b"x" * 2_000_000), Message(body=b"y")])
     assert report.counts == {OutcomeStatus.SETTLED: 1, OutcomeStatus.FAILED: 1}
     assert str(report) == "send: 1 settled, 1 failed"
 
 
-def test_an_archive_is_kept_beside_the_journal_unless_it_is_turned_off(
-    shared_emulator: RunningEmulator, tmp_path: Path
-) -> None:
+def test_archive_is_beside_the_journal_or_off(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
     target = Target(Connection(shared_emulator.connection_string), "a test")
     with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
         assert namespace.archive is not None
@@ -95,7 +93,7 @@ def test_an_archive_is_kept_beside_the_journal_unless_it_is_turned_off(
         assert namespace.archive is own
 
 
-def test_what_was_removed_is_sent_back(namespace: Namespace) -> None:
+def test_undo_sends_removed_messages_back(namespace: Namespace) -> None:
     namespace.create_queue("undone")
     queue = namespace.entity("undone")
     queue.send([Message(body=b"%d" % n) for n in range(3)])
@@ -111,7 +109,7 @@ def test_what_was_removed_is_sent_back(namespace: Namespace) -> None:
     assert namespace.undo(since="1h", to="undone").apply().settled == 1
 
 
-def test_an_entity_is_purged_of_what_is_meant(namespace: Namespace) -> None:
+def test_purge_removes_the_selected_messages(namespace: Namespace) -> None:
     namespace.create_queue("purged")
     queue = namespace.entity("purged")
     queue.send([Message(body=b'{"n": %d}' % n) for n in range(6)], max_in_flight=1)

@@ -127,7 +127,7 @@ def everything(emulator: RunningEmulator, folder: Path) -> object:
         return namespace.entities(), messages, ledger, [(a.row, a.state) for a in archived], unfinished
 
 
-def test_nothing_is_changed_by_any_of_them(namespace: Namespace, emulator: RunningEmulator, folder: Path) -> None:
+def test_read_only_namespace_changes_nothing(namespace: Namespace, emulator: RunningEmulator, folder: Path) -> None:
     before, done = everything(emulator, folder), dict[str, object]()
     for name, act in ACTS.items():
         try:
@@ -146,7 +146,7 @@ def test_in_the_background_nothing_is_changed_either(namespace: Namespace) -> No
         processing.wait(30)
 
 
-def test_all_can_be_looked_at_and_plans_can_be_made(namespace: Namespace) -> None:
+def test_read_only_namespace_looks_and_plans(namespace: Namespace) -> None:
     orders = namespace.entity("orders")
     assert namespace.read_only
     assert [message.body for message in orders.peek(state="active")] == [b"active"]

@@ -5,7 +5,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message
 
 
-def test_what_was_cut_off_is_shown_and_finished(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
+def test_resume_shows_and_finishes_cut_off_resubmits(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
     namespace.create_queue("cut")
     queue, letters = namespace.entity("cut"), namespace.entity("cut/$dlq")
     assert queue.send([Message(body=b"x", message_id="m")]).ok

@@ -29,7 +29,7 @@ def more_outcomes(running: Running) -> list[Outcome]:
     return found
 
 
-def test_a_plan_runs_in_the_background_and_tells_outcomes_as_they_come(namespace: Namespace) -> None:
+def test_running_plan_yields_outcomes_as_they_come(namespace: Namespace) -> None:
     queue = queue_of(300, "background", namespace)
     plan = queue.purge()
     running = plan.start()
@@ -44,7 +44,7 @@ def test_a_plan_runs_in_the_background_and_tells_outcomes_as_they_come(namespace
     assert len(queue.peek()) == 0
 
 
-def test_it_is_paused_goes_on_and_is_cut_off_with_a_truthful_report(namespace: Namespace) -> None:
+def test_running_plan_pauses_resumes_and_cancels(namespace: Namespace) -> None:
     queue = queue_of(300, "cut-off", namespace)
     running = queue.purge().start(rate=20)  # for 15 seconds
     told = more_outcomes(running)
@@ -67,7 +67,7 @@ def test_it_is_paused_goes_on_and_is_cut_off_with_a_truthful_report(namespace: N
     running.cancel()  # is too late, and does no harm
 
 
-def test_one_that_is_cut_off_while_it_is_paused_ends_at_once(namespace: Namespace) -> None:
+def test_paused_plan_ends_at_once_when_cancelled(namespace: Namespace) -> None:
     queue = queue_of(300, "cut-off-paused", namespace)
     running = queue.purge().start(rate=20)
     told = more_outcomes(running)
@@ -80,7 +80,7 @@ def test_one_that_is_cut_off_while_it_is_paused_ends_at_once(namespace: Namespac
     assert len(queue.peek()) == 300 - len(told)
 
 
-def test_what_ends_it_is_raised_with_its_report(namespace: Namespace) -> None:
+def test_running_plan_raises_with_its_report(namespace: Namespace) -> None:
     plan = queue_of(3, "gone-meanwhile", namespace).purge()
     namespace.delete_queue("gone-meanwhile")
     running = plan.start()

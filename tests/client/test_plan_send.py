@@ -9,7 +9,7 @@ from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Message
 
 
-def test_it_sends_only_when_it_is_applied(namespace: Namespace) -> None:
+def test_send_plan_sends_only_when_applied(namespace: Namespace) -> None:
     namespace.create_queue("planned")
     queue = namespace.entity("planned")
     plan = queue.plan_send([f"<b>{n}</b>" for n in range(7)])
@@ -33,9 +33,7 @@ def test_it_sends_only_when_it_is_applied(namespace: Namespace) -> None:
         ({"at": datetime(2050, 1, 2, tzinfo=UTC)}, "send 1 message to later, active at 2050-01-02 00:00:00+00:00."),
     ],
 )
-def test_what_is_for_later_says_when_and_is_scheduled(
-    namespace: Namespace, when: dict[str, str | datetime], words: str
-) -> None:
+def test_send_plan_for_later_says_when(namespace: Namespace, when: dict[str, str | datetime], words: str) -> None:
     namespace.create_queue("later")
     queue = namespace.entity("later")
     plan = queue.plan_send(Message(body=b"x"), **when)  # pyright: ignore[reportArgumentType]
@@ -47,7 +45,7 @@ def test_what_is_for_later_says_when_and_is_scheduled(
     namespace.delete_queue("later")
 
 
-def test_what_cannot_be_is_told_before(namespace: Namespace) -> None:
+def test_send_plan_refuses_wrong_data_at_once(namespace: Namespace) -> None:
     queue = namespace.entity("orders")
     with pytest.raises(DecisionError, match="not by both"):
         queue.plan_send("x", at=datetime.now(UTC), delay="1h")

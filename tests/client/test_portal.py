@@ -26,7 +26,7 @@ def test_work_runs_in_one_background_thread() -> None:
     assert portal() is portal()
 
 
-def test_an_exception_comes_back() -> None:
+def test_run_raises_the_exception() -> None:
     async def fail() -> None:
         raise LookupError("nothing here")
 
@@ -46,7 +46,7 @@ def test_the_child_of_a_fork_has_a_loop_of_its_own() -> None:
     assert run(thread_name) == "sbnotebook"
 
 
-def test_it_works_inside_of_a_running_loop() -> None:
+def test_run_works_inside_a_running_loop() -> None:
     # A notebook's kernel has a loop that runs in the thread that runs the cells.
     async def cell() -> str:
         return run(thread_name)
@@ -78,7 +78,7 @@ def test_the_background_loop_cannot_wait_for_itself() -> None:
         run(nested)
 
 
-def test_an_interrupt_cancels_the_work_and_waits_for_its_end() -> None:
+def test_interrupt_cancels_the_work_and_waits() -> None:
     seen: list[str] = []
 
     async def work() -> None:
@@ -97,7 +97,7 @@ def test_an_interrupt_cancels_the_work_and_waits_for_its_end() -> None:
     assert run(thread_name) == "sbnotebook"
 
 
-def test_an_interrupt_carries_the_report_of_what_was_done() -> None:
+def test_interrupt_carries_the_report() -> None:
     outcomes = [
         Outcome(OutcomeStatus.SETTLED, "send", EntityAddress("orders")),
         Outcome(OutcomeStatus.UNCONFIRMED, "send", EntityAddress("orders")),
@@ -118,7 +118,7 @@ def test_an_interrupt_carries_the_report_of_what_was_done() -> None:
     assert "send: 1 settled, 1 unconfirmed" in caught.value.__notes__[0]
 
 
-def test_an_interrupt_of_work_that_reports_nothing_has_an_empty_report() -> None:
+def test_interrupt_without_outcomes_has_an_empty_report() -> None:
     async def work() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         await anyio.sleep_forever()

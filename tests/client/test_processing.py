@@ -23,7 +23,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_it_consumes_in_the_background_until_it_is_stopped(namespace: Namespace) -> None:
+def test_processing_consumes_until_it_is_stopped(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "background", 3)
     with queue.start_processing(lambda _: None) as processing:
         wait_for(lambda: processing.status.count == 3)
@@ -37,7 +37,7 @@ def test_it_consumes_in_the_background_until_it_is_stopped(namespace: Namespace)
     assert processing.status.state is ProcessState.ENDED
 
 
-def test_it_is_shown_as_who_consumes_what_and_how_far(namespace: Namespace) -> None:
+def test_processing_shows_its_workers_and_progress(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "shown", 2)
     with queue.start_processing(lambda _: None, max_wait=1) as processing:
         processing.wait()
@@ -61,7 +61,7 @@ def test_the_functions_error_comes_when_it_is_asked_for(namespace: Namespace) ->
     assert "TimeoutError ended it" in str(processing.status)
 
 
-def test_a_function_that_works_when_the_block_fails_is_waited_for_in_the_background(namespace: Namespace) -> None:
+def test_failing_block_waits_for_the_running_function(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "left", 1)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -96,7 +96,7 @@ def test_process_takes_a_policy_and_a_time_as_text(namespace: Namespace) -> None
     assert len(calls) == 4
 
 
-def test_an_interrupt_waits_for_the_function_and_says_how_far_it_came(namespace: Namespace) -> None:
+def test_interrupt_waits_for_the_function_and_reports(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "interrupted", 3)
     is_over = threading.Event()
 
@@ -115,7 +115,7 @@ def test_an_interrupt_waits_for_the_function_and_says_how_far_it_came(namespace:
     assert [(m.message_id, m.delivery_count) for m in queue.peek()] == [("m2", 0)]
 
 
-def test_what_cannot_be_right_is_told_at_once(namespace: Namespace) -> None:
+def test_processing_refuses_wrong_options_at_once(namespace: Namespace) -> None:
     async def later(message: LockedMessage) -> None: ...
 
     nowhere = namespace.entity("nowhere")

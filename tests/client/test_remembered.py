@@ -12,7 +12,7 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ORDERS = EntityAddress.parse("orders/$dlq")
 
 
-def test_what_was_done_on_this_machine_is_remembered(namespace: Namespace) -> None:
+def test_remembered_lists_the_actions_of_this_machine(namespace: Namespace) -> None:
     nothing = namespace.remembered()
     assert repr(nothing) == "Nothing is remembered on this machine (removed messages for 7 days)."
     assert nothing._repr_html_() == f"<p>{nothing!r}</p>"  # pyright: ignore[reportPrivateUsage]
@@ -41,7 +41,7 @@ def test_what_was_done_on_this_machine_is_remembered(namespace: Namespace) -> No
     assert "purge: undone" in text
 
 
-def test_what_is_deferred_is_remembered_until_it_is_settled(namespace: Namespace) -> None:
+def test_remembered_lists_deferrals_until_settled(namespace: Namespace) -> None:
     namespace.create_queue("aside")
     queue = namespace.entity("aside")
     queue.send(["a", "b"])
@@ -54,7 +54,7 @@ def test_what_is_deferred_is_remembered_until_it_is_settled(namespace: Namespace
     assert namespace.remembered().deferred == []
 
 
-def test_each_kind_says_how_to_go_on() -> None:
+def test_remembered_names_the_magic_of_each_kind() -> None:
     entry = ResubmitEntry("host", "orders/$DeadLetterQueue", 7, "m", "orders", "c", changed=NOON)
     remembered = Remembered(
         unfinished=[entry, entry],

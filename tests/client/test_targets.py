@@ -33,39 +33,39 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore
         monkeypatch.delenv(variable, raising=False)
 
 
-def test_a_connection_string_is_a_target() -> None:
+def test_connection_string_is_a_target() -> None:
     target = resolve(f"  {TEXT}\n")
     assert (target.connection.host, target.connection.connection_string) == (HOST, TEXT)
     assert target.found_by == "a connection string"
 
 
-def test_a_host_with_a_credential_is_a_target() -> None:
+def test_host_with_a_credential_is_a_target() -> None:
     credential = Credential()
     target = resolve(HOST, credential)
     assert target.connection.host_and_credential() == (HOST, credential)
     assert target.found_by == "a credential"
 
 
-def test_a_host_alone_has_azures_default_credential() -> None:
+def test_host_alone_has_azures_default_credential() -> None:
     _, credential = resolve(HOST.upper()).connection.host_and_credential()
     assert type(credential).__name__ == "DefaultAzureCredential"
 
 
 @pytest.mark.parametrize("value", [TEXT, f" {TEXT} "])
-def test_a_variable_is_a_target(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_variable_is_a_target(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("MY_BUS", value)
     target = resolve("env:MY_BUS")
     assert (target.connection.host, target.found_by) == (HOST, "the environment variable MY_BUS")
 
 
-def test_a_variable_may_hold_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_may_hold_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_BUS", HOST)
     credential = Credential()
     assert resolve("env:MY_BUS", credential).connection.host_and_credential() == (HOST, credential)
 
 
 @pytest.mark.parametrize(("first", "second"), [(TEXT, "nonsense!"), ("", TEXT)], ids=["first", "second"])
-def test_without_a_target_the_first_variable_that_is_set_is_taken(
+def test_default_target_is_the_first_variable_that_is_set(
     monkeypatch: pytest.MonkeyPatch, first: str, second: str
 ) -> None:
     for variable, value in zip(ENVIRONMENT_VARIABLES, (first, second), strict=True):
@@ -93,9 +93,7 @@ def test_without_a_target_the_first_variable_that_is_set_is_taken(
         ("Endpoint=sb://shop/", "neither a SharedAccessKey nor"),
     ],
 )
-def test_what_is_no_target_is_refused_with_what_to_write(
-    monkeypatch: pytest.MonkeyPatch, target: str, why: str
-) -> None:
+def test_resolve_refuses_other_texts_with_advice(monkeypatch: pytest.MonkeyPatch, target: str, why: str) -> None:
     monkeypatch.setenv("MY_LOOP", "env:MY_LOOP")
     monkeypatch.setenv("MY_BLANK", "  ")
     with pytest.raises(ConfigurationError, match=why):
@@ -116,14 +114,14 @@ def test_what_is_no_target_is_refused_with_what_to_write(
     ],
     ids=range(8),
 )
-def test_a_secret_in_the_wrong_place_is_not_shown(target: str) -> None:
+def test_secret_in_the_wrong_place_is_not_shown(target: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         resolve(target)
     assert KEY[:10] not in str(refused.value)
     assert refused.value.__cause__ is None
 
 
-def test_a_secret_in_a_variable_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_in_a_variable_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_BUS", f"SharedAccessKey={KEY}")
     with pytest.raises(ConfigurationError) as refused:
         resolve("env:MY_BUS")
@@ -161,7 +159,7 @@ def shell() -> Iterator[Any]:
     InteractiveShell.clear_instance()
 
 
-def test_a_databricks_secret_is_a_target(shell: Any) -> None:
+def test_databricks_secret_is_a_target(shell: Any) -> None:
     with pytest.raises(ConfigurationError, match="There is no dbutils here"):
         resolve("secret:mine/bus")
     shell.user_ns["dbutils"] = DbUtils({("mine", "bus"): TEXT})
@@ -169,7 +167,7 @@ def test_a_databricks_secret_is_a_target(shell: Any) -> None:
     assert (target.connection.host, target.found_by) == (HOST, "a Databricks secret")
 
 
-def test_a_databricks_secret_that_is_not_there_is_told_in_a_sentence(shell: Any) -> None:
+def test_missing_databricks_secret_is_one_sentence(shell: Any) -> None:
     shell.user_ns["dbutils"] = DbUtils({("mine", "bus"): TEXT})
     with pytest.raises(ConfigurationError, match=r"dbutils\.secrets\.list\(SCOPE\) shows") as caught:
         resolve("secret:mine/bux")
@@ -189,7 +187,7 @@ def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def test_the_emulator_is_a_target_and_what_is_left_when_nothing_is_set(own_data: Path) -> None:
+def test_emulator_is_a_target_and_the_last_default(own_data: Path) -> None:
     target = resolve(" Emulator ")
     assert target.connection.is_emulator
     assert target.found_by == "the emulator on this machine"

@@ -44,13 +44,13 @@ def test_outside_the_emulator_it_asks_and_no_means_no(outside: Kernel) -> None:
     assert "Nothing was done: the plan was not confirmed." in ran.text
 
 
-def test_where_nobody_can_be_asked_nothing_is_done(outside: Kernel) -> None:
+def test_plan_without_an_answer_is_not_carried_out(outside: Kernel) -> None:
     ran = outside.run("%sb_send orders 'text'")
     assert "Nobody can be asked here, so nothing was done: check the plan and add --yes." in ran.text
     assert ran.reply["status"] == "error"
 
 
-def test_a_dry_run_does_not_ask(outside: Kernel) -> None:
+def test_dry_run_does_not_ask(outside: Kernel) -> None:
     ran = outside.run("%sb_send orders 'text' --dry-run", answer="y")
     assert ran.prompts == []
     assert "Plan: send 1 message to orders." in ran.text

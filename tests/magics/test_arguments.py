@@ -23,17 +23,17 @@ from tests.magics.conftest import Shell
         ('""', [""]),
     ],
 )
-def test_a_line_is_split_and_quotes_are_removed(line: str, words: list[str]) -> None:
+def test_split_words_removes_quotes(line: str, words: list[str]) -> None:
     assert split_words(line) == words
 
 
-def test_a_word_in_quotes_is_known_as_one() -> None:
+def test_word_in_quotes_is_known_as_one() -> None:
     plain, quoted = split_words("orders 'orders'")
     assert (isinstance(plain, Quoted), isinstance(quoted, Quoted)) == (False, True)
 
 
 @pytest.mark.parametrize("line", ["--where \"subject = 'UA'", "orders 'x", '"'])
-def test_an_open_quotation_mark_is_refused(line: str) -> None:
+def test_open_quotation_mark_is_refused(line: str) -> None:
     with pytest.raises(UsageError, match="is not closed"):
         split_words(line)
 
@@ -81,25 +81,25 @@ def test_the_value_of_a_variable_is_no_option() -> None:
         ("%sb_complete", "No messages are held: run %sb_lock ENTITY -n 10 first."),
     ],
 )
-def test_an_error_is_one_line(unconnected: Shell, line: str, sentence: str) -> None:
+def test_error_is_one_line(unconnected: Shell, line: str, sentence: str) -> None:
     assert unconnected.error(line) == sentence
 
 
-def test_a_wrong_state_names_the_right_ones(unconnected: Shell) -> None:
+def test_wrong_state_names_the_right_ones(unconnected: Shell) -> None:
     assert "deferred" in unconnected.error("%sb_peek orders --state gone")
 
 
-def test_an_error_of_the_service_is_one_line_with_its_type(shell: Shell) -> None:
+def test_service_error_is_one_line_with_its_type(shell: Shell) -> None:
     error = shell.error("%sb_peek no-such-queue")
     assert error.startswith("ServiceBusAuthenticationError: ")
     assert "no-such-queue' could not be found" in error
 
 
-def test_an_address_that_is_none_is_one_line(shell: Shell) -> None:
+def test_wrong_address_is_one_line(shell: Shell) -> None:
     assert "names no known sub-queue" in shell.error("%sb_peek orders/$nothing")
 
 
-def test_an_error_in_a_users_function_keeps_its_traceback(shell: Shell) -> None:
+def test_error_in_a_users_function_keeps_its_traceback(shell: Shell) -> None:
     shell.run("namespace.create_queue('own-error')\n%sb_send own-error 'text'")
     shell.run("def fix(message):\n    return message.no_such_attribute")
     ran = shell.run("%sb_resubmit own-error --edit fix")
@@ -113,14 +113,14 @@ def test_help_shows_the_arguments_and_an_example(unconnected: Shell) -> None:
     assert "%sb_peek orders/$dlq" in ran.out
 
 
-def test_every_magic_has_an_example(unconnected: Shell) -> None:
+def test_magics_have_an_example(unconnected: Shell) -> None:
     manager = unconnected.ipython.magics_manager
     magics = {name: magic for name, magic in manager.magics["line"].items() if name.startswith("sb_")}
     assert len(magics) == 26
     assert not [name for name, magic in magics.items() if f"    %{name}" not in magic.__doc__]
 
 
-def test_a_local_variable_of_a_function_expands(shell: Shell) -> None:
+def test_local_variable_of_a_function_expands(shell: Shell) -> None:
     code = "def peek(queue):\n    get_ipython().run_line_magic('sb_peek', '{queue} --into found')\n"
     shell.run("namespace.create_queue('local-name')")
     shell.run(code + "peek('local-name')")

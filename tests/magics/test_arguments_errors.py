@@ -26,7 +26,7 @@ def line_of(executed: Executed) -> str:
     return line
 
 
-def test_a_long_send_is_stopped_and_its_report_can_be_had(ready: Kernel, emulator: RunningEmulator) -> None:
+def test_interrupted_send_leaves_its_report(ready: Kernel, emulator: RunningEmulator) -> None:
     emulator.create_queue("stopped")
     begun = ready.run_until("%sb_send stopped rows --rate 200", lambda _: emulator.counts("stopped").active > 100)
     line = line_of(begun)
@@ -42,7 +42,7 @@ def test_a_long_send_is_stopped_and_its_report_can_be_had(ready: Kernel, emulato
     assert ready.run("%sb_send stopped 'goes on'").reply["status"] == "ok"
 
 
-def test_a_stopped_purge_says_what_was_not_begun_and_is_undone(ready: Kernel, emulator: RunningEmulator) -> None:
+def test_interrupted_purge_is_reported_and_undone(ready: Kernel, emulator: RunningEmulator) -> None:
     emulator.create_queue("half")
     ready.run("some = rows[:500]\n%sb_send half some")
     line = line_of(ready.run_until("%sb_purge half --rate 50", lambda _: emulator.counts("half").active < 500))
@@ -53,7 +53,7 @@ def test_a_stopped_purge_says_what_was_not_begun_and_is_undone(ready: Kernel, em
     assert emulator.counts("half").active == 500
 
 
-def test_what_was_held_stays_held(ready: Kernel, emulator: RunningEmulator) -> None:
+def test_locked_messages_stay_held_after_an_interrupt(ready: Kernel, emulator: RunningEmulator) -> None:
     emulator.create_queue("waiting")
     ready.run("%sb_send waiting 'x'\n%sb_lock waiting --into batch")
     line = line_of(ready.run_until("%sb_abandon --delay 20m", lambda so_far: "Plan: abandon" in so_far.text))
@@ -62,7 +62,7 @@ def test_what_was_held_stays_held(ready: Kernel, emulator: RunningEmulator) -> N
     ready.run("%sb_release")
 
 
-def test_a_failing_function_of_the_users_has_its_traceback(ready: Kernel) -> None:
+def test_failing_function_of_the_users_has_its_traceback(ready: Kernel) -> None:
     ready.run("namespace = None\ndef fails(message): raise ValueError('mine')")
     ready.run("%sb_send waiting 'x'")
     ran = ready.run("%sb_resubmit waiting --edit fails")
@@ -79,7 +79,7 @@ def test_a_failing_function_of_the_users_has_its_traceback(ready: Kernel) -> Non
         ("with_report()", "nothing was sent or settled."),
     ],
 )
-def test_nothing_is_said_to_be_undone_that_may_be_done(shell: Shell, interrupt: str, line: str) -> None:
+def test_interrupt_never_claims_that_nothing_happened(shell: Shell, interrupt: str, line: str) -> None:
     """An interrupt may come when the work has just ended."""
     shell.run(
         "from sbnotebook import Report\ndef with_report():\n    k = KeyboardInterrupt(); k.report = Report(); return k"

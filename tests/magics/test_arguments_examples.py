@@ -43,7 +43,7 @@ def ready() -> Iterator[Shell]:
         stop(default_data_dir())
 
 
-def test_every_example_runs(ready: Shell) -> None:
+def test_examples_run(ready: Shell) -> None:
     magics: dict[str, Any] = ready.ipython.magics_manager.magics["line"]
     ran = 0
     for name, magic in magics.items():
@@ -60,5 +60,5 @@ def test_every_example_runs(ready: Shell) -> None:
     assert ready.variables["namespace"].read_only is False
 
 
-def test_an_example_that_fails_would_be_seen(ready: Shell) -> None:
+def test_failing_example_is_noticed(ready: Shell) -> None:
     assert ready.run("%sb_peek no-such-queue").err != ""

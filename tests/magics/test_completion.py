@@ -62,7 +62,7 @@ def test_options_are_offered_where_nothing_else_can_follow(ready: Kernel) -> Non
     assert "%sb_peek tab-orders --into" in ready.complete("%sb_peek tab-orders ")
 
 
-def test_a_frame_is_wanted_where_frames_are_pushed(ready: Kernel) -> None:
+def test_push_completes_frames(ready: Kernel) -> None:
     assert ready.complete("%sb_push ") == ["%sb_push frame"]
 
 

@@ -9,7 +9,7 @@ SECRET = "c2VjcmV0a2V5"
 CONNECTION_STRING = f"Endpoint=sb://my.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey={SECRET}="
 
 
-def test_it_says_what_one_is_connected_to(unconnected: Shell, emulator: RunningEmulator) -> None:
+def test_connect_shows_the_connection(unconnected: Shell, emulator: RunningEmulator) -> None:
     ran = unconnected.run(f"%sb_connect {emulator.connection_string}")
     host = emulator.connection_string.split("//")[1].split(";")[0].rstrip("/")
     assert ran.out.splitlines() == [
@@ -21,7 +21,7 @@ def test_it_says_what_one_is_connected_to(unconnected: Shell, emulator: RunningE
     assert ran.value is None
 
 
-def test_without_a_target_the_environment_says_it(unconnected: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_without_a_target_reads_the_environment(unconnected: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVICEBUS_CONNECTION_STRING", CONNECTION_STRING)
     ran = unconnected.run("%sb_connect")
     assert "my.servicebus.windows.net (Azure)\nsigned in as  the key n\n" in ran.out
@@ -29,9 +29,7 @@ def test_without_a_target_the_environment_says_it(unconnected: Shell, monkeypatc
     assert SECRET not in ran.out + repr(unconnected.variables)
 
 
-def test_outside_of_the_emulator_one_only_looks_until_write_is_given(
-    unconnected: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connect_outside_the_emulator_is_read_only(unconnected: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_BUS", CONNECTION_STRING)
     assert (
         "writing       off: nothing can be changed; %sb_connect --write turns it on"
@@ -68,28 +66,28 @@ def test_into_gives_the_namespace(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("magic", ["%sb_connect {}", "x = %sb_connect {} --prompt", "%sb_peek '{}'", "%sb_send a {}"])
-def test_a_connection_string_on_the_line_is_refused(unconnected: Shell, magic: str) -> None:
+def test_connection_string_on_the_line_is_refused(unconnected: Shell, magic: str) -> None:
     error = unconnected.error(magic.format(CONNECTION_STRING))
     assert "would be kept in the notebook" in error
     assert SECRET not in error
 
 
-def test_a_key_is_not_shown_in_an_error(unconnected: Shell) -> None:
+def test_key_is_not_shown_in_an_error(unconnected: Shell) -> None:
     assert SECRET not in unconnected.error(f"%sb_connect emulator SharedAccessKey={SECRET}")
 
 
-def test_a_variable_that_holds_one_is_fine(unconnected: Shell) -> None:
+def test_connection_string_in_a_variable_is_accepted(unconnected: Shell) -> None:
     unconnected.variables["mine"] = CONNECTION_STRING
     assert "my.servicebus.windows.net (Azure)" in unconnected.run("%sb_connect $mine").out
 
 
-def test_a_failed_connect_leaves_no_connection(unconnected: Shell, emulator: RunningEmulator) -> None:
+def test_failed_connect_leaves_no_connection(unconnected: Shell, emulator: RunningEmulator) -> None:
     unconnected.run(f"%sb_connect {emulator.connection_string}")
     assert "not set" in unconnected.error("%sb_connect env:NO_SUCH_VARIABLE")
     assert unconnected.error("%sb_peek orders") == "There is no connection: run %sb_connect first."
 
 
-def test_a_target_and_prompt_exclude_each_other(unconnected: Shell) -> None:
+def test_target_and_prompt_exclude_each_other(unconnected: Shell) -> None:
     assert unconnected.error("%sb_connect emulator --prompt") == "Give a target or --prompt, not both."
 
 
@@ -100,7 +98,7 @@ def test_prompt_asks_without_echo(kernel: Kernel) -> None:
     assert SECRET not in ran.text
 
 
-def test_what_was_prompted_is_asked_once_and_is_in_no_variable(kernel: Kernel) -> None:
+def test_prompted_connection_string_is_in_no_variable(kernel: Kernel) -> None:
     kernel.run("%sb_connect --prompt", answer=CONNECTION_STRING)
     ran = kernel.run("%sb_connect --write", answer="not this")
     assert ran.prompts == []
@@ -123,7 +121,7 @@ def test_entities_are_a_table(shell: Shell) -> None:
     assert "<td" in shown._repr_html_()
 
 
-def test_where_there_are_no_entities_it_says_how_to_make_one(unconnected: Shell) -> None:
+def test_entities_of_an_empty_namespace_give_advice(unconnected: Shell) -> None:
     with running() as empty:
         unconnected.run(f"%sb_connect {empty.connection_string} --into namespace")
         shown = unconnected.run("%sb_entities").value

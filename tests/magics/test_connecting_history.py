@@ -13,7 +13,7 @@ print(len(rows) > 0, repr(rows), repr(In), _i, _ii, _iii)
 """
 
 
-def test_a_typed_key_is_in_no_history(kernel: Kernel) -> None:
+def test_typed_key_is_in_no_history(kernel: Kernel) -> None:
     refused = kernel.run(LINE)
     assert "would be kept in the notebook" in refused.text
     assert SECRET not in str(refused.outputs).replace(LINE, ""), "the front end's own echo of the cell apart"
@@ -23,7 +23,7 @@ def test_a_typed_key_is_in_no_history(kernel: Kernel) -> None:
     assert SECRET not in found
 
 
-def test_a_cell_that_does_not_run_is_cleaned_too(kernel: Kernel) -> None:
+def test_cell_that_does_not_run_is_cleaned_too(kernel: Kernel) -> None:
     kernel.run(f"this is no Python\n{LINE}")
     assert SECRET not in kernel.run(LOOK).text
 

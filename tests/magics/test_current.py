@@ -20,7 +20,7 @@ print(len(shell.run_line_magic("sb_lock", "left-behind -n 2").messages))
 """
 
 
-def test_what_a_shell_holds_is_released_when_it_ends(emulator: RunningEmulator) -> None:
+def test_locked_messages_are_released_when_the_shell_ends(emulator: RunningEmulator) -> None:
     emulator.create_queue("left-behind")
     with connect(emulator.connection_string) as namespace:
         namespace.entity("left-behind").send(["a", "b"])
@@ -31,7 +31,7 @@ def test_what_a_shell_holds_is_released_when_it_ends(emulator: RunningEmulator) 
             assert [message.delivery_count for message in batch.messages] == [0, 0]
 
 
-def test_nothing_is_there_before_it_is_made() -> None:
+def test_current_has_no_connection_or_batch_at_first() -> None:
     current = Current()
     assert not current.is_connected
     with pytest.raises(ConfigurationError, match="sb_connect"):
@@ -42,7 +42,7 @@ def test_nothing_is_there_before_it_is_made() -> None:
     current.close()
 
 
-def test_whether_it_only_looks_goes_for_what_was_opened_before_on_the_same_host(emulator: RunningEmulator) -> None:
+def test_read_only_changes_earlier_connections_of_the_host(emulator: RunningEmulator) -> None:
     emulator.create_queue("opened-before")
     current = Current()
     before = current.connect(emulator.connection_string)

@@ -44,7 +44,7 @@ def test_counts_have_their_defaults_from_there(own: Shell, emulator: RunningEmul
         ("never", False, False),
     ],
 )
-def test_who_is_asked(confirm: str, is_emulator: bool, asks: bool) -> None:
+def test_confirm_setting_decides_when_to_ask(confirm: str, is_emulator: bool, asks: bool) -> None:
     assert SbMagics(confirm=confirm).asks(is_emulator=is_emulator) is asks
 
 

@@ -29,7 +29,7 @@ def test_so_many_rows_are_shown_as_the_setting_says(shell: Shell) -> None:
     assert len(peeked) == 60
 
 
-def test_a_terminal_has_no_widgets(shell: Shell) -> None:
+def test_terminal_has_no_widgets(shell: Shell) -> None:
     shell.run("namespace.create_queue('held')\n%sb_send held 'x'")
     batch = shell.run("%sb_lock held").value
     data = shell.ipython.display_formatter.format(batch)[0]
@@ -54,7 +54,7 @@ def test_in_a_notebook_what_is_held_is_a_board(notebook: Kernel) -> None:
     notebook.run("%sb_release")
 
 
-def test_what_is_held_no_more_is_a_table(notebook: Kernel) -> None:
+def test_closed_batch_is_shown_as_a_table(notebook: Kernel) -> None:
     notebook.run("%sb_lock boarded --into old\n%sb_lock boarded --into new")
     (shown,) = [output["data"] for output in notebook.run("old").outputs]
     assert WIDGET not in shown

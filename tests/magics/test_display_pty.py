@@ -37,7 +37,7 @@ exit
 SHOWN = ("Triage of pty/$dlq", "fingerprint", "Plan: resubmit", "Held in pty", "3 messages", "ZeroDivisionError")
 
 
-def test_a_terminal_acts_on_nothing_of_a_message(emulator: RunningEmulator, tmp_path: Path) -> None:
+def test_terminal_acts_on_nothing_of_a_message(emulator: RunningEmulator, tmp_path: Path) -> None:
     mine, its = pty.openpty()
     variables = {"PTY_CONNECTION": emulator.connection_string, "IPYTHONDIR": str(tmp_path), "TERM": "xterm-256color"}
     options = ("--simple-prompt", "--colors=NoColor", "--no-banner", "--no-term-title", "--no-confirm-exit")

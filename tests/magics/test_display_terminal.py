@@ -60,7 +60,7 @@ SHOWN = (
 )
 
 
-def test_every_magic_shows_text(emulator: RunningEmulator) -> None:
+def test_magics_show_text(emulator: RunningEmulator) -> None:
     emulator.create_queue("term")
     code = LINES.replace("{connection}", emulator.connection_string)
     command = [sys.executable, "-m", "IPython", "--simple-prompt", "--colors=NoColor", "--no-banner", "--quick"]

@@ -16,12 +16,12 @@ def test_loading_twice_keeps_the_connection(shell: Shell) -> None:
     assert isinstance(ran.value, list)
 
 
-def test_two_shells_have_each_their_own_connection(shell: Shell, unconnected: Shell) -> None:
+def test_shells_have_their_own_connections(shell: Shell, unconnected: Shell) -> None:
     assert unconnected.error("%sb_entities") == "There is no connection: run %sb_connect first."
     assert shell.run("%sb_entities").err == ""
 
 
-def test_what_the_sdk_logs_is_in_no_cell(kernel: Kernel) -> None:
+def test_sdk_log_is_in_no_cell(kernel: Kernel) -> None:
     assert "control" in kernel.run("import logging; logging.getLogger('other').error('control')").text
     assert kernel.run("logging.getLogger('azure.servicebus').error('noise')").text == ""
 
@@ -35,7 +35,7 @@ def test_the_magics_load_without_pyspark_and_plotly() -> None:
     assert result.stdout.strip() == "set()"
 
 
-def test_every_magic_stands_in_the_reference_with_its_options(unconnected: Shell) -> None:
+def test_magics_are_in_the_reference_with_their_options(unconnected: Shell) -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "magics.md"
     rows = {row.split("`")[1].split()[0]: row for row in page.read_text().splitlines() if row.startswith("| `%")}
     everywhere = {"--into", "--dry-run", "--yes"}  # the page names these once for all
@@ -48,7 +48,7 @@ def test_every_magic_stands_in_the_reference_with_its_options(unconnected: Shell
         assert [option for option in options - everywhere if f"`{option}`" not in rows[f"%{name}"]] == [], name
 
 
-def test_every_magic_is_in_python_too() -> None:
+def test_magics_are_also_python_methods() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "magics.md"
     rows = [row for row in page.read_text().splitlines() if row.startswith("| `%")]
     for row in rows:

@@ -17,7 +17,7 @@ def test_peek_gives_messages(shell: Shell) -> None:
     assert [message.body for message in found] == [b"a", b"b", b"c"]
 
 
-def test_an_assignment_and_into_bind_the_same(shell: Shell) -> None:
+def test_assignment_and_into_bind_the_same(shell: Shell) -> None:
     send(shell, "bound", "a")
     assert shell.run("x = %sb_peek bound").value is None
     assert shell.run("%sb_peek bound --into y").value is None
@@ -40,7 +40,7 @@ def test_more_messages_are_announced_and_can_be_had(shell: Shell) -> None:
     assert "More messages follow" not in exactly.out
 
 
-def test_a_queue_of_many_shows_a_page_and_says_how_many(shell: Shell) -> None:
+def test_peek_shows_a_page_and_the_number_of_others(shell: Shell) -> None:
     send(shell, "many", *(f"text {number}" for number in range(1_200)))
     ran = shell.run("%sb_peek many")
     assert "--from 1001 goes on" in ran.out
@@ -49,14 +49,14 @@ def test_a_queue_of_many_shows_a_page_and_says_how_many(shell: Shell) -> None:
     assert len(shell.run("%sb_peek many -n all").value) == 1_200
 
 
-def test_where_looks_at_all_unless_told(shell: Shell) -> None:
+def test_peek_with_where_looks_at_all_messages(shell: Shell) -> None:
     send(shell, "searched", *(f"text {number}" for number in range(1_100)))
     found = shell.run("""%sb_peek searched --where "body_text = 'text 1099'" """)
     assert [message.sequence_number for message in found.value] == [1_100]
     assert len(shell.run("""%sb_peek searched -n 10 -w "body_text = 'text 1099'" """).value) == 0
 
 
-def test_a_wrong_expression_names_the_column(shell: Shell) -> None:
+def test_wrong_expression_names_the_column(shell: Shell) -> None:
     send(shell, "asked", "a")
     assert "there is no column 'no_such_column' at character 1" in shell.error(
         '%sb_peek asked --where "no_such_column = 1"'
@@ -77,7 +77,7 @@ def test_state_is_respected(shell: Shell) -> None:
     assert [m.body for m in shell.run("%sb_peek states -s active").value] == [b"b"]
 
 
-def test_a_kernel_shows_an_escaped_table_and_text(kernel: Kernel, shell: Shell) -> None:
+def test_kernel_shows_an_escaped_table_and_text(kernel: Kernel, shell: Shell) -> None:
     send(shell, "hostile", "<script>alert(1)</script>", "\x1b[31mred")
     kernel.run("%sb_connect " + shell.variables["connection_string"])
     ran = kernel.run("%sb_peek hostile")

@@ -82,7 +82,7 @@ def test_undo_without_anything_to_undo_says_what_to_give(unconnected: Shell, emu
         ("", "What was sent cannot be called back: %sb_pick still or %sb_purge still removes it."),
     ],
 )
-def test_what_was_not_removed_has_another_way_back(shell: Shell, settle: str, sentence: str) -> None:
+def test_undo_says_how_to_take_other_actions_back(shell: Shell, settle: str, sentence: str) -> None:
     shell.run("if 'still' not in [str(each.address) for each in namespace.entities()]: namespace.create_queue('still')")
     shell.run("%sb_send still 'x'")
     if settle:

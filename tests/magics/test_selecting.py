@@ -44,13 +44,13 @@ def test_resubmit_takes_the_first_n(shell: Shell) -> None:
     assert [m.body for m in shell.run("%sb_peek some/$dlq").value] == [b"b", b"c"]
 
 
-def test_an_edit_that_forgets_to_return_is_told_so(shell: Shell) -> None:
+def test_edit_without_a_result_is_refused(shell: Shell) -> None:
     shell.run("namespace.create_queue('forgot')\n%sb_send forgot 'a'\ndef forgets(message): pass")
     assert shell.error("%sb_resubmit forgot --edit forgets").startswith("forgets returned NoneType")
     assert len(shell.run("%sb_peek forgot").value) == 1
 
 
-def test_picked_messages_are_settled_and_the_others_stay_as_they_were(shell: Shell) -> None:
+def test_pick_settles_the_chosen_and_no_others(shell: Shell) -> None:
     fill(shell, "picked", "abcdef")
     ran = shell.run("""%sb_pick picked --where "subject in ('b', 'e')" --deadletter --reason Bad --description why""")
     assert "Plan: dead-letter 2 messages of picked with the reason 'Bad'" in ran.out
@@ -122,6 +122,6 @@ def test_purge_removes_and_undo_gives_back(shell: Shell, emulator: RunningEmulat
         ("%sb_pick wrong -n 1 --messages text --complete", "--messages says which ones: leave --where and -n out."),
     ],
 )
-def test_what_is_not_clear_is_one_line(shell: Shell, line: str, sentence: str) -> None:
+def test_unclear_options_are_one_line(shell: Shell, line: str, sentence: str) -> None:
     shell.run("namespace.create_queue('wrong')\ntext = 'x'")
     assert shell.error(line).startswith(sentence)

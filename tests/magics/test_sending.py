@@ -22,7 +22,7 @@ def last(shell: Shell, queue: str) -> PeekedMessage:
     return shell.run(f"%sb_peek {queue} -n all").value[-1]
 
 
-def test_a_text_in_quotes_is_sent(shell: Shell, orders: str) -> None:
+def test_send_of_a_text_in_quotes(shell: Shell, orders: str) -> None:
     ran = shell.run(f"%sb_send {orders} 'two words' --subject greeting --message-id m1 --content-type text/x-own")
     assert f"Plan: send 1 message to {orders}." in ran.out
     sent = last(shell, orders)
@@ -57,13 +57,13 @@ def test_the_cell_is_the_body(shell: Shell, orders: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("orders")
-def test_a_variable_is_sent(shell: Shell, value: object, bodies: list[bytes]) -> None:
+def test_send_of_a_variable(shell: Shell, value: object, bodies: list[bytes]) -> None:
     shell.variables["value"] = value
     assert shell.run("%sb_send orders value").value.settled == len(bodies)
     assert [message.body for message in shell.run("%sb_peek orders -n all").value[-len(bodies) :]] == bodies
 
 
-def test_a_name_in_quotes_and_a_value_are_texts(shell: Shell, orders: str) -> None:
+def test_send_takes_quoted_names_and_values_as_texts(shell: Shell, orders: str) -> None:
     shell.variables["name"] = "orders"
     shell.run("%sb_send orders 'name'")
     assert last(shell, orders).body == b"name"
@@ -97,18 +97,18 @@ def test_a_name_in_quotes_and_a_value_are_texts(shell: Shell, orders: str) -> No
     ],
 )
 @pytest.mark.usefixtures("orders")
-def test_what_cannot_be_sent_is_one_line(shell: Shell, line: str, sentence: str) -> None:
+def test_send_refusal_is_one_line(shell: Shell, line: str, sentence: str) -> None:
     shell.variables["pd"] = "a text"
     assert shell.error(line) == sentence
 
 
 @pytest.mark.usefixtures("orders")
-def test_what_is_no_message_is_refused_before_the_plan(shell: Shell) -> None:
+def test_send_refuses_other_values_before_the_plan(shell: Shell) -> None:
     shell.variables["number"] = [1]
     assert "cannot be made of int" in shell.error("%sb_send orders number")
 
 
-def test_a_dry_run_sends_nothing(shell: Shell, orders: str, emulator: RunningEmulator) -> None:
+def test_dry_run_sends_nothing(shell: Shell, orders: str, emulator: RunningEmulator) -> None:
     before = emulator.counts(orders).active
     plan = shell.run("%sb_send orders 'later' --dry-run").value
     assert isinstance(plan, SendPlan)
@@ -137,7 +137,7 @@ def test_push_sends_the_rows_of_a_frame(shell: Shell, kind: str) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_each_line_of_a_cell_is_a_message(shell: Shell) -> None:
+def test_lines_of_a_cell_are_messages(shell: Shell) -> None:
     assert shell.run('%%sb_send orders --lines --subject UA\n{"a": 1}\n\n{"a": 2}\nno json\n').value.settled == 3
     sent = shell.run("%sb_peek orders -n all").value[-3:]
     assert [(m.body, m.subject, m.content_type) for m in sent] == [
@@ -148,7 +148,7 @@ def test_each_line_of_a_cell_is_a_message(shell: Shell) -> None:
     assert "several must not have the same" in shell.error("%%sb_send orders --lines --message-id m\na\nb")
 
 
-def test_a_message_of_a_session_is_sent_peeked_and_locked(shell: Shell) -> None:
+def test_session_message_is_sent_peeked_and_locked(shell: Shell) -> None:
     shell.run("namespace.create_queue('by-session', requires_session=True)")
     for session in ("a", "b", "a"):
         assert shell.run(f"%sb_send by-session 'of {session}' --session-id {session}").value.ok
@@ -162,7 +162,7 @@ def test_a_message_of_a_session_is_sent_peeked_and_locked(shell: Shell) -> None:
     )
 
 
-def test_what_is_scheduled_is_shown_and_cancelled(shell: Shell, emulator: RunningEmulator) -> None:
+def test_schedule_shows_and_cancels_messages(shell: Shell, emulator: RunningEmulator) -> None:
     shell.run("namespace.create_queue('for-later')")
     ran = shell.run("%sb_schedule for-later 'in an hour' --delay 1h --subject hour")
     assert "Plan: send 1 message to for-later, active 1:00:00 later." in ran.out
@@ -190,5 +190,5 @@ def test_what_is_scheduled_is_shown_and_cancelled(shell: Shell, emulator: Runnin
     ],
 )
 @pytest.mark.usefixtures("orders")
-def test_when_must_be_clear(shell: Shell, line: str, sentence: str) -> None:
+def test_schedule_needs_one_time(shell: Shell, line: str, sentence: str) -> None:
     assert shell.error(line) == sentence

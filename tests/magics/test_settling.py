@@ -34,7 +34,7 @@ def test_complete_shows_the_plan_and_gives_the_report(shell: Shell, queue: str, 
     assert emulator.counts(queue).active == 2
 
 
-def test_a_dry_run_does_nothing(shell: Shell, queue: str, emulator: RunningEmulator) -> None:
+def test_dry_run_settles_nothing(shell: Shell, queue: str, emulator: RunningEmulator) -> None:
     shell.run(f"%sb_lock {queue} -n 4")
     ran = shell.run("%sb_complete --dry-run")
     assert isinstance(ran.value, Plan)
@@ -77,7 +77,7 @@ def test_connecting_again_releases_what_was_held(shell: Shell, queue: str) -> No
     assert [m.delivery_count for m in shell.run(f"%sb_lock {queue} -n 2").value.messages] == [0, 0]
 
 
-def test_what_was_not_settled_is_seen(shell: Shell, queue: str) -> None:
+def test_unsettled_messages_are_reported(shell: Shell, queue: str) -> None:
     shell.run(f"%sb_lock {queue} -n 1 --into batch\nplan = %sb_complete --dry-run")
     shell.run("%sb_release")
     ran = shell.run("plan.apply()")
@@ -85,14 +85,14 @@ def test_what_was_not_settled_is_seen(shell: Shell, queue: str) -> None:
     assert "Not settled: 1 of 1" in ran.out
 
 
-def test_nothing_to_do_is_no_error(shell: Shell, queue: str) -> None:
+def test_settling_no_messages_is_no_error(shell: Shell, queue: str) -> None:
     shell.run(f"%sb_lock {queue} -n 1\n%sb_complete")
     ran = shell.run("%sb_complete")
     assert "Plan: complete 0 messages" in ran.out
     assert ran.out.endswith("no messages\n")
 
 
-def test_a_wrong_decision_is_one_line(shell: Shell, queue: str) -> None:
+def test_wrong_decision_is_one_line(shell: Shell, queue: str) -> None:
     shell.run(f"%sb_lock {queue} -n 1\n%sb_deadletter --reason Invalid")
     shell.run(f"%sb_lock {queue}/$dlq -n 1")
     assert "dead-letter" in shell.error("%sb_deadletter --reason Again")
@@ -135,6 +135,6 @@ def test_deferring_may_send_a_wake_up(shell: Shell, queue: str) -> None:
     assert len(shell.run(f"%sb_schedule {queue}").value) == 1
 
 
-def test_an_empty_queue_gives_an_empty_batch_after_the_wait(shell: Shell) -> None:
+def test_lock_of_an_empty_queue_gives_an_empty_batch(shell: Shell) -> None:
     shell.run("namespace.create_queue('empty')")
     assert len(shell.run("%sb_lock empty --max-wait 100ms").value) == 0
