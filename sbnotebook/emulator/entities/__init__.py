@@ -23,7 +23,7 @@ from sbnotebook.emulator.entities.queue import Counts, Queue, Receivable, Receiv
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.refusals import EntityExistsError, Refusal, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
-from sbnotebook.emulator.entities.sessions import Session
+from sbnotebook.emulator.entities.sessions import MessageSession
 from sbnotebook.emulator.entities.snapshot import restore
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 
@@ -37,6 +37,7 @@ __all__ = [
     "DeadLetterReason",
     "EntityExistsError",
     "EntityStatus",
+    "MessageSession",
     "MessageState",
     "Queue",
     "QueueOptions",
@@ -46,7 +47,6 @@ __all__ = [
     "RefusedError",
     "Registry",
     "SentMessage",
-    "Session",
     "Subscription",
     "SubscriptionOptions",
     "Tier",

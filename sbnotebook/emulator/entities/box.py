@@ -16,7 +16,7 @@ from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptio
 from sbnotebook.emulator.entities.partitions import tour
 from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.rendering import render, with_application_properties, with_dead_letter_reason
-from sbnotebook.emulator.entities.sessions import Session, Sessions
+from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
 from sbnotebook.model.amqp import AmqpValue
 
@@ -100,7 +100,7 @@ class Box:
         """Return the encoded message as a client gets it; the options are those of ``render``."""
         return render(message, self._log.payload(message), is_delivery=is_delivery, with_lock=with_lock)
 
-    def receive(self, now: int, session: Session | None = None) -> BrokeredMessage | None:
+    def receive(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Lock the available message with the smallest sequence number; None if there is none.
 
         Args:
@@ -113,7 +113,7 @@ class Box:
             self._happen(message, Event.RECEIVE, now, session=session)
         return message
 
-    def receive_and_delete(self, now: int, session: Session | None = None) -> BrokeredMessage | None:
+    def receive_and_delete(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Remove and return the available message with the smallest sequence number; None if there is none."""
         self._owner.record.accessed_time = now
         message = self._log.take_ready() if session is None else session.take_ready()
@@ -123,7 +123,7 @@ class Box:
         return message
 
     def receive_deferred(
-        self, sequence_numbers: Sequence[int], now: int, *, delete: bool = False, session: Session | None = None
+        self, sequence_numbers: Sequence[int], now: int, *, delete: bool = False, session: MessageSession | None = None
     ) -> list[BrokeredMessage] | None:
         """Lock, or remove, deferred messages; None, without any effect, if one of them is not available."""
         self._owner.record.accessed_time = now
@@ -203,7 +203,7 @@ class Box:
         """Move a locked message to the dead-letter queue; not for messages that are there already."""
         return self._settle(token, Event.DEAD_LETTER, now, why=why, properties=properties)
 
-    def delete(self, count: int, before: int, now: int, session: Session | None = None) -> int:
+    def delete(self, count: int, before: int, now: int, session: MessageSession | None = None) -> int:
         """Remove messages that can be received, the oldest first.
 
         Args:
@@ -293,7 +293,7 @@ class Box:
         now: int,
         *,
         why: DeadLetterReason | None = None,
-        session: Session | None = None,
+        session: MessageSession | None = None,
     ) -> None:
         """Move a message, which is not available, to where the table says."""
         to, _, _, counts = TRANSITIONS[place_of(message), event]
@@ -316,7 +316,12 @@ class Box:
         self._move(message, to, now, why, session)
 
     def _move(
-        self, message: BrokeredMessage, to: Place, now: int, why: DeadLetterReason | None, session: Session | None
+        self,
+        message: BrokeredMessage,
+        to: Place,
+        now: int,
+        why: DeadLetterReason | None,
+        session: MessageSession | None,
     ) -> None:
         match to:
             case Place.LOCKED | Place.DEFERRED_LOCKED:
@@ -349,7 +354,7 @@ class Box:
         else:
             self.sessions.withdraw(message)
 
-    def _lock(self, message: BrokeredMessage, now: int, session: Session | None) -> None:
+    def _lock(self, message: BrokeredMessage, now: int, session: MessageSession | None) -> None:
         if session is not None:
             session.hold(message)
             return
@@ -387,7 +392,7 @@ class Box:
         if self.sessions is not None and message.state is not MessageState.SCHEDULED:
             self.sessions.removed(message)
 
-    def _is_deferred(self, message: BrokeredMessage | None, session: Session | None) -> bool:
+    def _is_deferred(self, message: BrokeredMessage | None, session: MessageSession | None) -> bool:
         if message is None or place_of(message) is not Place.DEFERRED:
             return False
         return session is None or message.session_id == session.session_id

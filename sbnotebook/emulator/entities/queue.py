@@ -16,7 +16,7 @@ from sbnotebook.emulator.entities.record import EntityRecord, Recorded
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
 from sbnotebook.emulator.entities.schedule import Schedule
-from sbnotebook.emulator.entities.sessions import Session, Sessions
+from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import Event, Place, place_of
 from sbnotebook.model.address import SubQueue
 
@@ -202,7 +202,7 @@ class ReceivingEntity(Recorded, Box):
 
     # ------------------------------------------------------------------------------------- sessions
 
-    def accept_session(self, session_id: str | None, now: int) -> tuple[Session, UUID] | None:
+    def accept_session(self, session_id: str | None, now: int) -> tuple[MessageSession, UUID] | None:
         """Lock a session for a client.
 
         Args:
@@ -216,7 +216,7 @@ class ReceivingEntity(Recorded, Box):
             RefusedError: another client holds this session, or the entity has no sessions.
         """
         sessions = self._sessions()
-        session = sessions.next_free() if session_id is None else sessions.found(session_id)
+        session = sessions.next_free() if session_id is None else sessions.find_or_create(session_id)
         if session is None:
             return None
         if session.holder is not None:
@@ -229,18 +229,18 @@ class ReceivingEntity(Recorded, Box):
         self._context.wake(self, until)
         return session, token
 
-    def close_session(self, session: Session, token: UUID, now: int) -> None:
+    def close_session(self, session: MessageSession, token: UUID, now: int) -> None:
         """End a client's lock of a session; its messages are given back, without a failed delivery."""
         if session.holder == token and not self.is_deleted:
             self._end_session(session, Event.RELEASE, now)
 
-    def renew_session(self, session: Session, now: int) -> int:
+    def renew_session(self, session: MessageSession, now: int) -> int:
         """Renew the lock of a session for another lock duration from now, and return its end in ms."""
         until = now + self.options.lock_duration
         self._sessions().renew(session, until)
         return until
 
-    def held_session(self, session_id: str, now: int) -> Session:
+    def held_session(self, session_id: str, now: int) -> MessageSession:
         """Return the session of this id, which a client must hold.
 
         Raises:
@@ -252,7 +252,7 @@ class ReceivingEntity(Recorded, Box):
             raise RefusedError(Refusal.SESSION_LOCK_LOST, text)
         return session
 
-    def set_session_state(self, session: Session, state: bytes | None, now: int) -> None:
+    def set_session_state(self, session: MessageSession, state: bytes | None, now: int) -> None:
         """Set the state of a session; None removes it."""
         limit = self._context.tier.quotas.max_session_state
         if len(state or b"") > limit:
@@ -267,7 +267,7 @@ class ReceivingEntity(Recorded, Box):
             raise RefusedError(Refusal.NOT_ALLOWED, text)
         return self.sessions
 
-    def _end_session(self, session: Session, event: Event, now: int) -> None:
+    def _end_session(self, session: MessageSession, event: Event, now: int) -> None:
         for message in list(session.held.values()):
             self._happen(message, event, now)
         self._sessions().unlock(session)

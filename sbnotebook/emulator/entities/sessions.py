@@ -12,10 +12,10 @@ from uuid import UUID, uuid4
 
 from sbnotebook.emulator.entities.message import BrokeredMessage
 
-__all__ = ["Session", "Sessions"]
+__all__ = ["MessageSession", "Sessions"]
 
 
-class Session:
+class MessageSession:
     """One session.
 
     Args:
@@ -86,32 +86,32 @@ class Sessions:
     """
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
-        self._free: OrderedDict[str, Session] = OrderedDict()  # with messages, and without a holder
-        self._held: dict[Session, None] = {}  # in the order of locking
+        self._sessions: dict[str, MessageSession] = {}
+        self._free: OrderedDict[str, MessageSession] = OrderedDict()  # with messages, and without a holder
+        self._held: dict[MessageSession, None] = {}  # in the order of locking
         self._locked: dict[UUID, BrokeredMessage] = {}  # of all sessions
 
-    def get(self, session_id: str) -> Session | None:
+    def get(self, session_id: str) -> MessageSession | None:
         """Return the session of this id; None if there is none."""
         return self._sessions.get(session_id)
 
-    def found(self, session_id: str) -> Session:
+    def find_or_create(self, session_id: str) -> MessageSession:
         """Return the session of this id, which is created if it is missing."""
         session = self._sessions.get(session_id)
         if session is None:
-            session = self._sessions[session_id] = Session(session_id, self._locked)
+            session = self._sessions[session_id] = MessageSession(session_id, self._locked)
         return session
 
     def make_ready(self, message: BrokeredMessage) -> None:
         """Make a message available to the holder of its session."""
-        session = self.found(message.session_id or "")
+        session = self.find_or_create(message.session_id or "")
         session.make_ready(message)
         if session.holder is None:
             self._free.setdefault(session.session_id, session)
 
     def withdraw(self, message: BrokeredMessage) -> None:
         """Mark an available message as not available, because it is about to be removed."""
-        session = self.found(message.session_id or "")
+        session = self.find_or_create(message.session_id or "")
         session.withdraw(message)
         if not session.has_ready:
             self._free.pop(session.session_id, None)
@@ -121,24 +121,24 @@ class Sessions:
         """Tell whether a session has messages and no holder."""
         return bool(self._free)
 
-    def next_free(self) -> Session | None:
+    def next_free(self) -> MessageSession | None:
         """Return the session that has waited for the longest time; None if there is none."""
         return next(iter(self._free.values()), None)
 
-    def lock(self, session: Session, until: int) -> UUID:
+    def lock(self, session: MessageSession, until: int) -> UUID:
         """Lock a session until a moment (ms), and return the client's token."""
         session.holder, session.locked_until = uuid4(), until
         self._free.pop(session.session_id, None)
         self._held[session] = None
         return session.holder
 
-    def renew(self, session: Session, until: int) -> None:
+    def renew(self, session: MessageSession, until: int) -> None:
         """Renew the lock of a session until a moment (ms), and those of its messages with it."""
         session.locked_until = until
         for message in session.held.values():
             message.locked_until = until
 
-    def unlock(self, session: Session) -> None:
+    def unlock(self, session: MessageSession) -> None:
         """Unlock a session, whose locked messages must have been given back before."""
         until, session.holder, session.locked_until = session.locked_until, None, 0
         self._held.pop(session, None)
@@ -149,11 +149,11 @@ class Sessions:
             self._free.setdefault(session.session_id, session)
         self.forget_empty(session)
 
-    def expired(self, now: int) -> list[Session]:
+    def expired(self, now: int) -> list[MessageSession]:
         """Return the sessions whose locks have ended."""
         return [session for session in self._held if session.locked_until <= now]
 
-    def all_held(self) -> list[Session]:
+    def all_held(self) -> list[MessageSession]:
         """Return the sessions that clients hold."""
         return list(self._held)
 
@@ -170,26 +170,26 @@ class Sessions:
     def drop(self, message: BrokeredMessage) -> None:
         """Unlock a message."""
         if message.lock_token is not None:
-            self.found(message.session_id or "").held.pop(message.lock_token, None)
+            self.find_or_create(message.session_id or "").held.pop(message.lock_token, None)
             self._locked.pop(message.lock_token, None)
             message.lock_token, message.locked_until = None, 0
 
     def added(self, message: BrokeredMessage) -> None:
         """Count a message that has come in to its session."""
-        self.found(message.session_id or "").message_count += 1
+        self.find_or_create(message.session_id or "").message_count += 1
 
     def removed(self, message: BrokeredMessage) -> None:
         """Count a message that has left its session."""
-        session = self.found(message.session_id or "")
+        session = self.find_or_create(message.session_id or "")
         session.message_count -= 1
         self.forget_empty(session)
 
-    def forget_empty(self, session: Session) -> None:
+    def forget_empty(self, session: MessageSession) -> None:
         """Drop a session that has no messages, no state and no holder."""
         if not (session.message_count or session.holder or session.state is not None or session.has_ready):
             self._sessions.pop(session.session_id, None)
 
-    def listed(self, updated_since: int | None) -> Iterator[Session]:
+    def listed(self, updated_since: int | None) -> Iterator[MessageSession]:
         """Yield the sessions by id: those whose state was set since a moment (ms), or all with messages or a state."""
         for _, session in sorted(self._sessions.items()):
             if updated_since is None:

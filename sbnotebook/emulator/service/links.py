@@ -30,13 +30,13 @@ from sbnotebook.emulator.entities import (
     AnyEntity,
     BrokeredMessage,
     DeadLetterReason,
+    MessageSession,
     Queue,
     Receivable,
     ReceivingEntity,
     Refusal,
     RefusedError,
     SentMessage,
-    Session,
     Topic,
     read_sent,
 )
@@ -317,7 +317,7 @@ class ReceiverLink(LinkHandler):
 class HeldSession:
     """A session that a client holds, as something to receive from."""
 
-    def __init__(self, entity: ReceivingEntity, session: Session, token: UUID) -> None:
+    def __init__(self, entity: ReceivingEntity, session: MessageSession, token: UUID) -> None:
         self.entity = entity
         self.session = session
         self.token = token

@@ -12,13 +12,13 @@ from uuid import UUID
 from sbnotebook.emulator.entities import (
     AnyEntity,
     DeadLetterReason,
+    MessageSession,
     Queue,
     Receivable,
     ReceivingEntity,
     Refusal,
     RefusedError,
     SentMessage,
-    Session,
     Subscription,
     Topic,
     read_sent,
@@ -268,7 +268,7 @@ class _Receiving:
         text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
         raise RefusedError(Refusal.MESSAGE_LOCK_LOST, text)
 
-    def _session(self, body: dict[str, Any], now: int) -> Session | None:
+    def _session(self, body: dict[str, Any], now: int) -> MessageSession | None:
         if self._entity.sessions is None:
             return None
         session_id = body.get("session-id")

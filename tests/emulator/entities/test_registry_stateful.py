@@ -21,11 +21,11 @@ from sbnotebook.emulator.entities import (
     BrokeredMessage,
     DeadLetterReason,
     EntityStatus,
+    MessageSession,
     Queue,
     QueueOptions,
     Receivable,
     RefusedError,
-    Session,
     Subscription,
     Topic,
 )
@@ -258,7 +258,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
     def accept(self, name: str | None) -> None:
         self.accept_session(name)
 
-    def accept_session(self, name: str | None) -> Session | None:
+    def accept_session(self, name: str | None) -> MessageSession | None:
         queue = self.box(SESSIONS).owner
         if name in self.model.holders:
             with pytest.raises(RefusedError):

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sbnotebook.emulator.entities import BrokeredMessage, Session
+from sbnotebook.emulator.entities import BrokeredMessage, MessageSession
 from sbnotebook.emulator.entities.sessions import Sessions
 
 
@@ -21,11 +21,11 @@ def come(sessions: Sessions, number: int, session_id: str) -> BrokeredMessage:
     return message
 
 
-def ids(found: Session | None) -> str | None:
+def ids(found: MessageSession | None) -> str | None:
     return None if found is None else found.session_id
 
 
-def take(session: Session) -> BrokeredMessage:
+def take(session: MessageSession) -> BrokeredMessage:
     message = session.take_ready()
     assert message is not None
     session.hold(message)
@@ -46,7 +46,7 @@ def test_the_session_that_has_waited_longest_is_next(sessions: Sessions) -> None
 def test_messages_come_by_number_also_when_they_come_back(sessions: Sessions) -> None:
     for number in (3, 1, 2):
         come(sessions, number, "a")
-    session = sessions.found("a")
+    session = sessions.find_or_create("a")
     sessions.lock(session, 10)
     first = take(session)
     sessions.drop(first)
@@ -57,7 +57,7 @@ def test_messages_come_by_number_also_when_they_come_back(sessions: Sessions) ->
 
 def test_a_message_is_locked_as_long_as_its_session(sessions: Sessions) -> None:
     come(sessions, 1, "a")
-    session = sessions.found("a")
+    session = sessions.find_or_create("a")
     sessions.lock(session, 10)
     message = take(session)
     assert message.lock_token is not None
@@ -73,7 +73,7 @@ def test_a_message_is_locked_as_long_as_its_session(sessions: Sessions) -> None:
 
 
 def test_a_held_session_is_not_free_whatever_comes(sessions: Sessions) -> None:
-    session = sessions.found("a")
+    session = sessions.find_or_create("a")
     sessions.lock(session, 10)
     message = come(sessions, 1, "a")
     assert not sessions.has_free
@@ -85,12 +85,12 @@ def test_a_held_session_is_not_free_whatever_comes(sessions: Sessions) -> None:
 
 def test_on_lost_is_called_once(sessions: Sessions) -> None:
     told: list[str] = []
-    session = sessions.found("a")
+    session = sessions.find_or_create("a")
     sessions.lock(session, 10)
     session.on_lost = lambda until: told.append(f"lost {until}")
     sessions.unlock(session)
-    sessions.lock(sessions.found("a"), 10)
-    sessions.unlock(sessions.found("a"))
+    sessions.lock(sessions.find_or_create("a"), 10)
+    sessions.unlock(sessions.find_or_create("a"))
     assert told == ["lost 10"]
 
 
@@ -100,7 +100,7 @@ def test_a_session_is_there_as_long_as_something_is_in_it(sessions: Sessions) ->
     assert [each.session_id for each in sessions.listed(None)] == ["a"]  # it may be deferred
     sessions.removed(message)
     assert sessions.get("a") is None
-    session = sessions.found("a")
+    session = sessions.find_or_create("a")
     sessions.lock(session, 10)
     assert list(sessions.listed(None)) == []
     session.state = b""
@@ -115,7 +115,7 @@ def test_sessions_are_listed_by_id_or_by_time_of_state(sessions: Sessions) -> No
     for name in "cab":
         come(sessions, 1, name)
     for name, when in (("c", 5), ("d", 7)):
-        sessions.found(name).state, sessions.found(name).updated_time = b"x", when
+        sessions.find_or_create(name).state, sessions.find_or_create(name).updated_time = b"x", when
     assert [each.session_id for each in sessions.listed(None)] == ["a", "b", "c", "d"]
     assert [each.session_id for each in sessions.listed(6)] == ["d"]
     assert [each.session_id for each in sessions.listed(5)] == ["c", "d"]
@@ -125,7 +125,7 @@ def test_a_lock_is_found_quickly_among_many_sessions(sessions: Sessions) -> None
     tokens: list[UUID] = []
     for number in range(10_000):
         come(sessions, number, str(number))
-        session = sessions.found(str(number))
+        session = sessions.find_or_create(str(number))
         sessions.lock(session, 10)
         tokens.append(take(session).lock_token or uuid4())
     begun = time.process_time()
