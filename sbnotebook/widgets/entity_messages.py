@@ -17,8 +17,7 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.forms.triage_forms import Action
-from sbnotebook.widgets.forms.view_actions import deferred_actions, scheduled_actions
+from sbnotebook.widgets.forms.message_actions import Action, deferred_actions, scheduled_actions
 from sbnotebook.widgets.panel import button, row, set_shown, text
 from sbnotebook.widgets.peek_steps import Ask, Looked, look
 from sbnotebook.widgets.pretty import visible

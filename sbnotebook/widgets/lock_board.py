@@ -17,7 +17,7 @@ from sbnotebook.model import Decision, LockedMessage, Release, Report
 from sbnotebook.settlement.locking.lock_events import LockEventKind, numbered
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.forms.lock_forms import lock_actions
+from sbnotebook.widgets.forms.message_actions import lock_actions
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar

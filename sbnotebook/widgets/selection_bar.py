@@ -11,7 +11,7 @@ import ipywidgets as widgets
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change
-from sbnotebook.widgets.forms.triage_forms import Action, PlanForm, TaskForm
+from sbnotebook.widgets.forms.message_actions import Action, PlanForm, TaskForm
 from sbnotebook.widgets.panel import button, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.table.rows import MessageKey, Table
@@ -41,9 +41,7 @@ class SelectionBar(widgets.VBox):
         self._take_back: Callable[[str], object] = lambda _: None
         self._said = text()
         self.buttons = {
-            action.name: button(
-                action.name, action.tooltip, partial(self._open, action), icon=action.icon, kind=action.kind
-            )
+            action.name: button(action.name, action.tooltip, partial(self._open, action), icon=action.icon)
             for action in actions
         }
         super().__init__(
@@ -123,8 +121,8 @@ class SelectionBar(widgets.VBox):
                     partial(given.make, messages),
                     hidden=self._table.hidden,
                     title=form.title,
-                    max_in_flight=given.max_in_flight,
-                    rate=given.rate,
+                    max_in_flight=given.limits.max_in_flight,
+                    rate=given.limits.rate,
                 )
             else:
 

@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final
 
 import ipywidgets as widgets
@@ -21,14 +20,13 @@ from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel, removed_by
-from sbnotebook.widgets.forms import triage_forms
-from sbnotebook.widgets.forms.triage_forms import Action
+from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.peek_steps import Ask, Looked, look
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_view import MessageView
-from sbnotebook.widgets.table.rows import MessageKey, keys_of
+from sbnotebook.widgets.table.rows import MessageKey
 
 __all__ = ["Triage", "TriageHeader", "UnfinishedBanner"]
 
@@ -253,7 +251,8 @@ class Triage(Panel):
         )
         self._banner = UnfinishedBanner(namespace, address, self._resume)
         self._empty = text()
-        self.bar = SelectionBar(self.table, self._choices(), self.actions)
+        actions = triage_actions(self._entity, self.table, is_archived=namespace.archive is not None)
+        self.bar = SelectionBar(self.table, actions, self.actions)
         super().__init__([
             panel_style(), self._header, self._banner, self._empty, self.table, self.bar, self.actions
         ])  # fmt: skip
@@ -368,27 +367,6 @@ class Triage(Panel):
         return f"{count:,} {'message' if count == 1 else 'messages'}{more}"
 
     # ------------------------------------------------------------ acting
-
-    def _choices(self) -> list[Action]:
-        """What can be done with messages that stand here; dead letters cannot be dead-lettered again."""
-        entity, forms = self._entity, triage_forms
-        complete = partial(forms.complete_form, entity, is_archived=self._namespace.archive is not None)
-        where = partial(forms.select_form, lambda found: self.table.select(keys_of(found)))
-        choices = [
-            ("Resubmit…", "Send them again, and remove them from here", partial(forms.resubmit_form, entity), "repeat"),
-            ("Edit and resubmit…", "Change them, look at what changes, and send them again",
-                partial(forms.edit_form, entity, lambda: self.table.selected), "pencil"),
-            ("Complete…", "Remove them: they are done with", complete, "check"),
-            ("Dead-letter…", "Move them to the dead-letter queue, with a reason",
-                partial(forms.dead_letter_form, entity), "ban"),
-            ("Defer…", "Set them aside, to be received by their numbers only", partial(forms.defer_form, entity),
-                "clock-o"),
-            ("Export…", "Write a copy of them to a file", partial(forms.export_form, entity), "download"),
-            ("Select where…", "Select messages by a SQL expression", where, "filter"),
-        ]  # fmt: skip
-        if entity.address.sub_queue is not None:
-            del choices[3]
-        return [Action(name, tooltip, form, icon=icon) for name, tooltip, form, icon in choices]
 
     def _resume(self, make: Callable[[], Plan]) -> None:
         set_shown(self.actions, shown=True)

@@ -7,7 +7,7 @@ from typing import Any
 from sbnotebook.client import Namespace
 from sbnotebook.model import Message, Report
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.forms.triage_forms import Action, resubmit_form
+from sbnotebook.widgets.forms.message_actions import Action, resubmit_form
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
 from tests.widgets.conftest import until

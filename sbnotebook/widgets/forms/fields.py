@@ -1,4 +1,4 @@
-"""Fields of a form that say beside them what is wrong with what was written in them, and what is changed in a form."""
+"""The fields of all forms: they read what was written, and say beneath it what is wrong."""
 
 from __future__ import annotations
 
@@ -7,60 +7,95 @@ from typing import Any, Final, Generic, TypeVar
 
 import ipywidgets as widgets
 
-from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
+from sbnotebook.model import EntityAddress
 from sbnotebook.widgets.panel import set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.text_view import TextView
 
-__all__ = ["FORM_CHANGED", "Field", "number", "on_change", "whole_number"]
+__all__ = [
+    "FORM_CHANGED", "Field", "as_it_is", "destination", "number", "on_change", "optional", "required", "whole_number",
+]  # fmt: skip
 
 T = TypeVar("T")
 
 FORM_CHANGED: Final = "The form was changed after this plan was asked for, so it was put away: show the plan again."
 _MOST_DIGITS: Final = 9
+_GAP: Final = 8
+"""Pixels between the name of a field and its box."""
 
 
 class Field(widgets.VBox, Generic[T]):
-    """A text box with a name, and a sentence below it where its text cannot be used.
+    """A text box with a name, and a sentence beneath it while its text cannot be used.
 
     Args:
-        name: stands before it.
+        name: stands before the box.
         read: takes the text, without spaces around it; raises an error of ours that says what to write instead.
-        placeholder: what may be written, in the box as long as it is empty.
-        value: what is in it at first.
+        placeholder: shown in the box while it is empty.
+        value: the text at first.
+        label: the width of the name, in pixels.
+        width: the width of name and box, in pixels.
+
+    Example:
+        >>> field = Field("At most", whole_number, value="3")
+        >>> field.read()
+        3
+        >>> field.value = "many"
+        >>> field.problem
+        'Write a whole number from 1, or nothing.'
     """
 
-    def __init__(self, name: str, read: Callable[[str], T], *, placeholder: str = "", value: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[str], T],
+        *,
+        placeholder: str = "",
+        value: str = "",
+        label: int = 120,
+        width: int = 560,
+    ) -> None:
         self._read = read
         self.box = widgets.Text(
             value,
             description=name,
             placeholder=placeholder,
             continuous_update=False,
-            style={"description_width": "140px"},
-            layout={"width": "560px"},
+            style={"description_width": f"{label}px"},
+            layout={"width": f"{width}px"},
         )
         self._problem = text("", "problem")
-        self._problem.layout.margin = "0 0 0 148px"
+        self._problem.layout.margin = f"0 0 0 {label + _GAP}px"
         super().__init__([self.box, self._problem])
-        self.box.observe(self._look, "value")
-        self._look()
+        self.box.observe(self._check, "value")
+        set_shown(self._problem, shown=False)
+        if value:
+            self._check()
+
+    @property
+    def value(self) -> str:
+        """Return the text as it was written."""
+        return self.box.value
+
+    @value.setter
+    def value(self, value: str) -> None:
+        self.box.value = value
 
     @property
     def problem(self) -> str:
-        """What is wrong with the text, in a sentence; "" when nothing is."""
+        """Return what is wrong with the text, in a sentence; "" when nothing is."""
         return self._problem.value
 
     def read(self) -> T:
-        """What was written.
+        """Return what was written.
 
         Raises:
-            SbNotebookError: it cannot be used; the same stands at the field.
+            SbNotebookError: it cannot be used; the field shows the same sentence.
         """
-        self._look()
+        self._check()
         return self._read(self.box.value.strip())
 
-    def _look(self, _change: object = None) -> None:
+    def _check(self, _change: object = None) -> None:
         try:
             self._read(self.box.value.strip())
         except SbNotebookError as error:
@@ -98,11 +133,57 @@ def on_change(form: widgets.Widget, changed: Callable[[], object]) -> None:
         form.observe(lambda _: changed(), "value")
 
 
-def whole_number(value: str) -> int | None:
-    """A whole number from 1; None for an empty text.
+# ------------------------------------------------------------ how a text is read
+
+
+def as_it_is(value: str) -> str:
+    """Return the text."""
+    return value
+
+
+def optional(read: Callable[[str], T]) -> Callable[[str], T | None]:
+    """Return a reader that gives None for an empty text.
+
+    Example:
+        >>> optional(destination)("") is None
+        True
+    """
+    return lambda value: read(value) if value else None
+
+
+def required(problem: str) -> Callable[[str], str]:
+    """Return a reader that refuses an empty text.
+
+    Args:
+        problem: what to say then.
+    """
+
+    def read(value: str) -> str:
+        if not value:
+            raise DecisionError(problem)
+        return value
+
+    return read
+
+
+def destination(value: str) -> EntityAddress:
+    """Return the address of a queue or topic.
 
     Raises:
-        ConfigurationError: it is none.
+        InvalidEntityAddressError: it is not an address.
+        DecisionError: messages cannot be sent there.
+    """
+    address = EntityAddress.parse(value)
+    if address != address.sends_to:
+        raise DecisionError(f"A message cannot be sent to {address}: name a queue or a topic.")
+    return address
+
+
+def whole_number(value: str) -> int | None:
+    """Return a whole number from 1; None for an empty text.
+
+    Raises:
+        ConfigurationError: it is not one.
 
     Example:
         >>> whole_number("12"), whole_number("")
@@ -116,10 +197,10 @@ def whole_number(value: str) -> int | None:
 
 
 def number(value: str) -> float | None:
-    """A number above 0; None for an empty text.
+    """Return a number above 0; None for an empty text.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is not one.
 
     Example:
         >>> number("0.5"), number("")

@@ -13,12 +13,12 @@ import ipywidgets as widgets
 from sbnotebook.client import Namespace
 from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
-from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model import Message
 from sbnotebook.model.amqp import AmqpValue, type_name
 from sbnotebook.model.property_text import from_text, to_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change
+from sbnotebook.widgets.forms.fields import FORM_CHANGED, Field, as_it_is, destination, on_change
 from sbnotebook.widgets.panel import button, row, set_shown, text
 
 __all__ = ["SendForm"]
@@ -86,27 +86,29 @@ class SendForm(widgets.VBox):
         self._namespace = namespace
         self._panel = panel
         self._take_back: Callable[[str], object] = lambda _: None
-        self.problems: dict[str, widgets.Label] = {}
-        self.to = _text("Send to", "a queue or a topic", to)
+        self.body_problem, self.properties_problem = text("", "problem"), text("", "problem")
+        self.to = _field("Send to", destination, "a queue or a topic", to)
         self.body = widgets.Textarea(
             description="Body", placeholder='{"flight": 1545}', rows=6, style=_STYLE, layout={"width": _WIDE}
         )
         self.content_type = widgets.Combobox(
             description="Content type", options=_CONTENT_TYPES, style=_STYLE, layout={"width": _HALF}
         )
-        self.texts = {name: _text(*words) for name, words in _TEXTS.items()}
+        self.texts = {name: _field(words, as_it_is, hint) for name, (words, hint) in _TEXTS.items()}
         self.properties = widgets.VBox()
         self.when = widgets.Dropdown(
             description="When", options=[_NOW, _AFTER, _AT], style=_STYLE, layout={"width": _HALF}
         )
-        self.delay = _text("Delay", "such as 90s, 5m or 1h30m")
-        self.at = _text("Time", "such as 2030-01-31 07:30+00:00")
+        self.delay = _field("Delay", duration, "such as 90s, 5m or 1h30m")
+        self.at = _field("Time", _time, "such as 2030-01-31 07:30+00:00")
         self.when.observe(lambda _: self._show_when(), "value")
         self.submit = button(
             "Show what will be sent", "Show the plan; nothing is sent yet", self._submit, kind="primary"
         )
         super().__init__(self._laid_out())
         self.add_class("sbn-form")
+        for problem in (self.body_problem, self.properties_problem):
+            set_shown(problem, shown=False)
         self._show_when()
         on_change(self, lambda: self._take_back(FORM_CHANGED))
 
@@ -114,13 +116,15 @@ class SendForm(widgets.VBox):
         subject, message_id, session_id, correlation_id = self.texts.values()
         add = button("Add a property", "One more application property", self.add_property, icon="plus")
         return [
-            row(self._with_problem("to", self.to), self.content_type),
-            self._with_problem("body", self.body),
+            row(self.to, self.content_type),
+            self.body,
+            self.body_problem,
             row(subject, message_id),
             row(session_id, correlation_id),
-            self._with_problem("properties", self.properties),
+            self.properties,
+            self.properties_problem,
             row(add),
-            row(self.when, self._with_problem("when", self.delay, self.at)),
+            row(self.when, self.delay, self.at),
             row(self.submit),
         ]
 
@@ -200,60 +204,59 @@ class SendForm(widgets.VBox):
                 raise ConfigurationError(f"The value of {name[:40]!r} is no {item.kind.label}.") from None
         return found
 
-    def _time(self) -> tuple[datetime | None, timedelta | None]:
+    def _when(self) -> tuple[datetime | None, timedelta | None]:
+        """Return the time and the delay, of which one at most is set."""
         if self.when.value == _AFTER:
-            return None, duration(self.delay.value.strip())
-        if self.when.value == _AT:
-            try:
-                at = datetime.fromisoformat(self.at.value.strip())
-            except ValueError:
-                raise ConfigurationError("Write the time as 2030-01-31 07:30+00:00.") from None
-            return (at if at.tzinfo else at.replace(tzinfo=UTC)), None
-        return None, None
+            return None, self.delay.read()
+        return (self.at.read() if self.when.value == _AT else None), None
 
     # ------------------------------------------------------------ the plan
 
     def _submit(self) -> None:
-        for problem in self.problems.values():
-            _say(problem, "")
-        # Each field is read, so that all that is wrong is said at once, each where it is.
-        to, message, when = (
-            self._read("to", self._to),
-            self._read("properties", self.message),
-            self._read("when", self._time),
-        )
+        _say(self.body_problem, "")
+        # All is read before the first error ends it, so that each field shows what is wrong with it.
+        to, message, when = _read(self.to.read), self._read_message(), _read(self._when)
         if to is None or message is None or when is None:
             return
         if message.content_type == _JSON and not _is_json(self.body.value):
-            _say(self.problems["body"], "The body is no JSON, although its content type says so.")
+            _say(self.body_problem, "The body is no JSON, although its content type says so.")
         entity, (at, delay) = self._namespace.entity(to), when
         make = partial(entity.plan_send, [message], at=at, delay=delay)
         self._take_back = self._panel.propose(make, title="Send")
 
-    def _read(self, name: str, step: Callable[[], _T]) -> _T | None:
+    def _read_message(self) -> Message | None:
         try:
-            return step()
+            message = self.message()
         except SbNotebookError as error:
-            _say(self.problems[name], background.sentence(error))
+            _say(self.properties_problem, background.sentence(error))
             return None
-
-    def _to(self) -> EntityAddress:
-        address = EntityAddress.parse(self.to.value.strip())
-        if address != address.sends_to:
-            raise DecisionError(f"A message cannot be sent to {address}: name a queue or a topic.")
-        return address
+        _say(self.properties_problem, "")
+        return message
 
     def _show_when(self) -> None:
         set_shown(self.delay, shown=self.when.value == _AFTER)
         set_shown(self.at, shown=self.when.value == _AT)
 
-    def _with_problem(self, name: str, *fields: widgets.Widget) -> widgets.VBox:
-        return widgets.VBox([*fields, self._problem(name)])
 
-    def _problem(self, name: str) -> widgets.Label:
-        self.problems[name] = text("", "problem")
-        set_shown(self.problems[name], shown=False)
-        return self.problems[name]
+def _read(read: Callable[[], _T]) -> _T | None:
+    """Return what is in a field; None where the field says that it cannot be used."""
+    try:
+        return read()
+    except SbNotebookError:
+        return None
+
+
+def _time(value: str) -> datetime:
+    """Return a time with its offset; UTC by default.
+
+    Raises:
+        ConfigurationError: it is not a time.
+    """
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        raise ConfigurationError("Write the time as 2030-01-31 07:30+00:00.") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _say(label: widgets.Label, words: str) -> None:
@@ -261,8 +264,8 @@ def _say(label: widgets.Label, words: str) -> None:
     set_shown(label, shown=bool(words))
 
 
-def _text(name: str, placeholder: str, value: str = "") -> widgets.Text:
-    return widgets.Text(value, description=name, placeholder=placeholder, style=_STYLE, layout={"width": _HALF})
+def _field(name: str, read: Callable[[str], _T], placeholder: str, value: str = "") -> Field[_T]:
+    return Field(name, read, placeholder=placeholder, value=value, label=95, width=305)
 
 
 def _is_json(body: str) -> bool:

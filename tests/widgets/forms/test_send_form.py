@@ -83,18 +83,17 @@ def test_what_is_wrong_is_said_where_it_is(namespace: Namespace) -> None:
     form.when.value = "after a delay"
     form.delay.value = "soon"
     form.submit.click()
-    said = {name: label.value for name, label in form.problems.items()}
-    assert said["to"] == "A message cannot be sent to orders/$dlq: name a queue or a topic."
-    assert said["properties"] == "The value of 'count' is no whole number, 32 bits."
-    assert "soon" in said["when"]
+    assert form.to.problem == "A message cannot be sent to orders/$dlq: name a queue or a topic."
+    assert form.properties_problem.value == "The value of 'count' is no whole number, 32 bits."
+    assert "soon" in form.delay.problem
     assert not panel.busy
     for child in form.properties.children:
         child.name.value = ""
     form.submit.click()
-    assert form.problems["properties"].value == "Each property has a name, and no two have the same."
+    assert form.properties_problem.value == "Each property has a name, and no two have the same."
     form.when.value = "at a time"
     form.submit.click()
-    assert form.problems["when"].value == "Write the time as 2030-01-31 07:30+00:00."
+    assert form.at.problem == "Write the time as 2030-01-31 07:30+00:00."
 
 
 def test_a_body_that_is_not_what_its_type_says_is_told_and_may_be_sent(namespace: Namespace) -> None:
@@ -103,7 +102,7 @@ def test_a_body_that_is_not_what_its_type_says_is_told_and_may_be_sent(namespace
     form.content_type.value = "application/json"
     form.body.value = "{broken"
     form.submit.click()
-    assert "no JSON" in form.problems["body"].value
+    assert "no JSON" in form.body_problem.value
     until(lambda: "Send 1 message to orders." in repr(panel))
 
 

@@ -8,7 +8,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Resubmit
 from sbnotebook.settlement.plan import Limits
-from sbnotebook.widgets.forms.resubmit_form import ResubmitForm
+from sbnotebook.widgets.forms.message_actions import ResubmitForm
 
 LETTERS = EntityAddress.parse("events/subscriptions/audit/$dlq")
 
@@ -16,18 +16,15 @@ LETTERS = EntityAddress.parse("events/subscriptions/audit/$dlq")
 def test_nothing_need_be_chosen() -> None:
     form = ResubmitForm(LETTERS)
     assert form.to.box.placeholder == "events, where all of its subscriptions get them"
-    options = form.read()
-    assert (options.decision, options.limits) == (Resubmit(), Limits())
+    assert form.read() == (Resubmit(), Limits())
 
 
 def test_all_of_it_can_be_chosen() -> None:
     form = ResubmitForm(LETTERS)
     values = {"to": " parts ", "delay": "5m", "cap": "3", "rate": "0.5", "in_flight": "20"}
     for name, value in values.items():
-        getattr(form, name).box.value = value
-    options = form.read()
-    assert options.decision == Resubmit(EntityAddress("parts"), timedelta(minutes=5), 3)
-    assert options.limits == Limits(20, 0.5)
+        getattr(form, name).value = value
+    assert form.read() == (Resubmit(EntityAddress("parts"), timedelta(minutes=5), 3), Limits(20, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -48,12 +45,12 @@ def test_all_of_it_can_be_chosen() -> None:
 def test_what_cannot_be_is_said_at_its_field(name: str, value: str, said: str) -> None:
     form = ResubmitForm(LETTERS)
     field = getattr(form, name)
-    field.box.value = value
+    field.value = value
     assert said in field.problem
     assert "\u202e" not in field.problem
     with pytest.raises(SbNotebookError):
         form.read()
-    field.box.value = ""
+    field.value = ""
     assert field.problem == ""
     form.read()
 
@@ -63,6 +60,6 @@ def test_what_was_chosen_makes_the_plan(namespace: Namespace) -> None:
     queue = namespace.entity("resubmitted")
     queue.send([Message(message_id="m")])
     form = ResubmitForm(queue.address)
-    form.delay.box.value = "5m"
-    plan = form.read().plan(queue, queue.peek(), lambda message: message.with_changes(subject="fixed"))
+    form.delay.value = "5m"
+    plan = form.proposal(queue, lambda message: message.with_changes(subject="fixed")).make(queue.peek())
     assert plan.preview().sentence == "resubmit 1 message of resubmitted to resubmitted, 0:05:00 later, edited."

@@ -1,0 +1,475 @@
+"""What can be done with selected messages, and the form that each action opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import ipywidgets as widgets
+
+from sbnotebook.client import Entity, Plan
+from sbnotebook.client.coercions import duration
+from sbnotebook.client.messages import DeferredMessages, Messages
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    Release,
+    Resubmit,
+    SubQueue,
+)
+from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
+from sbnotebook.settlement.plan import Edit, Limits
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.widgets.forms.edit_form import EditForm
+from sbnotebook.widgets.forms.fields import Field, as_it_is, destination, number, optional, required, whole_number
+from sbnotebook.widgets.panel import row
+from sbnotebook.widgets.table.rows import Table, keys_of
+
+__all__ = [
+    "Action",
+    "PlanForm",
+    "Planner",
+    "Proposal",
+    "ResubmitForm",
+    "TaskForm",
+    "deferred_actions",
+    "lock_actions",
+    "resubmit_form",
+    "scheduled_actions",
+    "triage_actions",
+]
+
+_KEPT: Final = "They are kept in the archive on this machine first, so that this can be undone."
+_LOST: Final = "There is no archive, so this cannot be undone."
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A plan that a form asks for, and how fast to carry it out.
+
+    Args:
+        make: makes the plan for the selected messages, which may take a while.
+        limits: for carrying it out.
+    """
+
+    make: Callable[[Messages], Plan]
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanForm:
+    """A form for something that needs a plan.
+
+    Args:
+        title: what will be done.
+        words: what that means for the messages.
+        fields: what is asked for.
+        read: reads the fields; raises an error of ours if a field cannot be used.
+    """
+
+    title: str
+    words: str
+    fields: tuple[widgets.Widget, ...]
+    read: Callable[[], Proposal] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskForm:
+    """A form for something that changes nothing in the namespace, and is done at once.
+
+    Args:
+        title: what will be done.
+        words: what that means.
+        fields: what is asked for.
+        read: reads the fields, and returns a function that does it and says what was done.
+        submit: the name of the button.
+        on_all: do it to all messages, and not only to the selected ones.
+    """
+
+    title: str
+    words: str
+    fields: tuple[widgets.Widget, ...]
+    read: Callable[[], Callable[[Messages], str]] = field(repr=False)
+    submit: str
+    on_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that can be done with messages.
+
+    Args:
+        name: what is on its button.
+        tooltip: what a click does, in a sentence.
+        form: makes the form that asks how.
+        icon: a name of Font Awesome's.
+    """
+
+    name: str
+    tooltip: str
+    form: Callable[[], PlanForm | TaskForm]
+    icon: str = ""
+
+
+Planner = Callable[[Decision, Messages], Plan]
+"""Makes the plan of a decision for selected messages."""
+
+
+# ------------------------------------------------------------ which actions there are
+
+
+def triage_actions(entity: Entity, table: Table, *, is_archived: bool) -> list[Action]:
+    """Return the actions on messages that were peeked at.
+
+    Args:
+        entity: where the messages are. Dead letters cannot be dead-lettered again.
+        table: where they are selected.
+        is_archived: whether they are kept in the archive before they are removed.
+    """
+    complete = (
+        "The messages are done with: they are removed from here, and nothing is sent. "
+        f"{_KEPT if is_archived else _LOST}"
+    )
+    actions = [
+        Action(
+            "Resubmit…", "Send them again, and remove them from here", partial(resubmit_form, entity), icon="repeat"
+        ),
+        Action(
+            "Edit and resubmit…",
+            "Change them, look at what changes, and send them again",
+            lambda: _edit_form(entity, lambda: table.selected),
+            icon="pencil",
+        ),
+        _complete(lambda: _decision_form("Complete", complete, *_picking(entity), decide=Complete)),
+        _dead_letter(lambda: _dead_letter_form(entity.address, *_picking(entity))),
+        _defer(lambda: _defer_form(entity.address, *_picking(entity))),
+        Action("Export…", "Write a copy of them to a file", partial(_export_form, entity), icon="download"),
+        Action("Select where…", "Select messages by a SQL expression", partial(_select_form, table), icon="filter"),
+    ]
+    if entity.address.sub_queue is not None:
+        del actions[3]
+    return actions
+
+
+def lock_actions(address: EntityAddress, plan: Planner) -> list[Action]:
+    """Return the actions on messages that are locked.
+
+    Args:
+        address: where the messages are.
+        plan: makes the plan of a decision.
+    """
+    abandon = (
+        "The messages are delivered again, with a delivery count one higher: when it is too high, they are "
+        "dead-lettered. Until the delay is over they are held here, with their locks renewed."
+    )
+    complete = "The messages are done with: the service removes them."
+    release = "The messages are given back as if they had not been delivered: their delivery count stays."
+
+    def abandon_form() -> PlanForm:
+        delay = Field("After", optional(duration), placeholder="such as 2m; empty for at once")
+        return _decision_form("Abandon", abandon, plan, delay, decide=lambda: Abandon(delay.read()))
+
+    actions = [
+        _complete(lambda: _decision_form("Complete", complete, plan, decide=Complete)),
+        Action("Abandon…", "Give them back to be delivered again, counted", abandon_form, icon="undo"),
+        _dead_letter(lambda: _dead_letter_form(address, plan)),
+        _defer(lambda: _defer_form(address, plan)),
+        Action(
+            "Release…",
+            "Give them back as if they had not been delivered",
+            lambda: _decision_form("Release", release, plan, decide=Release),
+            icon="unlock",
+        ),
+    ]
+    if address.sub_queue is SubQueue.DEAD_LETTER:
+        del actions[2]
+    return actions
+
+
+def scheduled_actions(entity: Entity) -> list[Action]:
+    """Return the actions on messages that become active later.
+
+    Args:
+        entity: where the messages are.
+    """
+    words = "The messages never become active: they are removed. Where there is an archive, this can be undone."
+    cancel = partial(_plain_form, "Cancel scheduled messages", words, entity.cancel_scheduled)
+    return [Action("Cancel…", "Remove them before they become active", cancel, icon="trash")]
+
+
+def deferred_actions(entity: Entity, deferred: DeferredMessages) -> list[Action]:
+    """Return the actions on deferred messages.
+
+    Args:
+        entity: where the messages are.
+        deferred: all that are deferred there.
+    """
+    complete = "The messages are done with: they are removed."
+    resubmit = "Clones of the messages are sent to where they stand, and the originals are completed."
+
+    def dead_letter(decision: Decision, messages: Messages) -> Plan:
+        given = decision if isinstance(decision, DeadLetter) else DeadLetter()
+        return deferred.dead_letter(messages, reason=given.reason, description=given.description)
+
+    actions = [
+        _complete(partial(_plain_form, "Complete deferred messages", complete, deferred.complete)),
+        Action(
+            "Resubmit…",
+            "Send them again, as active messages",
+            partial(_plain_form, "Resubmit deferred messages", resubmit, entity.resubmit),
+            icon="repeat",
+        ),
+        _dead_letter(lambda: _dead_letter_form(entity.address, dead_letter, title="Dead-letter deferred messages")),
+    ]
+    return actions if entity.address.sub_queue is None else actions[:2]
+
+
+def _complete(form: Callable[[], PlanForm]) -> Action:
+    return Action("Complete…", "Remove them: they are done with", form, icon="check")
+
+
+def _dead_letter(form: Callable[[], PlanForm]) -> Action:
+    return Action("Dead-letter…", "Move them to the dead-letter queue, with a reason", form, icon="ban")
+
+
+def _defer(form: Callable[[], PlanForm]) -> Action:
+    return Action("Defer…", "Set them aside, to be received by their numbers only", form, icon="clock-o")
+
+
+# ------------------------------------------------------------ forms of decisions
+
+
+def _plain_form(title: str, words: str, make: Callable[[Messages], Plan]) -> PlanForm:
+    """Return a form that asks for nothing but a confirmation."""
+    return PlanForm(title, words, (), lambda: Proposal(make))
+
+
+def _decision_form(
+    title: str, words: str, plan: Planner, *fields: widgets.Widget, decide: Callable[[], Decision]
+) -> PlanForm:
+    """Return a form for a decision, which ``decide`` reads from the fields."""
+
+    def read() -> Proposal:
+        decision = decide()
+        return Proposal(partial(plan, decision))
+
+    return PlanForm(title, words, fields, read)
+
+
+def _dead_letter_form(
+    address: EntityAddress, plan: Planner, *more: widgets.Widget, title: str = "Dead-letter"
+) -> PlanForm:
+    reason = Field(
+        "Reason",
+        required("Give a reason: dead letters are found and grouped by it."),
+        placeholder="short, and the same for the same cause",
+    )
+    description = Field("Description", as_it_is, placeholder="what happened to these messages")
+    letters = EntityAddress(address.name, address.subscription, SubQueue.DEAD_LETTER)
+    words = f"The messages move to {letters}, with a reason."
+    return _decision_form(
+        title,
+        words,
+        plan,
+        *(reason, description, *more),
+        decide=lambda: DeadLetter(reason.read(), description.read() or None),
+    )
+
+
+def _defer_form(address: EntityAddress, plan: Planner, *more: widgets.Widget) -> PlanForm:
+    after = Field("Wake up after", optional(duration), placeholder="such as 2h; empty for no wake-up message")
+    to = Field("Wake-up goes to", optional(EntityAddress.parse), placeholder="a queue or topic")
+    # A sub-queue cannot be sent to, and of a topic all subscriptions would get the wake-up.
+    is_sent_to = address == address.sends_to
+
+    def decide() -> Defer:
+        wake_after, wake_to = after.read(), to.read()
+        if wake_after is not None and wake_to is None and not is_sent_to:
+            raise DecisionError(f"Name a queue for the wake-up message: it cannot be sent to {address} itself.")
+        return Defer(wake_after, wake_to)
+
+    words = (
+        "The messages stay where they are, and can be received only by their sequence numbers, which the journal "
+        "keeps. A wake-up message, if you want one, tells its receiver these numbers when the time has come."
+    )
+    return _decision_form("Defer", words, plan, *(after, to, *more), decide=decide)
+
+
+def _picking(entity: Entity) -> tuple[Planner, widgets.BoundedIntText]:
+    """Return what plans to settle messages in the middle of an entity, and the field that limits it."""
+    held = widgets.BoundedIntText(
+        DEFAULT_MAX_HELD,
+        min=1,
+        max=10_000_000,
+        description="Lock at most",
+        tooltip="What stands before the selected messages is locked for a while and given back as it was: at most so "
+        "many messages, each of which takes about a kilobyte here.",
+        style={"description_width": "120px"},
+        layout={"width": "260px"},
+    )
+
+    def plan(decision: Decision, messages: Messages) -> Plan:
+        return entity.pick(messages, decision, show_progress=False, max_held=held.value)
+
+    return plan, held
+
+
+# ------------------------------------------------------------ forms of resubmits
+
+
+class ResubmitForm(widgets.VBox):
+    """Asks how to resubmit messages: where to, how much later, how often at most, and how fast.
+
+    Args:
+        address: where the messages are.
+
+    Example:
+        >>> form = ResubmitForm(EntityAddress.parse("orders/$dlq"))
+        >>> form.delay.value = "5m"
+        >>> decision, limits = form.read()
+        >>> decision
+        Resubmit(to=None, delay=datetime.timedelta(seconds=300), max_resubmits=None, resend_unknown=False)
+    """
+
+    def __init__(self, address: EntityAddress) -> None:
+        whom = ", where all of its subscriptions get them" if address.subscription else ""
+        self.to = Field("To", optional(destination), placeholder=f"{address.sends_to}{whom}", label=140)
+        self.delay = Field(
+            "Delay",
+            optional(duration),
+            placeholder="such as 5m or 2h: they become active that much later",
+            label=140,
+        )
+        self.cap = Field(
+            "How often at most",
+            whole_number,
+            placeholder="such as 3: what came back more often is left out",
+            label=140,
+        )
+        self.rate = Field("Rate, a second", number, placeholder="messages a second at most, such as 20", label=140)
+        self.in_flight = Field(
+            "In flight at once",
+            whole_number,
+            placeholder="transfers that wait for their answer",
+            value=str(DEFAULT_MAX_IN_FLIGHT),
+            label=140,
+        )
+        super().__init__([self.to, self.delay, self.cap, self.rate, self.in_flight])
+
+    def read(self) -> tuple[Resubmit, Limits]:
+        """Return the decision, and the limits for carrying it out.
+
+        Raises:
+            SbNotebookError: a field cannot be used; it shows the same sentence.
+        """
+        decision = Resubmit(to=self.to.read(), delay=self.delay.read(), max_resubmits=self.cap.read())
+        return decision, Limits(self.in_flight.read() or DEFAULT_MAX_IN_FLIGHT, self.rate.read())
+
+    def proposal(self, entity: Entity, edit: Edit | None = None) -> Proposal:
+        """Return the proposal to resubmit messages as the fields say.
+
+        Args:
+            entity: where the messages are.
+            edit: gives the message to send for each of them; None sends them as they are.
+
+        Raises:
+            SbNotebookError: a field cannot be used; it shows the same sentence.
+        """
+        decision, limits = self.read()
+
+        def make(messages: Messages) -> Plan:
+            return entity.resubmit(
+                messages, to=decision.to, delay=decision.delay, edit=edit, max_resubmits=decision.max_resubmits
+            )
+
+        return Proposal(make, limits)
+
+
+def resubmit_form(entity: Entity) -> PlanForm:
+    """Return a form that sends the selected messages again.
+
+    Args:
+        entity: where the messages are.
+    """
+    options = ResubmitForm(entity.address)
+    return PlanForm("Resubmit", _resubmit_words(entity.address), (options,), partial(options.proposal, entity))
+
+
+def _edit_form(entity: Entity, selected: Callable[[], Messages]) -> PlanForm:
+    """Return a form that changes the selected messages, and sends them again."""
+    changes, options = EditForm(selected), ResubmitForm(entity.address)
+    changes.add_step()
+
+    def read() -> Proposal:
+        edit = changes.edit
+        if edit is None:
+            raise DecisionError("Nothing is changed: add a change, or choose Resubmit to send them as they are.")
+        return options.proposal(entity, edit)
+
+    return PlanForm("Edit and resubmit", _resubmit_words(entity.address), (changes, options), read)
+
+
+def _resubmit_words(address: EntityAddress) -> str:
+    words = "A copy of each message is sent; when it is confirmed to have arrived, the original is removed from here."
+    if address.sub_queue is None:
+        return (
+            f"{words} Where an entity requires sessions, messages cannot be resubmitted before they are dead-lettered."
+        )
+    return f"{words} Copies go back to {address.sends_to}, or to the queue or topic that you name."
+
+
+# ------------------------------------------------------------ forms that change no message
+
+
+def _export_form(entity: Entity) -> TaskForm:
+    """Return a form that writes the selected messages to a file."""
+    name = str(entity.address).replace("/$", "-").replace("/", "-")
+    path = Field(
+        "File", as_it_is, placeholder="a path that ends with .parquet, .jsonl or .csv", value=f"{name}.parquet"
+    )
+    overwrite = widgets.Checkbox(description="replace it if it exists", indent=False)
+
+    def read() -> Callable[[Messages], str]:
+        place, is_replaced = path.read(), overwrite.value
+
+        def export(messages: Messages) -> str:
+            written = messages.export(place, overwrite=is_replaced).resolve()
+            count = len(messages)
+            return f"{count:,} {'message is' if count == 1 else 'messages are'} in {written}, which only you can read."
+
+        return export
+
+    words = (
+        "A copy in a file; the messages stay where they are. Parquet and JSON lines keep everything, types included; "
+        "CSV is for a spreadsheet."
+    )
+    return TaskForm("Export", words, (row(path, overwrite),), read, "Write the file")
+
+
+def _select_form(table: Table) -> TaskForm:
+    """Return a form that selects messages by an expression."""
+    where = Field(
+        "Where",
+        required("Write an expression, such as delivery_count > 3."),
+        placeholder="subject = 'order' and body_json->>'$.carrier' = 'UA'",
+    )
+
+    def read() -> Callable[[Messages], str]:
+        expression = where.read()
+
+        def choose(messages: Messages) -> str:
+            found = messages.where(expression)
+            table.select(keys_of(found))
+            return f"The expression is true for {len(found):,} of {len(messages):,} messages, which are selected now."
+
+        return choose
+
+    words = "A SQL expression over the message columns; body_json reaches into bodies that are JSON."
+    return TaskForm("Select by an expression", words, (where,), read, "Select", on_all=True)
