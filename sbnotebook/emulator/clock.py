@@ -12,41 +12,42 @@ __all__ = ["Clock", "ManualClock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """What the server needs of a clock."""
+    """The clock that the server needs."""
 
     def now(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
+        """Return the time now in milliseconds since 1970-01-01 UTC."""
         ...
 
     def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` in the running event loop at a moment (ms); the result cancels it."""
+        """Call ``wake`` in the running event loop at a moment (ms), and return a function that cancels it."""
         ...
 
 
 class SystemClock:
-    """The clock of the machine; it goes on when that is set back, so that no lock lasts longer for it.
+    """The clock of the machine, which never goes back.
 
-    It follows the machine's clock forward, which also catches up the time that the machine was asleep.
+    When the machine's clock is set back, this one runs on, so that no lock lasts longer. It follows the machine's clock
+    forward, and so catches up the time that the machine was asleep.
     """
 
     def __init__(self) -> None:
         self._offset = time.time_ns() - time.monotonic_ns()
 
     def now(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
+        """Return the time now in milliseconds since 1970-01-01 UTC."""
         # In this order: a pause between the two readings makes the offset smaller, which does no harm.
         wall, steady = time.time_ns(), time.monotonic_ns()
         self._offset = max(self._offset, wall - steady)
         return (self._offset + steady) // 1_000_000
 
     def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` in the running event loop at a moment (ms); the result cancels it."""
+        """Call ``wake`` in the running event loop at a moment (ms), and return a function that cancels it."""
         delay = max(when - self.now(), 0) / 1000
         return asyncio.get_running_loop().call_later(delay, wake).cancel
 
 
 class ManualClock:
-    """A clock that stands still until ``advance``; from any thread.
+    """A clock that stands still until ``advance``, which any thread may call.
 
     Args:
         start: ms; None for the machine's time, which clients compare a lock's end with.
@@ -57,11 +58,11 @@ class ManualClock:
         self._alarms: dict[object, tuple[int, Callable[[], object]]] = {}
 
     def now(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
+        """Return the time now in milliseconds since 1970-01-01 UTC."""
         return self._now
 
     def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` in the running event loop at a moment (ms); the result cancels it."""
+        """Call ``wake`` in the running event loop at a moment (ms), and return a function that cancels it."""
         loop = asyncio.get_running_loop()
         key = object()
         self._alarms[key] = (when, partial(loop.call_soon_threadsafe, wake))
@@ -73,7 +74,7 @@ class ManualClock:
         return cancel
 
     def advance(self, seconds: float) -> None:
-        """Turn the clock on, and wake whoever waits for a moment that has come."""
+        """Move the clock forward by some seconds, and call every ``wake`` that is due."""
         self._now += round(seconds * 1000)
         self._ring()
 

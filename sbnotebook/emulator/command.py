@@ -17,7 +17,7 @@ import typer
 from sbnotebook.emulator.config import Config, apply_config, read_config
 from sbnotebook.emulator.entities import Tier
 from sbnotebook.emulator.loop import run
-from sbnotebook.emulator.process import State, default_data_dir
+from sbnotebook.emulator.process import EmulatorState, default_data_dir
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 
@@ -49,7 +49,7 @@ def emulator(  # noqa: PLR0913 - one for each option
     # An emulator that was started on demand ends when nobody uses it.
     end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Run the emulator until it is interrupted; its connection string is printed when it is ready."""
+    """Run the emulator until it is interrupted. It prints its connection string when it is ready."""
     if in_memory and data_dir is not None:
         raise ConfigurationError("Say either --in-memory or --data-dir.")
     entities = Config() if config is None else read_config(config)
@@ -78,13 +78,13 @@ async def _serve(
         apply_config(server.broker.registry, entities, server.broker.clock.now())
         await server.broker.kept()
         if data_dir is not None:
-            State(os.getpid(), server.host, server.port, server.connection_string).write(data_dir)
+            EmulatorState(os.getpid(), server.host, server.port, server.connection_string).write(data_dir)
         print(server.connection_string, flush=True)  # noqa: T201
         await server.serve(end_after_unused=end_after_unused)
 
 
 def prepare_process() -> None:
-    """Let this process hold many messages and connections; for one that does nothing but run an emulator."""
+    """Prepare a process that does nothing but run an emulator for many messages and connections."""
     # Messages make no cycles and there may be many: looking for cycles among them again and again is most of the
     # time that a collection takes.
     gc.freeze()
@@ -117,7 +117,7 @@ def _stop_on_signals(server: EmulatorServer) -> None:
 
 
 def main() -> None:
-    """Run the command; an error of our own is one line, and ends with exit code 2."""
+    """Run the command. Our own errors are one line and end it with exit code 2."""
     try:
         app()
     except SbNotebookError as error:

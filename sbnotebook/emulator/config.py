@@ -37,7 +37,7 @@ _O = TypeVar("_O", bound=Options)
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionConfig:
-    """A subscription to have; without rules it gets every message."""
+    """A subscription to create; without rules it gets every message."""
 
     options: SubscriptionOptions
     rules: tuple[Rule, ...] = ()
@@ -45,7 +45,7 @@ class SubscriptionConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic to have, with its subscriptions by name."""
+    """A topic to create, with its subscriptions by name."""
 
     options: TopicOptions
     subscriptions: dict[str, SubscriptionConfig] = field(default_factory=dict[str, SubscriptionConfig])
@@ -53,7 +53,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Entities to have, by name."""
+    """Entities to create, by name."""
 
     queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])
     topics: dict[str, TopicConfig] = field(default_factory=dict[str, TopicConfig])
@@ -62,13 +62,13 @@ class Config:
 def read_config(path: Path) -> Config:
     """Read the entities of all namespaces of a configuration file.
 
-    What is left out has the default of Service Bus, not the one of Microsoft's emulator.
+    A property that is left out has the default of Service Bus, not of Microsoft's emulator.
 
     Args:
         path: the file.
 
     Raises:
-        ConfigurationError: the file cannot be read, or says something that cannot be.
+        ConfigurationError: the file cannot be read, or its content is not valid.
     """
     try:
         document = json.loads(path.read_bytes())
@@ -87,15 +87,15 @@ def read_config(path: Path) -> Config:
 
 
 def apply_config(registry: Registry, config: Config, now: int) -> None:
-    """Have the entities of a configuration; what is there already gets its options and rules, messages stay.
+    """Create the entities of a configuration, or update their options and rules. Messages stay.
 
     Args:
         registry: the entities.
-        config: those to have; others stay as they are.
+        config: the entities to create or update; others stay as they are.
         now: ms.
 
     Raises:
-        ConfigurationError: an entity cannot be had.
+        ConfigurationError: an entity cannot be created or updated.
         EmulatorError: a queue has the name of a topic, or a topic that of a queue.
     """
     try:

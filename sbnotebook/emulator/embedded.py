@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 
 class _Ending:
-    """How the emulator ended, and a lock: what is given to its loop before that is run or cancelled."""
+    """The end of the emulator, and a lock: tasks given to its loop before the end are run or cancelled."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -62,19 +62,19 @@ class RunningEmulator:
 
     @property
     def faults(self) -> Faults:
-        """What is made to go wrong; change it at any time."""
+        """Return the standing faults, which you can change at any time."""
         return self._server.broker.faults
 
     def counts(self, path: str) -> Counts:
-        """How many messages a queue or subscription holds now.
+        """Return the numbers of messages that a queue or subscription holds now.
 
         Raises:
-            EmulatorError: there is no such one, or the emulator has ended.
+            EmulatorError: there is no such queue or subscription, or the emulator has ended.
         """
         return self._call(lambda: self._receiving(path).counts)
 
     def create_queue(self, name: str, options: QueueOptions | None = None) -> None:
-        """Make a queue.
+        """Create a queue.
 
         Raises:
             InvalidEntityAddressError: it cannot have this name.
@@ -83,7 +83,7 @@ class RunningEmulator:
         self._change(lambda registry, now: registry.create_queue(name, options, now=now))
 
     def create_topic(self, name: str, options: TopicOptions | None = None) -> None:
-        """Make a topic; the errors are those of ``create_queue``."""
+        """Create a topic; raise the errors of ``create_queue``."""
         self._change(lambda registry, now: registry.create_topic(name, options, now=now))
 
     def create_subscription(
@@ -94,13 +94,13 @@ class RunningEmulator:
         *,
         rules: Sequence[Rule] | None = None,
     ) -> None:
-        """Make a subscription.
+        """Create a subscription.
 
         Args:
-            topic: of this topic.
+            topic: name of its topic.
             name: its name.
-            options: how it treats its messages; None for the defaults.
-            rules: which messages it gets; None for all.
+            options: None for the defaults.
+            rules: rules that select its messages; None for all messages.
 
         Raises:
             InvalidEntityAddressError: it cannot have this name.
@@ -119,7 +119,7 @@ class RunningEmulator:
         """Remove a queue, topic or subscription with all its messages.
 
         Raises:
-            EmulatorError: there is no such one, or the emulator has ended.
+            EmulatorError: there is no such entity, or the emulator has ended.
         """
 
         def delete(registry: Registry, _now: int) -> None:
@@ -131,31 +131,31 @@ class RunningEmulator:
         self._change(delete)
 
     def lose_locks(self, path: str | None = None) -> None:
-        """Let every lock be lost, of sessions too; no delivery counts as failed.
+        """Drop all locks, of sessions too. No delivery counts as failed.
 
         Args:
-            path: of this queue, subscription or sub-queue alone; None for all.
+            path: a queue, subscription or sub-queue; None for all entities.
 
         Raises:
-            ConfigurationError: there is no such one.
+            ConfigurationError: there is no such entity.
             EmulatorError: the emulator has ended.
         """
         self._break("lose_locks", path)
 
     def close_links(self, path: str | None = None) -> None:
-        """Detach all links, or those to one entity, as when it was changed; errors as for ``lose_locks``."""
+        """Detach all links, or those to one entity, as when it was changed; raise the errors of ``lose_locks``."""
         self._break("close_links", path)
 
     def drop_connections(self, path: str | None = None) -> None:
-        """End all connections without a word, or those of one entity; errors as for ``lose_locks``."""
+        """Drop all connections, or those of one entity, without a close; raise the errors of ``lose_locks``."""
         self._break("drop_connections", path)
 
     def freeze(self, path: str | None = None) -> None:
-        """Answer nobody until ``thaw``, or none of those who use one entity now; errors as for ``lose_locks``."""
+        """Stop answering until ``thaw``, for all clients or those that use one entity now; errors of ``lose_locks``."""
         self._break("freeze", path)
 
     def freeze_new(self) -> None:
-        """Answer no new connection until ``thaw``.
+        """Stop answering new connections until ``thaw``.
 
         Raises:
             EmulatorError: the emulator has ended.
@@ -163,11 +163,11 @@ class RunningEmulator:
         self._break("freeze_new")
 
     def thaw(self) -> None:
-        """Answer everybody again, also what they have asked meanwhile; the error is that of ``freeze_new``."""
+        """Answer all clients again, and the requests they sent meanwhile; raise the error of ``freeze_new``."""
         self._break("thaw")
 
     def use_clock(self, clock: Clock) -> None:
-        """Go by another clock from now on, until ``reset``; a ``ManualClock`` lets time stand still.
+        """Use another clock from now on, until ``reset``. With a ``ManualClock`` time stands still.
 
         Raises:
             EmulatorError: the emulator has ended.
@@ -175,7 +175,7 @@ class RunningEmulator:
         self._call(lambda: self._server.broker.use_clock(clock))
 
     def reset(self) -> None:
-        """Have an empty namespace again: no entity, no fault, nobody connected, and the clock of the start.
+        """Return to an empty namespace: no entity, no fault, no connection, and the clock of the start.
 
         Raises:
             EmulatorError: the emulator has ended.
@@ -192,7 +192,7 @@ class RunningEmulator:
         self._run(reset)
 
     def stop(self) -> None:
-        """Let it end; ``running`` waits for that."""
+        """Ask the emulator to end. ``running`` waits for the end."""
         with self._ending.lock:
             if not self._ending.outcome.done():
                 self._loop.call_soon_threadsafe(self._server.request_stop)
@@ -254,19 +254,19 @@ def running(
     """Run an emulator while the block runs, in a thread with its own event loop.
 
     Args:
-        queues: queues to have: names, or options by name.
-        topics: topics to have: the names of their subscriptions by name.
-        data_dir: where messages are kept; None keeps them in memory only.
-        clock: time; None for the machine's, a ``ManualClock`` to turn it by hand.
+        queues: queues to create: names, or options by name.
+        topics: topics to create: the names of their subscriptions by name.
+        data_dir: folder for the messages; None keeps them in memory only.
+        clock: time; None for the machine's, a ``ManualClock`` to move it by hand.
         port: for AMQP and HTTP; 0 picks a free one.
-        tier: what the namespace has and allows.
-        token_clock: time, by which the tokens of clients expire; None for the machine's, by which they
-            are made.
+        tier: tier of the namespace, which decides its features and limits.
+        token_clock: clock by which the tokens of clients expire; None for the machine's, by which clients
+            make them.
         keys: more keys for the whole namespace, beside the well-known one of the connection string.
 
     Raises:
         EmulatorError: it cannot start; or, at the end of the block, messages could not be kept.
-        ConfigurationError: a queue cannot be had.
+        ConfigurationError: a queue cannot be created.
 
     Example:
         >>> with running(queues=["orders"]) as emulator:

@@ -1,4 +1,4 @@
-"""Faults on demand: how a test or a benchmark makes the emulator behave badly.
+"""Faults on demand, with which a test or a benchmark makes the emulator behave badly.
 
 Standing faults are fields, in force until they are changed or ``RunningEmulator.reset`` clears them:
 
@@ -13,11 +13,11 @@ Standing faults are fields, in force until they are changed or ``RunningEmulator
 ``slow_disk_ms``       each commit takes longer, and nothing else happens meanwhile; for all entities only
 ====================== ===================================================================================
 
-They are for all entities but those that were given their own::
+They hold for all entities except those that have their own::
 
     emulator.faults.entity("orders").server_busy = 2
 
-What breaks once and at once is a method of ``RunningEmulator``: ``lose_locks``, ``close_links``,
+Faults that happen once and at once are methods of ``RunningEmulator``: ``lose_locks``, ``close_links``,
 ``drop_connections``, ``freeze``, ``freeze_new`` and ``thaw``. ``POST /faults`` takes all of them as JSON.
 """
 
@@ -42,7 +42,7 @@ _MAX_PATH: Final = 400
 
 
 class Drop(Enum):
-    """When a connection ends: before what has come in is carried out, or after that."""
+    """The moment when a connection ends: before the request is carried out, or after it."""
 
     BEFORE = auto()
     AFTER = auto()
@@ -50,18 +50,18 @@ class Drop(Enum):
 
 @dataclass(slots=True)
 class EntityFaults:
-    """What is wrong with an entity; by default nothing. Counts go down to 0 as the faults happen.
+    """The standing faults of an entity, by default none. Counts go down to 0 as the faults happen.
 
     Attributes:
-        accept_delay_ms: how long the confirmation of each sent message is held back. The delays of
+        accept_delay_ms: time by which the confirmation of each sent message is delayed. The delays of
             several messages run at the same time, as on a long line.
         settle_delay_ms: the same for each settlement of a message over the link that it came on.
-        delivery_delay_ms: how much later each message arrives; its lock runs already.
-        server_busy: how many of the next sends and requests are refused.
-        reject_nth: which message, counted from the next, is refused with ``reject_condition``, and
+        delivery_delay_ms: time by which each message arrives later; its lock runs already.
+        server_busy: number of the next sends and requests that are refused.
+        reject_nth: the message, counted from the next, that is refused with ``reject_condition``, and
             its whole batch with it; 0 for none.
-        reject_condition: the error condition of AMQP or of Service Bus that the sender is told.
-        drop_before_nth: which send, settlement or request, counted from the next, ends its
+        reject_condition: the error condition of AMQP or of Service Bus that the sender gets.
+        drop_before_nth: the send, settlement or request, counted from the next, that ends its
             connection instead of being carried out; 0 for none.
         drop_after_nth: the same, but it is carried out and kept, only not confirmed.
     """
@@ -76,20 +76,20 @@ class EntityFaults:
     drop_after_nth: int = 0
 
     def is_busy(self) -> bool:
-        """Whether the send or request that has just come in is refused."""
+        """Return whether the send or request that has just come in is refused."""
         if self.server_busy <= 0:
             return False
         self.server_busy -= 1
         return True
 
     def rejects(self, count: int) -> bool:
-        """Whether one of so many messages that have just come in is the one to refuse."""
+        """Return whether the message to refuse is among the ``count`` messages that have just come in."""
         left = self.reject_nth
         self.reject_nth = max(left - count, 0)
         return 0 < left <= count
 
     def drop(self) -> Drop | None:
-        """Whether the connection ends with the send, settlement or request that has just come in."""
+        """Return when the connection ends with the request that has just come in; None if it does not."""
         before, after = self.drop_before_nth, self.drop_after_nth
         if not (before or after):
             return None
@@ -100,7 +100,7 @@ class EntityFaults:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """The faults that ``to_json`` wrote; those that it does not name are off.
+        """Return the faults that ``to_json`` wrote; those that it does not name are off.
 
         Raises:
             ConfigurationError: there is no such fault, or it cannot have this value.
@@ -108,16 +108,16 @@ class EntityFaults:
         return cls(**{name: _checked(cls, name, value) for name, value in document.items()})
 
     def to_json(self) -> dict[str, Any]:
-        """The faults by name."""
+        """Return the faults by name."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class Faults(EntityFaults):
-    """What is wrong with the emulator right now; by default nothing.
+    """The standing faults of the emulator, by default none.
 
     Attributes:
-        slow_disk_ms: how much longer each commit takes.
+        slow_disk_ms: time by which each commit takes longer.
         entities: the faults of those entities that have their own, by path in lower case.
 
     Example:
@@ -133,7 +133,7 @@ class Faults(EntityFaults):
     entities: dict[str, EntityFaults] = field(default_factory=dict[str, EntityFaults])
 
     def entity(self, path: str) -> EntityFaults:
-        """The faults of one entity alone; from now on it has its own, and not those of all.
+        """Return the faults of one entity, which from now on has its own instead of those of all.
 
         Args:
             path: entity path of a queue, topic, subscription or sub-queue.
@@ -141,7 +141,7 @@ class Faults(EntityFaults):
         return self.entities.setdefault(path.casefold(), EntityFaults())
 
     def at(self, path: str) -> EntityFaults:
-        """The faults that are in force for an entity."""
+        """Return the faults that are in force for an entity."""
         return self.entities.get(path.casefold(), self) if self.entities else self
 
     def change(self, document: Mapping[str, Any]) -> None:

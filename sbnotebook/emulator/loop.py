@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine as ``asyncio.run`` does, in uvloop's event loop where there is one.
 
-    An emulator needs less CPU time in it for each read and write. There is none for Windows.
+    In uvloop an emulator needs less CPU time for each read and write. There is no uvloop for Windows.
 
     Example:
         >>> run(asyncio.sleep(0, "done"))

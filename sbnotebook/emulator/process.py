@@ -1,7 +1,7 @@
-"""The emulator in the background: one process for a user and a data directory, shared by all who ask.
+"""The emulator in the background: one process for a user and a data directory, shared by all processes that ask for it.
 
-Whoever asks holds a lease, an HTTP connection that stays open as long as the process lives; the
-emulator ends some seconds after the last lease and the last client are gone.
+Each process that asks holds a lease, an HTTP connection that stays open as long as the process lives. The emulator ends
+some seconds after the last lease and the last client are gone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import IO, Final
 from sbnotebook.emulator.store import is_in_use
 from sbnotebook.errors import EmulatorError, EmulatorStartError
 
-__all__ = ["State", "default_data_dir", "ensure_running", "stop"]
+__all__ = ["EmulatorState", "default_data_dir", "ensure_running", "stop"]
 
 _STATE_FILE: Final = "emulator.json"
 _LOG_FILE: Final = "emulator.log"
@@ -43,8 +43,8 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What an emulator that keeps its messages writes down about itself once it is ready."""
+class EmulatorState:
+    """The address of an emulator that keeps its messages, which it writes to its data directory once it is ready."""
 
     pid: int
     host: str
@@ -52,7 +52,7 @@ class State:
     connection_string: str
 
     def write(self, data_dir: Path) -> None:
-        """Write it into the data directory, in one step.
+        """Write the state into the data directory, in one step.
 
         Raises:
             EmulatorStartError: it cannot be written.
@@ -65,8 +65,8 @@ class State:
             raise _unusable(data_dir, error) from error
 
     @classmethod
-    def read(cls, data_dir: Path) -> State | None:
-        """What stands in the data directory, of an emulator that may have ended since; None if nothing does."""
+    def read(cls, data_dir: Path) -> EmulatorState | None:
+        """Read the state in the data directory, of an emulator that may have ended since; None if there is none."""
         try:
             state = cls(**json.loads((data_dir / _STATE_FILE).read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -76,7 +76,7 @@ class State:
 
 
 def default_data_dir() -> Path:
-    """The user's own directory for the emulator's data."""
+    """Return the user's own directory for the emulator's data."""
     from platformdirs import user_data_path
 
     return user_data_path("sbnotebook", appauthor=False) / "emulator"
@@ -85,10 +85,10 @@ def default_data_dir() -> Path:
 def ensure_running(data_dir: Path | None = None) -> str:
     """Find the emulator of a data directory, or start it, and keep it running as long as this process lives.
 
-    One that was started by hand is found, too; it runs until it is ended by hand.
+    An emulator that was started by hand is found, too. It runs until it is ended by hand.
 
     Args:
-        data_dir: where its messages are kept; None for the user's own directory.
+        data_dir: directory of its messages; None for the user's own directory.
 
     Returns:
         Its connection string.
@@ -101,7 +101,7 @@ def ensure_running(data_dir: Path | None = None) -> str:
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _starting(directory):
-            state = State.read(directory)
+            state = EmulatorState.read(directory)
             if state is None or not _take_lease(directory, state):
                 state = _start(directory)
             return state.connection_string
@@ -113,7 +113,7 @@ def stop(data_dir: Path | None = None) -> bool:
     """End the emulator of a data directory, whoever uses it, and wait until it has let go of its messages.
 
     Args:
-        data_dir: where its messages are kept; None for the user's own directory.
+        data_dir: directory of its messages; None for the user's own directory.
 
     Returns:
         False if none was running.
@@ -122,7 +122,7 @@ def stop(data_dir: Path | None = None) -> bool:
         EmulatorError: it did not end.
     """
     directory = (data_dir or default_data_dir()).resolve()
-    state = State.read(directory)
+    state = EmulatorState.read(directory)
     _, lease = _leases.pop(directory, (0, None))
     if lease is not None:
         lease.close()
@@ -134,10 +134,10 @@ def stop(data_dir: Path | None = None) -> bool:
     return True
 
 
-def _wait_until_ended(directory: Path, state: State) -> None:
+def _wait_until_ended(directory: Path, state: EmulatorState) -> None:
     deadline = time.monotonic() + _START_TIMEOUT
     # The next emulator may be there already: then the state is its own.
-    while is_in_use(directory) and State.read(directory) == state:
+    while is_in_use(directory) and EmulatorState.read(directory) == state:
         if time.monotonic() > deadline:
             raise EmulatorError(f"The emulator did not end within {_START_TIMEOUT:.0f} s: end the process {state.pid}.")
         time.sleep(_POLL)
@@ -161,7 +161,7 @@ def _starting(directory: Path) -> Generator[None]:
         yield
 
 
-def _start(directory: Path) -> State:
+def _start(directory: Path) -> EmulatorState:
     command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--data-dir", str(directory)]
     command += ["--end-after-unused", str(_UNUSED)]
     with (directory / _LOG_FILE).open("wb") as log:
@@ -169,7 +169,7 @@ def _start(directory: Path) -> State:
     _started.append(process)
     deadline = time.monotonic() + _START_TIMEOUT
     while process.poll() is None and time.monotonic() < deadline:
-        state = State.read(directory)
+        state = EmulatorState.read(directory)
         # Perhaps of one that was started by hand meanwhile: then this one ends, kept out.
         if state is not None and _take_lease(directory, state):
             return state
@@ -189,8 +189,8 @@ def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _take_lease(directory: Path, state: State) -> bool:
-    """Hold a lease on a running emulator; false if it is not running any more."""
+def _take_lease(directory: Path, state: EmulatorState) -> bool:
+    """Hold a lease on a running emulator; return false if it is not running any more."""
     if not _is_healthy(state):
         return False
     if _leases.get(directory, (0, None))[0] == state.pid:
@@ -207,8 +207,8 @@ def _take_lease(directory: Path, state: State) -> bool:
     return is_held
 
 
-def _is_healthy(state: State) -> bool:
-    """Whether the emulator that wrote this state is still the one at this port."""
+def _is_healthy(state: EmulatorState) -> bool:
+    """Return whether the emulator that wrote this state is still the one at this port."""
     try:
         with closing(http.client.HTTPConnection(state.host, state.port, timeout=_ANSWER_TIMEOUT)) as connection:
             connection.request("GET", "/health")

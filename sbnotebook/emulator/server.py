@@ -14,7 +14,7 @@ from aiohttp import web
 from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.entities import AuthorizationRule, QueueOptions, Registry, Tier, restore
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.http_app import Leases, application
+from sbnotebook.emulator.service.http_app import ProcessLeases, application
 from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.emulator.store import Store
 from sbnotebook.errors import EmulatorError, EmulatorStartError
@@ -24,13 +24,13 @@ __all__ = ["EmulatorServer"]
 _LOGGER: Final = logging.getLogger(__name__)
 _Factory = Callable[[], asyncio.Protocol]
 _HTTP_INITIALS: Final = frozenset(b"CDGHOPT")
-"""First letters of the methods of HTTP; AMQP begins with an A, and TLS with a control character."""
+"""The first letters of the methods of HTTP; AMQP begins with an A, and TLS with a control character."""
 _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: a cluster's workers all connect at once."""
 _SILENCE: Final = 30.0
 """Seconds that a client may take to its first byte, or to the end of its first request's head."""
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
-"""Where this machine reaches what listens on all its addresses: not every system lets a client connect to those."""
+"""Addresses at which this machine reaches a server on all addresses: not every system lets clients connect to those."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _MAX_HEAD: Final = 65_536
 """Bytes of a head that are waited for; more than the server for HTTP takes."""
@@ -48,19 +48,19 @@ class EmulatorServer:
         host: address to listen on.
         port: for AMQP and HTTP; 0 picks a free one.
         http_port: one more, 0 for a free one; None for no other.
-        data_dir: where messages are kept; None keeps them in memory only.
-        queues: queues to have: names, or options by name. A queue that is there already gets these
-            options; one that is given by name only stays as it is.
-        topics: topics to have: the names of their subscriptions by name. What is there already stays.
-        clock: time; None for the machine's.
-        tier: what the namespace has and allows.
-        token_clock: time, by which the tokens of clients expire; None for the machine's.
+        data_dir: directory of the messages; None keeps them in memory only.
+        queues: queues to create: names, or options by name. A queue that exists already gets these options; if
+            only its name is given, it stays as it is.
+        topics: topics to create: the names of their subscriptions by name. Those that exist stay as they are.
+        clock: None for the machine's.
+        tier: tier of the namespace, which decides its features and limits.
+        token_clock: clock by which the tokens of clients expire; None for the machine's.
         keys: more keys for the whole namespace, beside the well-known one of the connection string.
 
     Raises:
         EmulatorError: when it starts, if the data directory cannot be used.
         EmulatorStartError: when it starts, if the port cannot be listened on.
-        ConfigurationError: when it starts, if a queue cannot be had.
+        ConfigurationError: when it starts, if a queue cannot be created.
     """
 
     def __init__(  # noqa: PLR0913 - all that a namespace can be started with
@@ -88,7 +88,7 @@ class EmulatorServer:
         self._token_clock = token_clock
         self._keys = tuple(keys)
         self._registry = Registry(tier)
-        self._leases = Leases()
+        self._leases = ProcessLeases()
         self._exit = AsyncExitStack()
         self._listeners: list[asyncio.Server] = []
         self._stopping = asyncio.Event()
@@ -103,22 +103,22 @@ class EmulatorServer:
 
     @property
     def host(self) -> str:
-        """Where this machine's programs reach it, also one that listens on all addresses."""
+        """Return the address at which programs of this machine reach it, even if it listens on all addresses."""
         return _EVERYWHERE.get(self._host, self._host)
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """Return the port for AMQP and HTTP."""
         return self._listeners[0].sockets[0].getsockname()[1]
 
     @property
     def http_url(self) -> str:
-        """Address of the HTTP side."""
+        """Return the address of the HTTP side."""
         return f"http://{_bracketed(self.host)}:{self.port}"
 
     @property
     def connection_string(self) -> str:
-        """What the SDK's clients are made with; the key is a well-known one and no secret."""
+        """Return the connection string for clients. Its key is a well-known one and no secret."""
         return (
             f"Endpoint=sb://{_bracketed(self.host)}:{self.port};SharedAccessKeyName=RootManageSharedAccessKey;"
             "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
@@ -126,11 +126,11 @@ class EmulatorServer:
 
     @property
     def broker(self) -> Broker:
-        """The namespace; only to be touched in the server's event loop."""
+        """Return the namespace, which may only be used in the server's event loop."""
         return self._broker
 
     async def start(self) -> None:
-        """Load what was kept, and listen."""
+        """Load the data directory, and listen."""
         async with AsyncExitStack() as stack:
             store = None
             if self._data_dir is not None:
@@ -164,13 +164,13 @@ class EmulatorServer:
         self._stopping.set()
 
     async def serve(self, *, end_after_unused: float | None = None) -> None:
-        """Return once the server is to stop.
+        """Wait until the server has to stop.
 
         Args:
-            end_after_unused: seconds without any client after which it is; None for never.
+            end_after_unused: seconds without any client after which it stops; None for never.
 
         Raises:
-            EmulatorError: the store failed, nothing more can be kept.
+            EmulatorError: the store failed.
         """
         tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stopping.wait())]
         if end_after_unused is not None:
@@ -220,9 +220,9 @@ class EmulatorServer:
 
 
 class _Sniffer(asyncio.Protocol):
-    """Hands a connection to the protocol that its first byte shows, a request over HTTP once its head is there.
+    """Passes a connection to the protocol that its first byte shows; for HTTP once the request's head is complete.
 
-    One that says nothing, or never comes to the end of a head, is ended: it would hold its place for ever.
+    A connection that stays silent, or never completes a head, is ended: it would keep its place for ever.
     """
 
     def __init__(self, amqp: _Factory, http: _Factory) -> None:

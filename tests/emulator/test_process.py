@@ -18,7 +18,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.emulator import ensure_running, stop
-from sbnotebook.emulator.process import State, default_data_dir
+from sbnotebook.emulator.process import EmulatorState, default_data_dir
 from sbnotebook.emulator.store import Store
 from sbnotebook.errors import EmulatorStartError
 from tests.emulator.service.conftest import token
@@ -56,7 +56,7 @@ def until(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 
 def create_queue(directory: Path) -> None:
-    state = State.read(directory)
+    state = EmulatorState.read(directory)
     assert state is not None
     connection = http.client.HTTPConnection("127.0.0.1", state.port, timeout=5)
     connection.request("PUT", "/orders", headers={"Authorization": token()})
@@ -110,11 +110,11 @@ def test_what_was_sent_is_there_after_a_stop(data_dir: Path) -> None:
 
 def test_another_is_started_after_a_crash(data_dir: Path) -> None:
     ensure_running(data_dir)
-    first = State.read(data_dir)
+    first = EmulatorState.read(data_dir)
     assert first is not None
     os.kill(first.pid, signal.SIGKILL)
     ensure_running(data_dir)
-    second = State.read(data_dir)
+    second = EmulatorState.read(data_dir)
     assert second is not None
     assert second.pid != first.pid
 
@@ -130,7 +130,7 @@ def test_a_stop_waits_until_the_messages_are_let_go(data_dir: Path) -> None:
     store = Store(data_dir)
     with started_by_hand("--in-memory") as (process, where), ThreadPoolExecutor() as pool:
         port = int(where.split(";", maxsplit=1)[0].rsplit(":", 1)[1])
-        State(process.pid, "127.0.0.1", port, where).write(data_dir)
+        EmulatorState(process.pid, "127.0.0.1", port, where).write(data_dir)
         stopped = pool.submit(stop, data_dir)
         process.wait(20)  # it answers no more, but its store is still open
         with pytest.raises(TimeoutError):
@@ -158,7 +158,7 @@ def test_it_ends_some_seconds_after_its_last_user(data_dir: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", USER, str(data_dir)], stdout=subprocess.PIPE, text=True) as user:
         assert user.stdout is not None
         where = user.stdout.readline().strip()
-        state = State.read(data_dir)
+        state = EmulatorState.read(data_dir)
         assert state is not None
         assert where == state.connection_string
         user.kill()
@@ -177,7 +177,7 @@ def test_a_start_that_fails_shows_the_end_of_its_log(data_dir: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff"])
 def test_a_state_that_makes_no_sense_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "emulator.json").write_bytes(content)
-    assert State.read(tmp_path) is None
+    assert EmulatorState.read(tmp_path) is None
     assert not stop(tmp_path)
 
 
@@ -190,9 +190,9 @@ def test_a_state_that_cannot_be_reached_is_of_none_that_runs(tmp_path: Path, hos
 
 def test_the_state_of_another_server_is_not_believed(data_dir: Path, tmp_path: Path) -> None:
     ensure_running(data_dir)
-    known = State.read(data_dir)
+    known = EmulatorState.read(data_dir)
     assert known is not None
-    State(known.pid + 1, known.host, known.port, known.connection_string).write(tmp_path)
+    EmulatorState(known.pid + 1, known.host, known.port, known.connection_string).write(tmp_path)
     assert json.loads((tmp_path / "emulator.json").read_text())["port"] == known.port
     assert not stop(tmp_path)  # the process at this port is not the one that was written down
 

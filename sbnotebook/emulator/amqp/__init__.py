@@ -1,10 +1,10 @@
 """AMQP 1.0, the server's side, without I/O.
 
-A connection turns bytes into events, and calls of its links into bytes. Who owns the socket decides
-what the events mean.
+A connection turns bytes into events, and calls of its links into bytes. The owner of the socket decides what the
+events mean.
 """
 
-from sbnotebook.emulator.amqp.connection import Connection
+from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.amqp.events import (
     ConnectionClosed,
     CreditChanged,
@@ -28,7 +28,7 @@ from sbnotebook.emulator.amqp.performatives import (
 
 __all__ = [
     "Accepted",
-    "Connection",
+    "AmqpConnection",
     "ConnectionClosed",
     "Coordinator",
     "CreditChanged",

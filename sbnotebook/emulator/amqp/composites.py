@@ -32,15 +32,15 @@ __all__ = ["Anything", "Fields", "Symbols", "composite", "decode_composite", "en
 
 
 class Anything:
-    """Wire type of a field that takes any AMQP value."""
+    """The wire type of a field that takes any AMQP value."""
 
 
 class Fields:
-    """Wire type of a map whose keys are symbols; plain strings will do as keys when it is sent."""
+    """The wire type of a map whose keys are symbols; plain strings will do as keys when it is sent."""
 
 
 class Symbols:
-    """Wire type of a field that takes several symbols: a tuple of strings in Python."""
+    """The wire type of a field that takes several symbols: a tuple of strings in Python."""
 
 
 class _Field(NamedTuple):
@@ -53,7 +53,7 @@ class _Field(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """What follows the first four bytes of a composite: its descriptor, and a list with short or long sizes."""
+    """The fields of a composite whose first four bytes are its descriptor and a list with short or long sizes."""
 
     cls: type[Any]
     fields: tuple[tuple[str, Mapping[int, Any], Callable[[bytes, int], tuple[Any, int]]], ...]
@@ -77,7 +77,7 @@ _WITHOUT_FIELDS: Final[dict[bytes, Any]] = {}
 
 
 def composite(code: int) -> Callable[[type[_T]], type[_T]]:
-    """Class decorator: this dataclass is the composite type with the descriptor ``code``."""
+    """Return a class decorator: its dataclass is the composite type with the descriptor ``code``."""
 
     def register(cls: type[_T]) -> type[_T]:
         hints = typing.get_type_hints(cls, include_extras=True)
@@ -238,10 +238,10 @@ def decode_composite(data: bytes, offset: int = 0) -> tuple[Any, int]:
 
 
 def _decode_quickly(data: bytes, offset: int) -> tuple[Any, int] | None:
-    """Decode a composite that is as nearly everybody writes it; None if it is not, and for whatever is wrong.
+    """Decode a composite in its usual form; return None for any other form, and if anything is wrong with it.
 
-    There is one with every message that is sent, received or settled: this takes a fourth of the time
-    that it takes to decode the bytes as a value and to check that afterwards.
+    Every message that is sent, received or settled brings one. This takes a quarter of the time of decoding the
+    bytes as a value and checking it afterwards.
     """
     shape = _SHAPES.get(data[offset : offset + 4])
     if shape is None:

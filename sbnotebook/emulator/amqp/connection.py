@@ -51,7 +51,7 @@ from sbnotebook.emulator.amqp.performatives import (
 from sbnotebook.emulator.amqp.session import AmqpSession
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
-__all__ = ["Connection"]
+__all__ = ["AmqpConnection"]
 
 _AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 _SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
@@ -60,7 +60,7 @@ _OF_A_SESSION: Final = (Transfer, Disposition, Flow, Attach, Detach)
 
 
 class _State(Enum):
-    """What is due from the peer."""
+    """The next thing that the peer has to send."""
 
     HEADER = auto()
     SASL_INIT = auto()
@@ -69,16 +69,16 @@ class _State(Enum):
     NOTHING = auto()
 
 
-class Connection:
+class AmqpConnection:
     """The server's end of one AMQP 1.0 connection.
 
     No I/O, no clock, no thread. Whatever bytes come in, no method raises because of them: a peer that
-    breaks the protocol gets a close frame with the reason, and ``ConnectionClosed`` tells of it.
+    breaks the protocol gets a close frame with the reason, and the event ``ConnectionClosed`` reports it.
 
     Args:
         container_id: our name.
         max_frame_size: bytes of the largest frame that is accepted and sent; the peer may want less.
-        idle_timeout_ms: how long the peer may stay silent, sent to the peer; None for no limit. The
+        idle_timeout_ms: time that the peer may stay silent, sent to the peer; None for no limit. The
             owner has to watch the time.
     """
 
@@ -100,21 +100,21 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """True from the peer's open until either side closes."""
+        """Return whether the connection is open: from the peer's open until either side closes."""
         return self._state is _State.FRAME
 
     @property
     def closed(self) -> bool:
-        """True once nothing more is read: write ``data_to_send()`` and close the socket."""
+        """Return whether nothing more is read: then write ``data_to_send()`` and close the socket."""
         return self._state is _State.NOTHING
 
     @property
     def peer_idle_timeout_ms(self) -> int | None:
-        """The peer wants to hear something within this time: call ``heartbeat`` twice as often."""
+        """Return the time in which the peer expects a frame, None for ever. Call ``heartbeat`` twice as often."""
         return self._peer_idle_timeout_ms
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes from the socket, cut anywhere; after the end they are dropped."""
+        """Take bytes from the socket, cut anywhere. After the end they are dropped."""
         if self._state is _State.NOTHING:
             return
         self._reader.receive(data)
@@ -138,7 +138,7 @@ class Connection:
         self._end(None)
 
     def events_received(self) -> list[Event]:
-        """What happened since the last call, in order; call it until nothing has."""
+        """Return the events since the last call, in order. Call it until there are none."""
         if self._has_paused and not self._events:
             self._has_paused = False
             self._read()
@@ -147,12 +147,12 @@ class Connection:
         return events
 
     def data_to_send(self) -> bytes:
-        """Bytes to write to the socket, since the last call."""
+        """Return the bytes to write to the socket, since the last call."""
         return self._writer.take()
 
     @property
     def unsent_bytes(self) -> int:
-        """How much ``data_to_send`` would return."""
+        """Return the number of bytes that ``data_to_send`` would return."""
         return self._writer.size
 
     def heartbeat(self) -> None:
@@ -161,13 +161,13 @@ class Connection:
             self._writer.write_bytes(EMPTY_FRAME)
 
     def close(self, error: Error | None = None) -> None:
-        """Close the connection from our side; what the peer still sends is not read."""
+        """Close the connection from our side. Frames that the peer still sends are not read."""
         if self._state is _State.FRAME:
             self._write(Close(error=error))
         self._end(error)
 
     def _receive_next(self) -> bool:
-        """Handle the next header or frame; false if there is none yet, or none is wanted."""
+        """Handle the next header or frame; return false if there is none yet, or none is expected."""
         if self._state is _State.NOTHING:
             return False
         if self._state is _State.HEADER:

@@ -1,6 +1,6 @@
-"""What a connection tells its owner: everything that the peer did and that needs a decision.
+"""The events of a connection: everything that the peer did and that needs a decision.
 
-The two events that come with every message are not frozen, because that costs twice as much.
+The two events that come with every message are not frozen, because freezing costs twice as much.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class LinkAttaching:
 
 @dataclass(frozen=True, slots=True)
 class CreditChanged:
-    """The peer said how much it takes: see ``link.credit``.
+    """The peer changed its credit: see ``link.credit``.
 
-    With ``link.drain`` set, send what is there now and then call ``link.drained()``.
+    With ``link.drain`` set, send the messages that are available now and then call ``link.drained()``.
     """
 
     link: SendingLink
@@ -41,12 +41,12 @@ class CreditChanged:
 class DispositionReceived:
     """The peer decided about one message that we sent: answer with ``link.settle()``.
 
-    A range of deliveries comes as one event for each. A delivery is told at most once as
-    ``settled``; after that, or once ``link.settle()`` was called, it is forgotten.
+    A range of deliveries comes as one event for each. At most one event of a delivery is ``settled``. After that,
+    or after ``link.settle()``, the delivery is forgotten.
 
     Attributes:
         delivery_tag: the tag that was given to ``link.send()``.
-        outcome: what to do with the message; a peer that settles without saying so means Released.
+        outcome: the peer's decision; Released if it settles without an outcome.
         settled: the peer does not wait for an answer; ``link.settle()`` would do nothing.
     """
 
@@ -60,7 +60,7 @@ class DispositionReceived:
 class LinkDetached:
     """A link that was attached or attaching is gone, by detach, or with its session or connection.
 
-    Nothing needs to be answered. Links that we refused or detached ourselves are not told of again.
+    No answer is needed. There is no event for links that we refused or detached ourselves.
     """
 
     link: Link
@@ -72,8 +72,8 @@ class ConnectionClosed:
     """Always the last event: no more is read.
 
     Attributes:
-        error: what the peer or the protocol complained of; None after an orderly close, and when the
-            peer's socket ended.
+        error: the complaint of the peer, or the breach of the protocol; None after an orderly close, and when
+            the peer's socket ended.
     """
 
     error: Error | None

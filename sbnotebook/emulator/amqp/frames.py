@@ -1,4 +1,4 @@
-"""Frames: bytes cut into frames, whatever the pieces in which they arrive, and the way back.
+"""Frames, cut out of bytes that arrive in any pieces, and written back.
 
 A frame is its size (4 bytes, itself included), the offset of its body in words of 4 bytes, a type,
 a channel (2 bytes), perhaps an extended header that nobody uses, and the body.
@@ -38,7 +38,7 @@ _MAX_PIECES: Final = 1024
 
 
 class Frame(NamedTuple):
-    """One frame; an empty ``body`` only says that the peer is alive."""
+    """A frame. An empty ``body`` only shows that the peer is alive."""
 
     kind: int
     channel: int
@@ -69,7 +69,7 @@ class FrameReader:
         self._pieces_size += len(data)
 
     def next_header(self) -> bytes | None:
-        """The next 8 bytes, where a protocol header is due; None while they are not all there."""
+        """Return the next 8 bytes, where a protocol header is due; None until all have arrived."""
         if not self._has(HEADER_SIZE):
             return None
         start = self._offset
@@ -77,7 +77,7 @@ class FrameReader:
         return self._buffer[start : self._offset]
 
     def next_frame(self) -> Frame | None:
-        """The next frame; None while it is not all there.
+        """Return the next frame; None until all of it has arrived.
 
         Raises:
             ProtocolViolationError: the frame is larger than allowed, or its header makes no sense.
@@ -124,7 +124,7 @@ class FrameWriter:
         self._parts: list[bytes] = []
 
     def write(self, channel: int, body: bytes, payload: bytes = b"", *, kind: int = AMQP_FRAME) -> None:
-        """Add one frame; the caller has seen to it that it is not too large."""
+        """Add one frame. The caller makes sure that it is not too large."""
         size = HEADER_SIZE + len(body) + len(payload)
         self._parts += (_HEADER.pack(size, 2, kind, channel), body, payload)
         self.size += size
@@ -135,7 +135,7 @@ class FrameWriter:
         self.size += len(data)
 
     def take(self) -> bytes:
-        """All that was written since the last call."""
+        """Return everything that was written since the last call."""
         data = b"".join(self._parts)
         self._parts.clear()
         self.size = 0

@@ -1,8 +1,8 @@
 """Links: one direction of messages each, seen from the server.
 
-The owner of the connection talks to a link through ``accept``, ``refuse``, ``detach``, and what the
-two kinds of link add. A call that comes too late, because the link is gone, does nothing: a detach may
-always overtake. The methods named ``receive_…`` and ``end`` are the session's.
+The owner of the connection uses ``accept``, ``refuse``, ``detach``, and the methods that the two kinds of link add.
+A call that comes too late, because the link is gone, does nothing: a detach may always overtake it. The methods
+named ``receive_…`` and ``end`` are for the session.
 
 Source: AMQP 1.0 part 2, transport, section 2.6.
 """
@@ -42,7 +42,7 @@ _SERIAL: Final = 2**32
 
 
 class LinkState(Enum):
-    """How far a link has come.
+    """The stages of a link.
 
     The peer's attach makes it ATTACHING and ``accept`` ATTACHED; ``refuse`` and ``detach`` make it
     DETACHING until the peer answers; the peer's detach makes it DETACHED from any state.
@@ -55,11 +55,11 @@ class LinkState(Enum):
 
 
 class ConnectionLimits:
-    """What all sessions of a connection hold together; limited, so that no peer can fill the memory.
+    """The resources that all sessions of a connection use together, limited so that no peer can fill the memory.
 
     Attributes:
-        links: those that are attached or attaching, by role and name.
-        handles: how many the peer has in use.
+        links: the links that are attached or attaching, by role and name.
+        handles: number that the peer has in use.
         arriving: bytes of messages whose last frame has not come yet.
     """
 
@@ -69,7 +69,7 @@ class ConnectionLimits:
         self.arriving = 0
 
     def add_handle(self) -> None:
-        """Take note of one more handle.
+        """Count one more handle.
 
         Raises:
             ProtocolViolationError: there are too many.
@@ -81,7 +81,7 @@ class ConnectionLimits:
             )
 
     def add_arriving(self, size: int) -> None:
-        """Take note of a part of a message, whose frames are still coming in.
+        """Count the bytes of a message whose frames are still coming in.
 
         Raises:
             ProtocolViolationError: there are too many bytes.
@@ -134,7 +134,7 @@ class LinkSession(Protocol):
 
 
 class Link:
-    """What both directions have in common.
+    """A link of either direction.
 
     Attributes:
         name: the peer's name for the link.
@@ -144,7 +144,7 @@ class Link:
         properties: the link properties that the peer sent, by symbol.
         snd_settle_mode: 0 unsettled, 1 settled (receive-and-delete), 2 mixed.
         rcv_settle_mode: 0 first, 1 second (the peer waits for our ``settle``).
-        state: how far the link has come.
+        state: the stage of its life.
     """
 
     role: ClassVar[bool]
@@ -163,13 +163,13 @@ class Link:
 
     @property
     def address(self) -> AmqpValue:
-        """Address of our end: the target's if the peer sends, the source's if it receives."""
+        """Return the address of our end: the target's if the peer sends, the source's if it receives."""
         terminus = self.target if self.role is RECEIVER else self.source
         return None if terminus is None or isinstance(terminus, Coordinator) else terminus.address
 
     @property
     def attached(self) -> bool:
-        """True from ``accept()`` until either side detaches."""
+        """Return whether the link is attached: from ``accept()`` until either side detaches."""
         return self.state is LinkState.ATTACHED
 
     def accept(
@@ -219,7 +219,7 @@ class Link:
         self.end(LinkState.DETACHED)
 
     def end(self, state: LinkState) -> None:
-        """The link ends: from now on it sends nothing."""
+        """End the link: from now on it sends nothing."""
         self.state = state
         self._session.forget_deliveries(self)
         links = self._session.held.links
@@ -254,7 +254,7 @@ class Link:
 
 
 class _Arriving:
-    """A message whose frames are still coming in; beyond the limit nothing more is kept."""
+    """A message whose frames are still coming in. Beyond the limit no more of it is kept."""
 
     __slots__ = ("first", "pieces", "settled", "size")
 
@@ -266,7 +266,7 @@ class _Arriving:
 
     @property
     def kept(self) -> int:
-        """Bytes that are held in memory."""
+        """Return the number of bytes in memory."""
         return self.size if self.pieces else 0
 
     def add(self, transfer: Transfer, payload: bytes, limit: int) -> None:
@@ -312,22 +312,22 @@ class ReceivingLink(Link):
 
     @property
     def credit(self) -> int:
-        """Deliveries that the peer may still send; below zero if it does not care."""
+        """Return the number of deliveries that the peer may still send; below zero if it ignores its credit."""
         return self._credit
 
     def grant_credit(self, credit: int) -> None:
-        """Let the peer send this many deliveries from now on; replaces what is left."""
+        """Let the peer send this many deliveries from now on, instead of the credit that is left."""
         if self.attached:
             self._credit = credit
             self.write_flow()
 
     def settle(self, delivery_id: int, outcome: Outcome) -> None:
-        """Tell the peer what became of a delivery that it did not send settled; one frame for each."""
+        """Send the outcome of a delivery that the peer did not send settled, in a frame of its own."""
         if self.attached:
             self._session.write_disposition(RECEIVER, delivery_id, outcome)
 
     def end(self, state: LinkState) -> None:
-        """The link ends: a message that has not come whole never will."""
+        """End the link, and drop a message that has not come in whole."""
         super().end(state)
         if self._arriving is not None:
             self._session.held.arriving -= self._arriving.kept
@@ -340,12 +340,12 @@ class ReceivingLink(Link):
         )
 
     def receive_flow(self, flow: Flow) -> None:
-        """The sender's view of the link decides nothing; answer it if asked."""
+        """Answer the sender's flow if it asks for an answer. It changes nothing."""
         if flow.echo and self.attached:
             self.write_flow()
 
     def receive_transfer(self, transfer: Transfer, payload: bytes) -> TransferReceived | None:
-        """Take one frame of a message; the event once the message is whole."""
+        """Take one frame of a message, and return the event once the message is whole."""
         if self.state is not LinkState.ATTACHED:
             return None
         arriving = self._arriving
@@ -397,16 +397,18 @@ class SendingLink(Link):
 
     @property
     def credit(self) -> int:
-        """Deliveries that may be sent now; 0 on a link that is not attached, or whose session's window is shut.
+        """Return the number of deliveries that may be sent now.
+
+        It is 0 if the link is not attached or the session's window is shut.
 
         A peer may grant credit together with its attach: look here after ``accept()``, too.
         """
         return self._credit if self.attached and not self._session.is_shut else 0
 
     def send(self, delivery_tag: bytes, payload: bytes, *, settled: bool = False, message_format: int = 0) -> None:
-        """Send one message, in as many frames as it needs; takes one credit.
+        """Send one message, in as many frames as it needs, for one credit.
 
-        What the session's window has no room for waits.
+        Frames for which the session's window has no room wait.
 
         Args:
             delivery_tag: 1 to 32 bytes, unique among the link's unsettled deliveries. For
@@ -425,26 +427,26 @@ class SendingLink(Link):
         self._session.deliver(self, delivery_tag, payload, settled=settled, message_format=message_format)
 
     def settle(self, delivery_tag: bytes, outcome: Outcome) -> None:
-        """Confirm the peer's disposition: settled, with this outcome; then the tag is forgotten.
+        """Confirm the peer's disposition: settled, with this outcome. Then the tag is forgotten.
 
         azure-servicebus takes only an outcome of the kind that it asked for as a success, a
         ``Rejected()`` without an error for a dead-lettering, and any ``Rejected(error)`` as a failure.
-        Does nothing for a delivery that is already settled or unknown.
+        A delivery that is already settled or unknown is ignored.
         """
         delivery_id = self._session.forget_delivery(self, delivery_tag)
         if delivery_id is not None:
             self._session.write_disposition(SENDER, delivery_id, outcome)
 
     def forget(self, delivery_tag: bytes) -> None:
-        """A delivery has ended without the peer: its lock was lost, or it was settled over another link.
+        """Forget a delivery that ended without the peer: its lock was lost, or it was settled over another link.
 
-        What the peer says of it is told for some time yet, so that it can be answered with ``settle``.
-        After that nothing is left of it in memory, even if the peer never settles.
+        A disposition of the peer still comes as an event for some time, so that ``settle`` can answer it. After that
+        the delivery takes no memory, even if the peer never settles.
         """
         self._session.end_delivery(self, delivery_tag)
 
     def drained(self) -> None:
-        """Give back all credit: nothing more is there to send."""
+        """Give back all credit, because there is nothing more to send."""
         if self.attached:
             self._delivery_count = (self._delivery_count + self._credit) % _SERIAL
             self._credit = 0

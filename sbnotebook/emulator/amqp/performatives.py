@@ -59,7 +59,7 @@ _FLAGS: Final = (0x42, 0x41)
 @composite(0x1D)
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Why a message, a link, a session or a connection was refused or ended.
+    """The reason for which a message, a link, a session or a connection was refused or ended.
 
     Attributes:
         condition: a symbol such as ``"amqp:not-found"``.
@@ -76,7 +76,7 @@ class Error:
 @composite(0x23)
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Not an outcome: how much of a delivery the receiver has got so far."""
+    """The part of a delivery that the receiver has got so far. It is not an outcome."""
 
     section_number: Annotated[int, UInt]
     section_offset: Annotated[int, ULong]
@@ -118,11 +118,11 @@ Outcome = Accepted | Rejected | Released | Modified
 @composite(0x28)
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the messages of a link come from.
+    """The end of a link that messages come from.
 
     Attributes:
         address: the entity's address as the peer wrote it, usually a string.
-        filter: what the receiver wants to get, for example the session filter, by symbol.
+        filter: the filters that the receiver asks for, such as the session filter, by symbol.
     """
 
     address: Annotated[AmqpValue, Anything] = None
@@ -143,7 +143,7 @@ class Source:
 @composite(0x29)
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the messages of a link go to; ``address`` is as the peer wrote it, usually a string."""
+    """The end of a link that messages go to; ``address`` is as the peer wrote it, usually a string."""
 
     address: Annotated[AmqpValue, Anything] = None
     durable: Annotated[int, UInt] = 0
@@ -256,7 +256,7 @@ class Transfer:
 @composite(0x15)
 @dataclass(slots=True, kw_only=True)
 class Disposition:
-    """Tells what became of the deliveries ``first`` to ``last``; without ``last``, of one."""
+    """Settles the deliveries ``first`` to ``last``, or reports their states; without ``last``, of one delivery."""
 
     role: Annotated[bool, bool]
     first: Annotated[int, UInt]
@@ -319,8 +319,8 @@ def _cut(error: Error) -> Error:
 def encode_settlement(size: int, role: bool, delivery_id: int, outcome: Outcome) -> bytes:
     """Encode the settled disposition of one delivery for a frame with a body of ``size`` bytes.
 
-    The same as ``encode_within`` of a :class:`Disposition`, at a sixth of the cost: there is one for
-    every message that is sent or settled.
+    Equals ``encode_within`` of a :class:`Disposition`, at a sixth of the cost. There is one for every message that is
+    sent or settled.
     """
     state = _ACCEPTED if type(outcome) is Accepted else encode_composite(outcome)
     if len(state) > _SMALL_STATE:
@@ -336,7 +336,7 @@ def encode_transfer(
 ) -> bytes:
     """Encode a transfer with these fields.
 
-    The same as ``encode_composite`` of a :class:`Transfer`, at a tenth of the cost.
+    Equals ``encode_composite`` of a :class:`Transfer`, at a tenth of the cost.
     """
     tag_size = len(delivery_tag)
     size = 20 + tag_size

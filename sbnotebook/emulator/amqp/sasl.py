@@ -1,4 +1,4 @@
-"""The SASL layer, which lets everybody in: claims come later, over the ``$cbs`` link.
+"""The SASL layer, which accepts every client: claims come later, over the ``$cbs`` link.
 
 Source: AMQP 1.0 part 5, security, section 5.3.
 """
@@ -24,7 +24,7 @@ _AUTHENTICATION_FAILED: Final = 1
 @composite(0x40)
 @dataclass(frozen=True, slots=True)
 class SaslMechanisms:
-    """What the server offers."""
+    """The mechanisms that the server offers."""
 
     sasl_server_mechanisms: Annotated[tuple[str, ...], Symbols]
 
@@ -32,7 +32,7 @@ class SaslMechanisms:
 @composite(0x41)
 @dataclass(frozen=True, slots=True)
 class SaslInit:
-    """What the client chose."""
+    """The mechanism that the client chose."""
 
     mechanism: Annotated[str, Symbol]
     initial_response: Annotated[bytes | None, bytes] = None
@@ -42,14 +42,14 @@ class SaslInit:
 @composite(0x44)
 @dataclass(frozen=True, slots=True)
 class SaslOutcome:
-    """Whether the client is in; 0 is yes."""
+    """The result: 0 if the client is accepted."""
 
     code: Annotated[int, UByte]
     additional_data: Annotated[bytes | None, bytes] = None
 
 
 def offer() -> bytes:
-    """The body of the first SASL frame that the server sends."""
+    """Return the body of the first SASL frame that the server sends."""
     return encode_composite(SaslMechanisms(MECHANISMS))
 
 
@@ -57,7 +57,7 @@ def answer_init(body: bytes) -> tuple[bytes, bool]:
     """Answer the client's only SASL frame.
 
     Returns:
-        The body of the answer, and whether the client is in.
+        The body of the answer, and whether the client is accepted.
 
     Raises:
         AmqpDecodeError, ProtocolViolationError: the frame is no sasl-init.

@@ -50,7 +50,7 @@ _TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", 0, settled=False, more=Fa
 
 @dataclass(slots=True)
 class _Delivery:
-    """A message on its way out; ``sent`` bytes of it are written."""
+    """A message on its way out, of which ``sent`` bytes are written."""
 
     link: SendingLink
     delivery_tag: bytes
@@ -93,7 +93,7 @@ class AmqpSession:
 
     @property
     def is_shut(self) -> bool:
-        """Whether the peer takes no more frames of messages until it says so."""
+        """Return whether the peer takes no more frames of messages until it sends another flow."""
         return self._remote_incoming_window == 0
 
     def receive(self, performative: Transfer | Disposition | Flow | Attach | Detach, payload: bytes) -> None:
@@ -111,7 +111,7 @@ class AmqpSession:
                 self._receive_detach(performative)
 
     def end(self) -> None:
-        """The session is gone, and its links with it."""
+        """End the session and its links."""
         links, self._links = self._links, {}
         self.held.handles -= len(links)
         for link in links.values():
@@ -151,21 +151,21 @@ class AmqpSession:
             self._flush()
 
     def forget_delivery(self, link: SendingLink, delivery_tag: bytes) -> int | None:
-        """Drop an unsettled delivery that we sent; its id, or None if there is no such one."""
+        """Drop an unsettled delivery that we sent, and return its id; None if it is unknown."""
         delivery_id = self._delivery_ids.get(link, {}).pop(delivery_tag, None)
         if delivery_id is not None:
             del self._unsettled[delivery_id]
         return delivery_id
 
     def end_delivery(self, link: SendingLink, delivery_tag: bytes) -> None:
-        """Drop an unsettled delivery soon: the peer may be about to say something about it."""
+        """Drop an unsettled delivery soon. The peer may be about to settle it."""
         if delivery_tag in self._delivery_ids.get(link, {}):
             self._ended.append((link, delivery_tag))
             if len(self._ended) > _MAX_ENDED:
                 self.forget_delivery(*self._ended.popleft())
 
     def forget_deliveries(self, link: Link) -> None:
-        """Drop all that was sent, or still waits, on a link that has ended."""
+        """Drop everything that was sent, or still waits, on a link that has ended."""
         for delivery_id in self._delivery_ids.pop(link, {}).values():
             del self._unsettled[delivery_id]
         self._outbox = deque(waiting for waiting in self._outbox if waiting.link is not link)
@@ -264,7 +264,7 @@ class AmqpSession:
                 self._outbox.popleft()
 
     def _write_transfer(self, delivery: _Delivery) -> bool:
-        """Write one frame of a message; true if it was the last one."""
+        """Write one frame of a message, and return whether it was the last one."""
         if delivery.delivery_id is None:
             delivery.delivery_id = self._number(delivery)
         payload, tag, settled = delivery.payload, delivery.delivery_tag, delivery.settled

@@ -1,1 +1,1 @@
-"""What the broker's clients see: links on entities, the request nodes, and the administration over HTTP."""
+"""The service that clients see: links on entities, request nodes, and administration over HTTP."""

@@ -1,6 +1,6 @@
-"""Who may do what: shared access keys, the tokens that are signed with them, and the claims that they grant.
+"""Access: shared access keys, the tokens that are signed with them, and the claims that they grant.
 
-A token is checked once, when a client shows it; a connection remembers what its tokens grant.
+A token is checked once, when a client sends it. A connection remembers the claims of its tokens.
 
 Sources: Service Bus documentation, "Service Bus access control with Shared Access Signatures" and
 "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide", "Claims-based authorization".
@@ -42,7 +42,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS: Final = re.compile(r"[0-9]{1,11}")
 _MANAGEMENT: Final = "/$management"
 _INSIDE_ENTITY: Final = re.compile(r"/subscriptions/|/\$")
-"""Where the path of an entity ends, and that of something inside of it begins."""
+"""The end of an entity's path, and the beginning of the path of something inside of it."""
 
 
 ROOT_RULE: Final = AuthorizationRule("RootManageSharedAccessKey", "SAS_KEY_VALUE", "", frozenset(Claim))
@@ -50,18 +50,18 @@ ROOT_RULE: Final = AuthorizationRule("RootManageSharedAccessKey", "SAS_KEY_VALUE
 
 
 class AccessRefusedError(Exception):
-    """A token is not good, or does not allow what is asked for; the message says why."""
+    """A token is not valid, or does not allow an operation. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one token allows.
+    """The claims of one token.
 
     Args:
-        scope: path that the token was made for, in lower case; "" for the whole namespace.
+        scope: path for which the token was made, in lower case; "" for the whole namespace.
         entity: the queue or topic whose own key signed it, in lower case; None for a key of the namespace.
-        claims: what the key allows; Manage includes the others.
-        until: when the token expires (ms).
+        claims: the claims of the key; Manage includes the others.
+        until: time when the token expires (ms).
     """
 
     scope: str
@@ -70,13 +70,13 @@ class Grant:
     until: int
 
     def covers(self, path: str) -> bool:
-        """Whether the token is for this path, whatever it allows there."""
+        """Return whether the token is for this path, with any claim."""
         path = path.casefold()
         is_within = not self.scope or f"{path}/".startswith(f"{self.scope}/")
         return is_within and self.entity in (None, _entity(path))
 
     def allows(self, path: str, claims: frozenset[str]) -> bool:
-        """Whether it allows something at this path that needs one of these claims."""
+        """Return whether the token grants one of these claims at this path."""
         return self.covers(path) and bool(self.claims & (claims | {MANAGE}))
 
 
@@ -85,11 +85,11 @@ class NamespaceAccess:
 
     Args:
         registry: the entities, of which some have keys of their own.
-        clock: time, by which tokens expire; that of the start, also while the entities go by another one.
-            Clients make their tokens by the machine's time, and would not notice that theirs has jumped.
+        clock: clock by which tokens expire. It stays the same while the entities use another one: clients make
+            their tokens by the machine's time, and would not notice a jump of theirs.
 
     Attributes:
-        rules: the keys that are good for the whole namespace.
+        rules: the keys for the whole namespace.
         clock: as given.
     """
 
@@ -99,16 +99,13 @@ class NamespaceAccess:
         self._registry = registry
 
     def grant(self, token: str) -> Grant:
-        """Check a token.
+        """Check a token, and return its claims.
 
         Args:
             token: ``SharedAccessSignature sr=…&sig=…&se=…&skn=…``.
 
-        Returns:
-            What it allows.
-
         Raises:
-            AccessRefusedError: it is not good.
+            AccessRefusedError: the token is not valid.
         """
         fields = _fields(token)
         scope = _scope(unquote_plus(fields["sr"]))
@@ -120,10 +117,10 @@ class NamespaceAccess:
         return Grant(scope, entity, rule.claims, until)
 
     def expect(self, path: str) -> None:
-        """Check that an entity is there, or something of it such as its management node.
+        """Check that an entity exists, given its path or that of its management node.
 
         Raises:
-            EntityNotFoundError: it is not.
+            EntityNotFoundError: it does not exist.
         """
         if path and self._registry.find(path.removesuffix(_MANAGEMENT)) is None:
             raise EntityNotFoundError(f"The messaging entity 'sb://emulator/{path[:260]}' could not be found.")
@@ -136,7 +133,7 @@ class NamespaceAccess:
             token: ``SharedAccessSignature sr=…&sig=…&se=…&skn=…``; None if the client sent none.
 
         Raises:
-            AccessRefusedError: there is no token, it is not good, or it has not the claim Manage here.
+            AccessRefusedError: there is no token, it is not valid, or it does not grant Manage at this path.
         """
         if token is None:
             header = "'Authorization: SharedAccessSignature …'"
@@ -148,13 +145,13 @@ class NamespaceAccess:
             raise AccessRefusedError(_unauthorized(path, MANAGE))
 
     def _signer(self, fields: dict[str, str], scope: str) -> tuple[AuthorizationRule, str | None]:
-        """The key that signed a token, and the entity that it belongs to."""
+        """Return the key that signed a token, and the entity to which it belongs; None for the namespace."""
         signed = f"{fields['sr']}\n{fields['se']}".encode(errors="replace")
         signature = unquote(fields["sig"]).encode(errors="replace")
         name = unquote_plus(fields["skn"])
         named = [(rule, entity) for rule, entity in self._rules(scope) if rule.key_name == name]
         for rule, entity in named:
-            # Without the second key, which a rule need not have: anybody could sign with an empty one.
+            # A rule need not have a second key: anyone could sign with an empty one.
             keys = [key for key in (rule.primary_key, rule.secondary_key) if key]
             if any(hmac.compare_digest(_signature(key, signed), signature) for key in keys):
                 return rule, entity
@@ -175,11 +172,11 @@ class NamespaceAccess:
 
 
 class ConnectionAccess:
-    """What the tokens of one connection allow it.
+    """The claims that the tokens of one connection grant.
 
     Args:
-        namespace: the keys that tokens are checked with, and the clock by which they expire.
-        on_expired: called when a token has expired, for the links that it allowed.
+        namespace: the keys of the namespace, and the clock by which tokens expire.
+        on_expired: called when a token has expired, so that links that it allowed can be detached.
     """
 
     def __init__(self, namespace: NamespaceAccess, on_expired: Callable[[], None]) -> None:
@@ -190,15 +187,15 @@ class ConnectionAccess:
         self._cancel_alarm: Callable[[], None] | None = None
 
     def put_token(self, token: str, audience: str = "") -> None:
-        """Take a token, which replaces one for the same audience.
+        """Accept a token, which replaces an earlier one for the same audience.
 
         Args:
             token: ``SharedAccessSignature sr=…&sig=…&se=…&skn=…``.
-            audience: address that the client needs the token for; one without a scheme says nothing.
+            audience: address for which the client needs the token; an address without a scheme is ignored.
 
         Raises:
-            AccessRefusedError: it is not good, or not for this audience.
-            EntityNotFoundError: it is good, and for an entity that is not there; it is not taken.
+            AccessRefusedError: the token is not valid, or not for this audience.
+            EntityNotFoundError: the token is valid, but for an entity that does not exist; it is not accepted.
         """
         grant = self._namespace.grant(token)
         path = _scope(audience) if "://" in audience else grant.scope
@@ -212,21 +209,21 @@ class ConnectionAccess:
         self._set_alarm()
 
     def require(self, path: str, *claims: str) -> None:
-        """Check that something is allowed.
+        """Check that the connection has one of these claims.
 
         Args:
-            path: the entity, or something of it such as its management node.
-            claims: what allows it, any of them.
+            path: the entity, or its management node.
+            claims: any of them is enough.
 
         Raises:
-            AccessRefusedError: no token of the connection allows it.
+            AccessRefusedError: no token of the connection grants one of them.
         """
         now, wanted = self._clock.now(), frozenset(claims)
         if not any(grant.until > now and grant.allows(path, wanted) for grant in self._grants.values()):
             raise AccessRefusedError(_unauthorized(path, *claims))
 
     def close(self) -> None:
-        """Forget the tokens: the connection has ended."""
+        """Forget the tokens, because the connection has ended."""
         self._grants.clear()
         self._set_alarm()
 
@@ -246,7 +243,7 @@ class ConnectionAccess:
 
 
 def _fields(token: str) -> dict[str, str]:
-    """The fields of a token as they stand in it: that is how they were signed."""
+    """Return the fields of a token, still encoded as they were when they were signed."""
     if not token.startswith(_PREFIX):
         text = "MalformedToken: The token is no shared access signature, and the emulator checks no others: use a key."
         raise AccessRefusedError(text)
@@ -266,15 +263,15 @@ def _signature(key: str, signed: bytes) -> bytes:
 
 
 def _scope(address: str) -> str:
-    """The path of an address, in lower case; scheme, host and port do not matter.
+    """Return the path of an address, in lower case, without scheme, host, port and query.
 
-    Nor does a query: the administration client for JavaScript asks for a token for the whole address of its request.
+    The administration client for JavaScript asks for a token for the whole address of its request, query included.
     """
     return address.split("://", 1)[-1].partition("?")[0].partition("/")[2].strip("/").casefold()
 
 
 def _entity(path: str) -> str:
-    """The queue or topic of a path in lower case."""
+    """Return the queue or topic of a path in lower case."""
     return _INSIDE_ENTITY.split(path, maxsplit=1)[0]
 
 

@@ -1,4 +1,4 @@
-"""ATOM: the envelope of every description that goes over HTTP, and how hostile ones are refused.
+"""ATOM, the envelope of every description that goes over HTTP. Hostile documents are refused.
 
 Source: Service Bus REST documentation, "Entities"; RFC 4287.
 """
@@ -18,12 +18,12 @@ __all__ = [
     "SERVICE_BUS",
     "Entry",
     "add_text",
+    "atom_time",
     "document",
     "entry",
     "error",
     "feed",
     "read_description",
-    "time_text",
 ]
 
 ATOM: Final = "{http://www.w3.org/2005/Atom}"
@@ -35,11 +35,11 @@ class Entry(NamedTuple):
     """A description in its envelope.
 
     Attributes:
-        title: the name of what is described.
-        address: where it is found.
+        title: the name of the entity or rule.
+        address: its URL.
         created_time: ms.
         updated_time: ms.
-        description: what is said of it.
+        description: its description.
     """
 
     title: str
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
 
 
 def read_description(body: bytes) -> ET.Element:
-    """The description in an entry.
+    """Return the description in an entry.
 
     Raises:
         ConfigurationError: the body is no entry, or declares a document type. Without one there are no
@@ -71,12 +71,12 @@ def read_description(body: bytes) -> ET.Element:
 
 
 def entry(item: Entry) -> bytes:
-    """One description, as a document."""
+    """Return one description as a document."""
     return document(_entry(item))
 
 
 def feed(title: str, address: str, items: Iterable[Entry], next_page: str | None) -> bytes:
-    """A page of descriptions; ``next_page`` is the address of the page behind it, if there is one."""
+    """Return a page of descriptions; ``next_page`` is the address of the next page, if there is one."""
     root = ET.Element(f"{ATOM}feed")
     add_text(root, f"{ATOM}title", title).set("type", "text")
     add_text(root, f"{ATOM}id", address)
@@ -89,7 +89,7 @@ def feed(title: str, address: str, items: Iterable[Entry], next_page: str | None
 
 
 def error(code: int, detail: str) -> bytes:
-    """Why a request was refused."""
+    """Return the document that says why a request was refused."""
     root = ET.Element("Error")
     add_text(root, "Code", str(code))
     add_text(root, "Detail", detail)
@@ -97,7 +97,7 @@ def error(code: int, detail: str) -> bytes:
 
 
 def document(root: ET.Element) -> bytes:
-    """An element as a document of its own, with the prefixes that Service Bus uses; the tags lose their namespaces.
+    """Return an element as a document, with the prefixes of Service Bus. The tags lose their namespaces.
 
     Some clients read names with their prefixes, not namespaces: @azure/service-bus for JavaScript looks for ``entry``.
     """
@@ -106,17 +106,17 @@ def document(root: ET.Element) -> bytes:
 
 
 def add_text(parent: ET.Element, tag: str, text: str) -> ET.Element:
-    """Add an element that holds a text; characters that XML cannot have are replaced."""
+    """Add an element with a text. Characters that XML does not allow are replaced."""
     element = ET.SubElement(parent, tag)
     element.text = "".join(char if _is_allowed(char) else "\ufffd" for char in text)
     return element
 
 
-def time_text(milliseconds: int) -> str:
-    """A moment as Service Bus writes it.
+def atom_time(milliseconds: int) -> str:
+    """Return a time (ms) as Service Bus writes it.
 
     Example:
-        >>> time_text(1_500)
+        >>> atom_time(1_500)
         '1970-01-01T00:00:01.500000Z'
     """
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -145,8 +145,8 @@ def _entry(item: Entry) -> ET.Element:
     root = ET.Element(f"{ATOM}entry")
     add_text(root, f"{ATOM}id", item.address)
     add_text(root, f"{ATOM}title", item.title).set("type", "text")
-    add_text(root, f"{ATOM}published", time_text(item.created_time))
-    add_text(root, f"{ATOM}updated", time_text(item.updated_time))
+    add_text(root, f"{ATOM}published", atom_time(item.created_time))
+    add_text(root, f"{ATOM}updated", atom_time(item.updated_time))
     ET.SubElement(root, f"{ATOM}link", rel="self", href=item.address)
     ET.SubElement(root, f"{ATOM}content", type="application/xml").append(item.description)
     return root

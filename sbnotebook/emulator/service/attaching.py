@@ -1,4 +1,4 @@
-"""From the address of a new link to what handles it."""
+"""Attach a new link: from its address to the handler of its events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sbnotebook.emulator.service.management import ManagementNode
 from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
 from sbnotebook.model.amqp import Int, Symbol
 
-__all__ = ["LinkHandler", "attach", "refusal"]
+__all__ = ["attach", "authorization_error"]
 
 _MAX_REQUEST_SIZE: Final = 16 * 1_048_576
 """Bytes of one request. Much more than a request needs that can be carried out: azure-servicebus never forgets that
@@ -39,15 +39,15 @@ def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
 
     Args:
         peer: the connection.
-        link: what the client wants to attach.
+        link: the link that the client wants to attach.
 
     Returns:
-        What handles the link's events; None if it was refused.
+        The handler of the link's events; None if it was refused.
     """
     if isinstance(link.target, Coordinator):
         link.refuse(Condition.NOT_IMPLEMENTED.error("The emulator has no transactions."))
         return None
-    unauthorized = refusal(peer, link)
+    unauthorized = authorization_error(peer, link)
     if unauthorized is not None:
         link.refuse(unauthorized)
         return None
@@ -61,16 +61,8 @@ def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
     return _attach_receiver(peer, link, path, entity)
 
 
-def refusal(peer: LinkPeer, link: Link) -> Error | None:
-    """Why the tokens of a connection do not allow a link.
-
-    Args:
-        peer: the connection.
-        link: a link that it has, or wants to attach.
-
-    Returns:
-        The error to detach it with; None if it is allowed.
-    """
+def authorization_error(peer: LinkPeer, link: Link) -> Error | None:
+    """Return the error to detach or refuse a link with; None if the connection's tokens allow the link."""
     path = _path(link.address)
     if path.casefold() == _CBS:
         return None
@@ -86,7 +78,7 @@ def refusal(peer: LinkPeer, link: Link) -> Error | None:
 
 
 def _path(address: object) -> str:
-    """The entity path of an address such as ``amqps://host:port/orders``."""
+    """Return the entity path of an address such as ``amqps://host:port/orders``."""
     text = str(address or "")
     if "://" in text:
         text = text.split("://", 1)[1].partition("/")[2]

@@ -1,4 +1,4 @@
-"""What all connections share, and the turn: take in, deliver, keep, and only then confirm."""
+"""The broker, which all connections share, and its turn: take in, deliver, store, and only then confirm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Peer(Protocol):
     """A connection, as the broker sees it."""
 
     def flush(self) -> None:
-        """Write what waits to be written."""
+        """Write the waiting bytes."""
         ...
 
     def close(self) -> None:
@@ -34,7 +34,7 @@ class Peer(Protocol):
         ...
 
     def abort(self) -> None:
-        """Drop the connection without writing what waits."""
+        """Drop the connection without writing the waiting bytes."""
         ...
 
     def detach_from(self, entities: Collection[object], condition: Condition, sentence: str) -> None:
@@ -42,36 +42,35 @@ class Peer(Protocol):
         ...
 
     def freeze(self) -> None:
-        """Neither hear nor answer the client, until ``thaw``."""
+        """Stop reading and answering until ``thaw``."""
         ...
 
     def thaw(self) -> None:
-        """Hear and answer the client again."""
+        """Read and answer again."""
         ...
 
     def is_attached_to(self, entities: Collection[object]) -> bool:
-        """Whether there is a link to one of these entities."""
+        """Return whether there is a link to one of these entities."""
         ...
 
 
 class Broker:
-    """The namespace with its connections; everything happens in one event loop.
+    """The namespace with its connections, in one event loop.
 
-    One turn of the loop: every connection that has data handles it (``moment`` first, ``touch``
-    after). Then once for all of them messages are delivered to waiting receivers, the changes are
-    kept in one transaction, and what was written for the clients goes out. So no client hears of
-    something that could still be lost.
+    In one turn of the loop every connection that has data handles it (``moment`` first, ``touch`` after). Then, once
+    for all of them, messages are delivered to waiting receivers, the changes are stored in one transaction, and the
+    answers are written. So no answer confirms a change that could still be lost.
 
     Attributes:
-        session_links: which session a link receives from, by entity and the link's name.
+        session_links: the session that a link receives from, by entity and the link's name.
 
     Args:
         registry: the entities.
-        clock: time.
-        store: where changes are kept, None to keep nothing.
+        clock: clock of the entities.
+        store: store for the changes, None to keep nothing.
         on_failure: called when the store fails, after all connections were dropped.
-        token_clock: time, by which tokens expire; None for the machine's, by which clients make them,
-            also where a test turns the other clock by hand.
+        token_clock: clock by which tokens expire; None for the machine's, by which clients make them, also where a
+            test moves the other clock by hand.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Broker:
         self._cancel_alarm: Callable[[], None] | None = None
 
     def moment(self) -> int:
-        """The time now (ms), everything that is due by then done."""
+        """Do everything that is due, and return the time now (ms)."""
         now = self.clock.now()
         if self._deadline is not None and self._deadline <= now:
             self._deadline = None
@@ -114,29 +113,29 @@ class Broker:
         return now
 
     def touch(self, peer: Peer) -> None:
-        """Something waits to be written to this connection."""
+        """Write the waiting bytes of this connection at the end of the turn."""
         self._touched.add(peer)
         self.schedule_turn()
 
     def schedule_turn(self) -> None:
-        """Deliver and keep what there is, once everything that has come in was handled."""
+        """Schedule the turn, which follows once everything that has come in was handled."""
         if not self._turn_is_due:
             self._turn_is_due = True
             asyncio.get_running_loop().call_soon(self._take_turn)
 
     async def kept(self) -> None:
-        """Wait until all changes up to now are kept."""
+        """Wait until all changes up to now are stored."""
         if self._turn_ended is None:
             self._turn_ended = asyncio.get_running_loop().create_future()
         self.schedule_turn()
         await asyncio.shield(self._turn_ended)
 
     def max_message_size(self, entity: AnyEntity | ReceivingEntity) -> int:
-        """Bytes of one message that an entity takes."""
+        """Return the size limit (bytes) of one message of an entity."""
         return self.registry.tier.quotas.message_size(getattr(entity.options, "max_message_size_kb", None))
 
     def update(self, entity: AnyEntity, options: Options) -> None:
-        """Change an entity's options; as in Service Bus, its locks are lost and the links to it are detached."""
+        """Change an entity's options. As in Service Bus, its locks are lost and the links to it are detached."""
         self.registry.update(entity, options, now=self.moment())
         self.detach(entity, Condition.DETACH_FORCED, f"The entity '{entity.path}' was changed.")
         self.schedule_turn()
@@ -155,16 +154,16 @@ class Broker:
             peer.detach_from(boxes(entity), condition, sentence)
 
     def is_in_use(self, entity: AnyEntity) -> bool:
-        """Whether a client is attached to an entity."""
+        """Return whether a client is attached to an entity."""
         return any(peer.is_attached_to(boxes(entity)) for peer in self.peers)
 
     def was_used(self, entity: AnyEntity | Receivable) -> None:
-        """A client was attached to an entity until now; only from now on it may be idle."""
+        """Note that a client was attached to an entity until now, so that only from now on it is idle."""
         record = entity.owner.record if isinstance(entity, Receivable) else entity.record
         record.accessed_time = self.clock.now()
 
     def use_clock(self, clock: Clock) -> None:
-        """Go by another clock from now on."""
+        """Use another clock from now on."""
         if self._cancel_alarm is not None:
             self._cancel_alarm()
         self._alarm_time = self._cancel_alarm = None
@@ -175,7 +174,7 @@ class Broker:
         """Drop all connections, and wait until their links are gone."""
         for peer in list(self.peers):
             peer.abort()
-        await self.kept()  # the loop has told each of them by then
+        await self.kept()  # by then the loop has reported it to each of them
 
     def stop(self) -> None:
         """Take the last turn, and close all connections."""
@@ -204,11 +203,11 @@ class Broker:
         self._set_alarm()
 
     def _deliver(self) -> bool:
-        """Deliver to the receivers that wait; whether there is more than one turn allows."""
+        """Deliver to the waiting receivers, and return whether more is left than one turn allows."""
         try:
             self.dispatcher.dispatch(self.moment())
         except Exception:
-            # What was taken in must be kept and confirmed all the same; the next turn delivers.
+            # Messages that came in must be stored and confirmed all the same; the next turn delivers.
             _LOGGER.exception("Messages were not delivered.")
             return False
         return self.dispatcher.is_behind
@@ -216,12 +215,12 @@ class Broker:
     def _keep(self) -> bool:
         changes = self.registry.take_changes()
         if changes and self.faults.slow_disk_ms:
-            time.sleep(self.faults.slow_disk_ms / 1000)  # Everybody waits, as for a disk that is slow.
+            time.sleep(self.faults.slow_disk_ms / 1000)  # All clients wait, as for a slow disk.
         try:
             if self._store is not None:
                 self._store.apply(changes)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the changes are not kept
-            # Memory is ahead of the file now. Nothing was confirmed: drop everybody and end.
+        except Exception as error:  # noqa: BLE001 - the changes are not stored, for any reason
+            # Memory is ahead of the file now. Nothing was confirmed: drop all connections and end.
             _LOGGER.critical("The store failed, the emulator ends: %r", error)
             self._is_stopped = True
             for peer in list(self.peers):
@@ -246,5 +245,5 @@ class Broker:
 
 
 def boxes(entity: AnyEntity | Receivable) -> Collection[object]:
-    """What links can be attached to: the entity, and its sub-queues if it has some."""
+    """Return the objects that links can be attached to: the entity, and its sub-queues if it has some."""
     return entity.boxes if isinstance(entity, ReceivingEntity) else (entity,)

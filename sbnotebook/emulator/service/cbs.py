@@ -1,4 +1,4 @@
-"""The node ``$cbs``, which takes the tokens of clients.
+"""The node ``$cbs``, which takes the tokens of clients, and the guard that checks their claims on other nodes.
 
 Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide",
 "Claims-based authorization".
@@ -11,25 +11,25 @@ from typing import Final
 from sbnotebook.emulator.entities import Receivable
 from sbnotebook.emulator.entities.refusals import EntityNotFoundError
 from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError, ConnectionAccess
-from sbnotebook.emulator.service.conditions import Condition, explain
+from sbnotebook.emulator.service.conditions import Condition, with_tracking_id
 from sbnotebook.emulator.service.requests import Node, Reply, Request
 from sbnotebook.model.amqp import Int
 
 __all__ = ["CbsNode", "GuardedNode"]
 
 _SEND_OPERATIONS: Final = frozenset({"com.microsoft:schedule-message", "com.microsoft:cancel-scheduled-message"})
-"""What is asked of a management node with the claim Send; the rest is asked with Listen, rules too."""
+"""Operations of a management node that need the claim Send. The others, rules too, need Listen."""
 
 
 class CbsNode:
     """Answers ``put-token``.
 
-    A token for an entity that is not there is refused as Azure does: with the status of what is not found,
-    of which azure-servicebus makes a ServiceBusAuthenticationError.
+    A token for an entity that does not exist is refused as in Azure: with the status NOT_FOUND, which
+    azure-servicebus turns into a ServiceBusAuthenticationError.
 
     Args:
-        address: where it is asked, in lower case.
-        access: what the connection may do, which its tokens decide.
+        address: its address, in lower case.
+        access: the claims of the connection.
     """
 
     entity: Receivable | None = None
@@ -39,7 +39,7 @@ class CbsNode:
         self._access = access
 
     def answer(self, request: Request) -> Reply:
-        """Take a token, or say why it is not good; nothing else can be asked here."""
+        """Accept a token, or reply with the reason for which it is refused. There is no other operation."""
         if request.operation != "put-token":
             return self.failure(Condition.NOT_IMPLEMENTED, f"There is no operation {request.operation[:80]!r}.")
         if not isinstance(request.body, str):
@@ -53,8 +53,8 @@ class CbsNode:
         return _reply(202, "Accepted")
 
     def failure(self, condition: Condition, sentence: str) -> Reply:
-        """The reply that says what went wrong."""
-        return _reply(condition.status, explain(sentence))
+        """Return the reply for an error."""
+        return _reply(condition.status, with_tracking_id(sentence))
 
 
 class GuardedNode:
@@ -62,7 +62,7 @@ class GuardedNode:
 
     Args:
         node: the management node.
-        access: what the connection may do.
+        access: the claims of the connection.
     """
 
     def __init__(self, node: Node, access: ConnectionAccess) -> None:
@@ -72,7 +72,7 @@ class GuardedNode:
         self._access = access
 
     def answer(self, request: Request) -> Reply:
-        """Carry out a request, or say which claim it needs."""
+        """Carry out a request, or reply with the claim that it needs."""
         claim = SEND if request.operation in _SEND_OPERATIONS else LISTEN
         try:
             self._access.require(self.address, claim)
@@ -81,7 +81,7 @@ class GuardedNode:
         return self._node.answer(request)
 
     def failure(self, condition: Condition, sentence: str) -> Reply:
-        """The reply that says what went wrong."""
+        """Return the reply for an error."""
         return self._node.failure(condition, sentence)
 
 

@@ -13,14 +13,14 @@ from uuid import uuid4
 from sbnotebook.emulator.amqp import Error
 from sbnotebook.emulator.entities import Refusal, RefusedError
 
-__all__ = ["SERVER_BUSY", "Condition", "condition_of", "explain"]
+__all__ = ["SERVER_BUSY", "Condition", "condition_for", "with_tracking_id"]
 
 SERVER_BUSY = "The request was terminated because the entity is being throttled. Please wait 2 seconds and try again."
-"""What a fault on demand says; the words are those of the service."""
+"""The description of a fault on demand, in the words of Service Bus."""
 
 
 class Condition(Enum):
-    """A condition's symbol, and the status code that stands for it in a reply."""
+    """An error condition: its symbol, and its status code in a reply."""
 
     ARGUMENT_ERROR = ("com.microsoft:argument-error", 400)
     DECODE_ERROR = ("amqp:decode-error", 400)
@@ -43,17 +43,17 @@ class Condition(Enum):
 
     @property
     def symbol(self) -> str:
-        """The condition's name on the wire."""
+        """Return the condition's name on the wire."""
         return self.value[0]
 
     @property
     def status(self) -> int:
-        """The status code of a reply."""
+        """Return the status code of a reply."""
         return self.value[1]
 
     def error(self, sentence: str) -> Error:
-        """The error to send, its description with a tracking id."""
-        return Error(self.symbol, explain(sentence))
+        """Return the error to send, its description with a tracking ID."""
+        return Error(self.symbol, with_tracking_id(sentence))
 
 
 _CONDITIONS = {
@@ -70,12 +70,12 @@ _CONDITIONS = {
 }
 
 
-def condition_of(error: RefusedError) -> Condition:
-    """The condition that tells a client why an entity refused something."""
+def condition_for(error: RefusedError) -> Condition:
+    """Return the condition for the refusal of an entity."""
     return _CONDITIONS[error.refusal]
 
 
-def explain(sentence: str) -> str:
-    """A description as Service Bus writes it: with a tracking id, which support would ask for."""
+def with_tracking_id(sentence: str) -> str:
+    """Return a description as Service Bus writes it, with a tracking ID."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{sentence} TrackingId:{uuid4()}, SystemTracker:emulator, Timestamp:{now}"

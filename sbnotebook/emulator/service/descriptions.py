@@ -34,7 +34,7 @@ from sbnotebook.emulator.entities.rules import (
     SqlFilter,
     TrueFilter,
 )
-from sbnotebook.emulator.service.atom import SCHEMA_INSTANCE, SERVICE_BUS, add_text, time_text
+from sbnotebook.emulator.service.atom import SCHEMA_INSTANCE, SERVICE_BUS, add_text, atom_time
 from sbnotebook.emulator.service.properties import PROPERTIES, read_properties
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
@@ -144,12 +144,12 @@ _O = TypeVar("_O", bound=Options)
 
 
 def describe_entity(entity: AnyEntity, namespace: str, tier: Tier, version: str) -> ET.Element:
-    """The description of an entity.
+    """Return the description of an entity.
 
     Args:
         entity: the entity.
-        namespace: the host by which the client reaches it: what is forwarded to has an absolute address.
-        tier: only Premium says how large messages can be.
+        namespace: the host by which the client reaches it, for the absolute addresses of forwarding.
+        tier: only Premium shows the size limit of messages.
         version: the version of the interface that the client speaks, such as ``2021-05``.
     """
     kind, order = _kind(entity)
@@ -170,14 +170,14 @@ def describe_entity(entity: AnyEntity, namespace: str, tier: Tier, version: str)
 
 
 def describe_namespace(name: str, sku: str, created_time: int) -> ET.Element:
-    """The description of the namespace; ``sku`` is its tier, ``created_time`` is in ms."""
+    """Return the description of the namespace; ``sku`` is its tier, ``created_time`` is in ms."""
     root = ET.Element(f"{SERVICE_BUS}NamespaceInfo")
     for key, value in (
         ("Alias", ""),
-        ("CreatedTime", time_text(created_time)),
+        ("CreatedTime", atom_time(created_time)),
         ("MessagingSKU", sku),
         ("MessagingUnits", "1" if sku == "Premium" else "0"),
-        ("ModifiedTime", time_text(created_time)),
+        ("ModifiedTime", atom_time(created_time)),
         ("Name", name),
         ("NamespaceType", "Messaging"),
     ):
@@ -190,12 +190,12 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, versi
 
     Args:
         kind: the options of a queue, a topic or a subscription.
-        description: what is not said has its default, what is unknown is passed over.
-        known: the options of an entity that is there already; None for a new one.
+        description: a missing element has its default, an unknown one is ignored.
+        known: the options of an entity that exists already; None for a new one.
         version: the version of the interface that the client speaks.
 
     Raises:
-        ConfigurationError: something cannot be read, is out of its range, or cannot be changed any more.
+        ConfigurationError: a property cannot be read, is out of range, or cannot be changed any more.
     """
     texts = {element.tag.removeprefix(SERVICE_BUS): (element.text or "").strip() for element in description}
     if "MaxMessageSizeInKilobytes" in texts and version < _LARGE_MESSAGES_SINCE:
@@ -210,7 +210,7 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, versi
 
 
 def describe_rule(rule: Rule) -> ET.Element:
-    """The description of a rule."""
+    """Return the description of a rule."""
     root = ET.Element(f"{SERVICE_BUS}RuleDescription")
     match rule.filter:
         case CorrelationFilter() as correlation:
@@ -225,7 +225,7 @@ def describe_rule(rule: Rule) -> ET.Element:
         ET.SubElement(root, f"{SERVICE_BUS}Action").set(_TYPE, "EmptyRuleAction")
     else:
         _add_sql(root, "Action", "SqlRuleAction", rule.action.expression, rule.action.parameters)
-    add_text(root, f"{SERVICE_BUS}CreatedAt", time_text(rule.created_time))
+    add_text(root, f"{SERVICE_BUS}CreatedAt", atom_time(rule.created_time))
     add_text(root, f"{SERVICE_BUS}Name", rule.name)
     return root
 
@@ -235,7 +235,7 @@ def read_rule(name: str, description: ET.Element, now: int) -> Rule:
 
     Args:
         name: its name.
-        description: what it does; without a filter it lets every message through.
+        description: its filter and action; without a filter it lets every message through.
         now: ms, the time of its creation.
 
     Raises:
@@ -250,7 +250,7 @@ def read_rule(name: str, description: ET.Element, now: int) -> Rule:
 
 
 def read_default_rule(subscription: ET.Element, now: int) -> Rule | None:
-    """Read the rule that a subscription is to be created with; None if its description has none."""
+    """Read the first rule of a new subscription; None if its description has none."""
     description = subscription.find(f"{SERVICE_BUS}DefaultRuleDescription")
     if description is None:
         return None
@@ -299,9 +299,9 @@ def _state_texts(entity: AnyEntity, version: str) -> dict[str, str]:
     texts = {
         "SizeInBytes": str(entity.total_size),
         "IsAnonymousAccessible": "false",
-        "CreatedAt": time_text(entity.created_time),
-        "UpdatedAt": time_text(entity.updated_time),
-        "AccessedAt": time_text(entity.accessed_time),
+        "CreatedAt": atom_time(entity.created_time),
+        "UpdatedAt": atom_time(entity.updated_time),
+        "AccessedAt": atom_time(entity.accessed_time),
         "EntityAvailabilityStatus": "Available",
     }
     if not isinstance(entity, Topic):
@@ -350,8 +350,8 @@ def _add_keys(parent: ET.Element, options: Options) -> None:
         for claim in sorted(rule.claims):
             add_text(rights, f"{SERVICE_BUS}AccessRights", claim)
         for name, text in (
-            ("CreatedTime", time_text(rule.created_time)),
-            ("ModifiedTime", time_text(rule.created_time)),
+            ("CreatedTime", atom_time(rule.created_time)),
+            ("ModifiedTime", atom_time(rule.created_time)),
             ("KeyName", rule.key_name),
             ("PrimaryKey", rule.primary_key),
             ("SecondaryKey", rule.secondary_key),

@@ -1,4 +1,4 @@
-"""Who waits for messages, and who gets the next one."""
+"""The dispatcher, which gives each message to the next receiver that waits."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ _MAX_BYTES: Final = 4_194_304
 
 
 class Outlet(Protocol):
-    """What messages are received from: an entity, or a session that the client holds."""
+    """A source of messages: an entity, or a session that the client holds."""
 
     @property
     def has_available(self) -> bool:
-        """Whether ``receive`` would find a message."""
+        """Return whether ``receive`` would find a message."""
         ...
 
     def receive(self, now: int) -> BrokeredMessage | None:
-        """Lock the first available message."""
+        """Lock and return the first available message; None if there is none."""
         ...
 
     def receive_and_delete(self, now: int) -> BrokeredMessage | None:
-        """Take out the first available message."""
+        """Remove and return the first available message; None if there is none."""
         ...
 
 
 class Receiver(Protocol):
-    """A client's link that receives, as the dispatcher sees it."""
+    """A client's link that receives, as the dispatcher needs it."""
 
     @property
     def outlet(self) -> Outlet:
-        """What it receives from."""
+        """Return the source of its messages."""
         ...
 
     @property
     def can_take(self) -> bool:
-        """Whether a message can be sent to the client now."""
+        """Return whether a message can be sent to the client now."""
         ...
 
     @property
     def is_draining(self) -> bool:
-        """Whether the client wants to hear that there are no more messages, instead of waiting."""
+        """Return whether the client wants an answer when there are no more messages, instead of waiting."""
         ...
 
     def deliver(self, now: int) -> int:
-        """Send the next message of the entity; its bytes."""
+        """Send the next message, and return its size in bytes."""
         ...
 
     def end_drain(self) -> None:
-        """Say that there are no more messages."""
+        """Tell the client that there are no more messages."""
         ...
 
 
@@ -63,50 +63,50 @@ class Waiter(Protocol):
 
     @property
     def entity(self) -> ReceivingEntity:
-        """One of whose sessions it waits for."""
+        """Return the entity for one of whose sessions it waits."""
         ...
 
     def accept(self, now: int) -> None:
-        """There is a session that nobody holds."""
+        """Take a session that is free."""
         ...
 
 
 class Dispatcher:
-    """Gives available messages to receivers that can take them, to each one in its turn."""
+    """Gives available messages to the receivers that can take them, in turn."""
 
     def __init__(self) -> None:
         self._waiting: dict[Outlet, deque[Receiver]] = {}
         self._waiters: dict[Waiter, None] = {}  # in the order in which they came
 
     def wait(self, receiver: Receiver) -> None:
-        """A receiver can take messages, or wants to hear that there are none."""
+        """Add a receiver that can take messages, or wants an answer when there are none."""
         waiting = self._waiting.setdefault(receiver.outlet, deque())
         if receiver not in waiting:
             waiting.append(receiver)
 
     def forget(self, receiver: Receiver) -> None:
-        """A receiver is gone."""
+        """Remove a receiver."""
         waiting = self._waiting.get(receiver.outlet)
         if waiting is not None and receiver in waiting:
             waiting.remove(receiver)
 
     def wait_for_session(self, waiter: Waiter) -> None:
-        """A client waits for the next session that is free."""
+        """Add a client that waits for the next free session."""
         self._waiters[waiter] = None
 
     def forget_waiter(self, waiter: Waiter) -> None:
-        """A client does not wait for a session any more."""
+        """Remove a client that does not wait for a session any more."""
         self._waiters.pop(waiter, None)
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more to deliver than one turn allows."""
+        """Return whether there is more to deliver than one turn allows."""
         return bool(self._waiting) and any(
             waiting and outlet.has_available for outlet, waiting in self._waiting.items()
         )
 
     def dispatch(self, now: int) -> None:
-        """Deliver what can be delivered; who can take no more waits no longer."""
+        """Deliver the available messages. Receivers that can take no more are removed."""
         for waiter in list(self._waiters):
             if waiter.entity.sessions is not None and waiter.entity.sessions.has_free:
                 waiter.accept(now)

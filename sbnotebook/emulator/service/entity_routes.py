@@ -1,4 +1,4 @@
-"""The administration of entities over HTTP, as ``ServiceBusAdministrationClient`` asks for it.
+"""The administration of entities over HTTP, for ``ServiceBusAdministrationClient``.
 
 ===============================================  ==========================================
 ``/{entity}``                                    a queue or a topic
@@ -57,7 +57,7 @@ _O = TypeVar("_O", bound=Options)
 
 
 def add_entity_routes(app: web.Application, broker: Broker) -> None:
-    """Answer what the administration asks for; to be added last, an entity can have almost any name."""
+    """Add the routes of the administration. Add them last: an entity can have almost any name."""
     routes = _EntityRoutes(broker)
     app.router.add_get("/$namespaceinfo", routes.namespace)
     app.router.add_get("/$Resources/{kind}", routes.list_entities)
@@ -239,7 +239,7 @@ async def _refuse_list(_request: web.Request) -> web.Response:
 
 
 async def _body(request: web.Request, *kinds: str) -> ET.Element | None:
-    """The description in the body, which is of one of these kinds; None if there is no body."""
+    """Return the description in the body, which must be of one of these kinds; None if there is no body."""
     body = await request.read()
     if not body.strip():
         return None

@@ -1,4 +1,4 @@
-"""What breaks at once, on demand: locks, links and connections."""
+"""Faults that happen at once, on demand: lost locks, closed links, dropped and frozen connections."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = [
 
 
 def lose_locks(broker: Broker, path: str | None = None) -> None:
-    """Let every lock be lost, as when the service moves an entity; no delivery counts as failed.
+    """Drop all locks, as when the service moves an entity. No delivery counts as failed.
 
     Args:
         broker: the namespace.
-        path: of this queue, subscription or sub-queue alone; None for all.
+        path: a queue, subscription or sub-queue; None for all entities.
 
     Raises:
-        ConfigurationError: there is no such one.
+        ConfigurationError: there is no such entity.
     """
     now = broker.moment()
     for entity in _named(broker, path):
@@ -40,20 +40,20 @@ def lose_locks(broker: Broker, path: str | None = None) -> None:
 
 
 def close_links(broker: Broker, path: str | None = None) -> None:
-    """Detach the links, as when an entity was changed; the arguments and errors are those of ``lose_locks``."""
+    """Detach the links, as when an entity was changed; arguments and errors as for ``lose_locks``."""
     for entity in _named(broker, path):
         broker.detach(entity, Condition.DETACH_FORCED, f"The entity '{entity.path}' was changed.")
     broker.schedule_turn()
 
 
 def drop_connections(broker: Broker, path: str | None = None) -> None:
-    """End the connections without a word; with a path those that are attached to that entity alone."""
+    """Drop all connections without a close; with a path only those that are attached to that entity."""
     for peer in _connected(broker, path):
         peer.abort()
 
 
 def freeze(broker: Broker, path: str | None = None) -> None:
-    """Hear and answer nobody, not even a new connection; with a path who is attached to that entity now alone."""
+    """Stop reading and answering on all connections, new ones too; with a path only on those attached to it now."""
     for peer in _connected(broker, path):
         peer.freeze()
     if path is None:
@@ -61,32 +61,32 @@ def freeze(broker: Broker, path: str | None = None) -> None:
 
 
 def freeze_new(broker: Broker) -> None:
-    """Hear and answer no new connection."""
+    """Stop reading and answering on new connections."""
     broker.freezes_new = True
 
 
 def thaw(broker: Broker) -> None:
-    """Hear and answer everybody again, also what they have said meanwhile."""
+    """Read and answer on all connections again, starting with the requests that came in meanwhile."""
     broker.freezes_new = False
     for peer in list(broker.peers):
         peer.thaw()
 
 
 def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Do what a JSON object asks for.
+    """Change the faults as a JSON object says.
 
     Args:
         broker: the namespace.
-        document: standing faults by name, and by path under ``entities``. What is to break at once has
-            an entity path as its value, or true for all of the namespace. ``{"reset": true}`` ends all
-            that was before. One may do everything: ``{"accept_delay_ms": 80, "entities": {"orders":
+        document: standing faults by name, and by path under ``entities``. A fault that happens at once has an entity
+            path as its value, or true for the whole namespace. ``{"reset": true}`` ends all earlier faults. One
+            object may hold all of them: ``{"accept_delay_ms": 80, "entities": {"orders":
             {"reject_nth": 3}}, "lose_locks": "orders"}``.
 
     Returns:
         The standing faults.
 
     Raises:
-        ConfigurationError: something of it cannot be, so nothing is done.
+        ConfigurationError: a fault or its value is not valid; then nothing is changed.
     """
     standing = dict(document)
     acts = [(act, _target(broker, name, standing.pop(name))) for name, act in _ACTS.items() if name in standing]

@@ -1,10 +1,10 @@
-"""What the emulator answers over HTTP, on the same port.
+"""The HTTP side of the emulator, on the same port as AMQP.
 
 ========================================  ==================================================
 ``GET /``                                 a page for the browser: the entities with their counts
-``GET /health``                           that it runs, and its process id
+``GET /health``                           the emulator's status and process ID
 ``GET /entities``                         the entities with their counts, as JSON
-``GET /faults``, ``POST /faults``         what is made to go wrong, as JSON
+``GET /faults``, ``POST /faults``         the faults on demand, as JSON
 ``GET /lease``                            held open by a process that uses the emulator
 ``GET /$servicebus/websocket``            AMQP in a WebSocket
 anything else                             the administration of entities: ``entity_routes``
@@ -31,26 +31,26 @@ from sbnotebook.emulator.service.page import page
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH, websocket_handler
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["Leases", "application"]
+__all__ = ["ProcessLeases", "application"]
 
 _POLL: Final = 0.5
 """Seconds between two looks."""
 
 
-class Leases:
-    """Counts the processes that use the emulator; each holds a connection open, which ends with it."""
+class ProcessLeases:
+    """Counts the processes that use the emulator. Each holds a connection open, which ends with it."""
 
     def __init__(self) -> None:
         self._count = 0
 
     @property
     def count(self) -> int:
-        """Leases that are held now."""
+        """Return the number of leases that are held now."""
         return self._count
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Hold a lease."""
+        """Hold a lease while the block runs."""
         self._count += 1
         try:
             yield
@@ -58,7 +58,7 @@ class Leases:
             self._count -= 1
 
     async def wait_until_unused(self, seconds: float, is_in_use: Callable[[], bool]) -> None:
-        """Return once nobody has held a lease, and ``is_in_use`` was false, for this long."""
+        """Wait until no lease was held, and ``is_in_use`` was false, for this many seconds."""
         unused_since = time.monotonic()
         while time.monotonic() - unused_since < seconds:
             await asyncio.sleep(min(_POLL, seconds))
@@ -66,12 +66,12 @@ class Leases:
                 unused_since = time.monotonic()
 
 
-def application(broker: Broker, leases: Leases) -> web.Application:
-    """The HTTP side of a namespace.
+def application(broker: Broker, leases: ProcessLeases) -> web.Application:
+    """Return the HTTP side of a namespace.
 
     Args:
         broker: the namespace.
-        leases: counts who holds ``GET /lease`` open.
+        leases: counts the processes that hold ``GET /lease`` open.
     """
     admin = _Admin(broker, leases)
     app = web.Application(middlewares=[answer_errors, refuse_public_names, authorize(broker.access)])
@@ -87,7 +87,7 @@ def application(broker: Broker, leases: Leases) -> web.Application:
 
 
 class _Admin:
-    def __init__(self, broker: Broker, leases: Leases) -> None:
+    def __init__(self, broker: Broker, leases: ProcessLeases) -> None:
         self._broker = broker
         self._leases = leases
 

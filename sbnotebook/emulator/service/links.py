@@ -1,6 +1,6 @@
-"""Links on entities: a client sends to a queue or topic, or receives from a queue, subscription or sub-queue.
+"""Links on entities: to send to a queue or topic, or to receive from a queue, subscription, sub-queue or session.
 
-Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide".
+Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide" and "Message sessions".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sbnotebook.emulator.entities import (
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.emulator.service.broker import Broker, Peer
-from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_of, explain
+from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_for, with_tracking_id
 from sbnotebook.emulator.service.dispatcher import Outlet
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, UInt
@@ -62,12 +62,12 @@ __all__ = [
 ]
 
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
-"""In the filter of a source: which session, or null for the next one that is free."""
+"""The session in the filter of a source, or null for the next free one."""
 _LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
 _TIMEOUT: Final = Symbol("com.microsoft:timeout")
 _GRACE: Final = 1000
-"""How long (ms) a link stays after the lock of its session has ended: azure-servicebus's own live tests rely on some
-time. Nothing can be received or settled any more."""
+"""Milliseconds that a link stays after the lock of its session has ended: azure-servicebus's own live tests rely on
+some time. Nothing can be received or settled any more."""
 _DEFAULT_TIMEOUT: Final = 60_000
 _MAX_TIMEOUT: Final = 86_400_000
 _TICKS_OF_1970: Final = 621_355_968_000_000_000
@@ -77,17 +77,17 @@ _BATCH_FORMAT: Final = 0x80013700
 """Message format of a batch: one data section for each message, which it holds encoded."""
 _CREDIT: Final = 2000
 _MANY_GIVEN: Final = 1000
-"""Deliveries of one link that are not worth a look whether their locks have ended otherwise."""
+"""Deliveries of one link up to which it does not check whether their locks have ended otherwise."""
 _SETTLED: Final = 1
 """The snd-settle-mode of receive-and-delete."""
 _ACCEPTED: Final = Accepted()
 
 
 class LinkHandler:
-    """What handles the events of one link; those that a link cannot have do nothing.
+    """The handler of one link's events. Events that a link cannot have are ignored.
 
     Args:
-        entity: what the link is attached to, None for a node without one.
+        entity: the entity to which the link is attached, None for a node without one.
     """
 
     def __init__(self, entity: AnyEntity | Receivable | None) -> None:
@@ -95,16 +95,16 @@ class LinkHandler:
         self.path = None if entity is None else entity.path
 
     def transfer_received(self, event: TransferReceived) -> None:
-        """The client sent a message."""
+        """Take a message that the client sent."""
 
     def disposition_received(self, event: DispositionReceived) -> None:
-        """The client decided about a message that it was sent."""
+        """Take the client's decision about a message that it got."""
 
     def credit_changed(self) -> None:
-        """The client said how much it takes, or the connection can be written to again."""
+        """Send waiting messages: the client changed its credit, or the connection can be written to again."""
 
     def detached(self) -> None:
-        """The link is gone."""
+        """Clean up, because the link is gone."""
 
 
 class LinkPeer(Peer, Protocol):
@@ -135,9 +135,9 @@ class SenderLink(LinkHandler):
         link.grant_credit(_CREDIT)
 
     def transfer_received(self, event: TransferReceived) -> None:
-        """Keep a message, or all messages of a batch, and accept them once they are kept."""
+        """Store a message, or all messages of a batch, and accept them once they are stored."""
         faults, link = self._peer.broker.faults.at(self._destination.path), self._link
-        # First, so that a delay that is none leaves nothing half done.
+        # First, so that an invalid delay leaves nothing half done.
         delay = faults.accept_delay_ms / 1000
         outcome = self._take_in(event, faults)
         if link.credit < _CREDIT // 2:
@@ -150,7 +150,7 @@ class SenderLink(LinkHandler):
             link.settle(event.delivery_id, outcome)
 
     def detached(self) -> None:
-        """The link is gone."""
+        """Note the time of the last use of the entity."""
         self._peer.broker.was_used(self._destination)
 
     def _take_in(self, event: TransferReceived, faults: EntityFaults) -> Outcome:
@@ -162,7 +162,7 @@ class SenderLink(LinkHandler):
         except AmqpDecodeError as error:
             return Rejected(Condition.DECODE_ERROR.error(str(error)))
         except RefusedError as error:
-            return Rejected(condition_of(error).error(str(error)))
+            return Rejected(condition_for(error).error(str(error)))
         fault = _fault(faults, len(messages))
         if fault is not None:
             return Rejected(fault)
@@ -183,8 +183,8 @@ class ReceiverLink(LinkHandler):
     Args:
         peer: the connection.
         link: the client's link.
-        entity: where its messages are.
-        outlet: what it receives from; None for the entity.
+        entity: the entity with its messages.
+        outlet: source of its messages; None for the entity.
     """
 
     lock_lost = Condition.MESSAGE_LOCK_LOST
@@ -202,28 +202,28 @@ class ReceiverLink(LinkHandler):
 
     @property
     def can_take(self) -> bool:
-        """Whether a message can be sent to the client now."""
+        """Return whether a message can be sent to the client now."""
         return self._link.credit > len(self._late) and self._peer.is_writable
 
     @property
     def is_draining(self) -> bool:
-        """Whether the client wants to hear that there are no more messages, instead of waiting."""
+        """Return whether the client wants an answer when there are no more messages, instead of waiting."""
         return self._link.drain and not self._late
 
     def credit_changed(self) -> None:
-        """The client said how much it takes, or the connection can be written to again."""
+        """Wait for messages, if the client takes some or wants to know that there are none."""
         if self.can_take or self.is_draining:
             self._peer.broker.dispatcher.wait(self)
 
     def deliver(self, now: int) -> int:
-        """Send the next message; its bytes."""
+        """Send the next message, and return its size in bytes."""
         delay = self._faults.delivery_delay_ms / 1000
         message = self.outlet.receive_and_delete(now) if self._deletes else self.outlet.receive(now)
         if message is None:
             return 0
         with_lock = not self._deletes and self.outlet is self.entity
         payload = self.entity.rendered(message, is_delivery=True, with_lock=with_lock)
-        # Nobody settles a message that is deleted already, so Service Bus gives it an empty tag.
+        # A message that is deleted already is not settled, so Service Bus gives it an empty tag.
         tag = message.lock_token.bytes_le if message.lock_token else b""
         self._late.append((tag, payload, message.lock_token))
         if message.lock_token is not None:
@@ -237,19 +237,19 @@ class ReceiverLink(LinkHandler):
         return len(payload)
 
     def end_drain(self) -> None:
-        """Say that there are no more messages."""
+        """Tell the client that there are no more messages."""
         self._link.drained()
         self._peer.broker.touch(self._peer)
 
     def disposition_received(self, event: DispositionReceived) -> None:
-        """Settle a message as the client decided, and confirm it once that is kept."""
+        """Settle a message as the client decided, and confirm it once the change is stored."""
         delay = self._faults.settle_delay_ms / 1000
         token = UUID(bytes_le=event.delivery_tag)
         self._given.pop(token, None)
         try:
             is_held, echo = self._settle(token, event.outcome)
         except RefusedError as error:
-            is_held, echo = True, Rejected(condition_of(error).error(str(error)))
+            is_held, echo = True, Rejected(condition_for(error).error(str(error)))
         if not is_held:
             text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
             echo = Rejected(self.lock_lost.error(text))
@@ -259,7 +259,7 @@ class ReceiverLink(LinkHandler):
             self._link.settle(event.delivery_tag, echo)
 
     def detached(self) -> None:
-        """The link is gone; its locks stay."""
+        """Stop delivering. The locks of the link's messages stay."""
         self._peer.broker.dispatcher.forget(self)
         self._peer.broker.was_used(self.entity)
 
@@ -268,15 +268,15 @@ class ReceiverLink(LinkHandler):
         return self._peer.broker.faults.at(self.entity.path)
 
     def _forget_ended(self, now: int) -> None:
-        """Keep nothing of deliveries that the client has settled over another link, or whose locks were lost."""
+        """Forget the deliveries that the client settled over another link, or whose locks were lost."""
         for token in [token for token in self._given if not self.entity.holds(token, now)]:
             del self._given[token]
             self._link.forget(token.bytes_le)
-        # Seldom enough to cost next to nothing for each message.
+        # Rarely enough to cost next to nothing for each message.
         self._most_given = max(_MANY_GIVEN, 2 * len(self._given))
 
     def _arrive(self) -> None:
-        """A message was under way for long enough."""
+        """Send a message whose delay has passed."""
         self._send_next()
         self.credit_changed()
 
@@ -289,7 +289,7 @@ class ReceiverLink(LinkHandler):
         self._peer.broker.touch(self._peer)
 
     def _settle(self, token: UUID, outcome: Outcome) -> tuple[bool, Outcome]:
-        """Carry out a decision; whether the lock was held, and the echo that confirms it."""
+        """Carry out a decision, and return whether the lock was held and the echo that confirms it."""
         now = self._peer.broker.moment()
         match outcome:
             case Accepted():
@@ -315,7 +315,7 @@ class ReceiverLink(LinkHandler):
 
 
 class HeldSession:
-    """A session that a client holds, as something to receive from."""
+    """A session that a client holds, as a source of messages."""
 
     def __init__(self, entity: ReceivingEntity, session: MessageSession, token: UUID) -> None:
         self.entity = entity
@@ -324,7 +324,7 @@ class HeldSession:
 
     @property
     def has_available(self) -> bool:
-        """Whether ``receive`` would find a message."""
+        """Return whether ``receive`` would find a message."""
         return self.session.holder == self.token and self.session.has_ready
 
     def receive(self, now: int) -> BrokeredMessage | None:
@@ -332,12 +332,12 @@ class HeldSession:
         return self.entity.receive(now, self.session)
 
     def receive_and_delete(self, now: int) -> BrokeredMessage | None:
-        """Take out the session's available message with the smallest sequence number."""
+        """Remove the session's available message with the smallest sequence number."""
         return self.entity.receive_and_delete(now, self.session)
 
 
 class SessionReceiverLink(ReceiverLink):
-    """A client receives from a session; the session is its own until the link or the lock ends."""
+    """A client receives from a session, which it holds until the link or the lock ends."""
 
     lock_lost = Condition.SESSION_LOCK_LOST
 
@@ -350,7 +350,7 @@ class SessionReceiverLink(ReceiverLink):
         self._cancel_alarm: Callable[[], None] | None = None
 
     def detached(self) -> None:
-        """The link is gone, so the session is free again."""
+        """Free the session."""
         super().detached()
         if self._cancel_alarm is not None:
             self._cancel_alarm()
@@ -372,7 +372,7 @@ class SessionReceiverLink(ReceiverLink):
 
 
 class SessionWaiter(LinkHandler):
-    """A client waits for a session; its link is attached once there is one."""
+    """A client waits for a session. Its link is attached once it gets one."""
 
     def __init__(self, peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -> None:
         super().__init__(entity)
@@ -382,14 +382,14 @@ class SessionWaiter(LinkHandler):
         self._cancel_alarm: Callable[[], None] | None = None
 
     def wait(self, timeout: int) -> None:
-        """Wait at most for a time (ms)."""
+        """Wait for a session, at most for ``timeout`` milliseconds."""
         broker = self._peer.broker
         broker.dispatcher.wait_for_session(self)
         self._cancel_alarm = broker.clock.wake_at(broker.clock.now() + timeout, self._give_up)
         broker.schedule_turn()
 
     def accept(self, now: int) -> None:
-        """There is a session that nobody holds."""
+        """Take a free session, if there is one, and attach the link."""
         accepted = self.entity.accept_session(None, now)
         if accepted is None:
             return
@@ -400,7 +400,7 @@ class SessionWaiter(LinkHandler):
         self._peer.broker.touch(self._peer)
 
     def detached(self) -> None:
-        """The client does not wait any more."""
+        """Stop waiting."""
         self._stop()
 
     def _stop(self) -> None:
@@ -415,7 +415,7 @@ class SessionWaiter(LinkHandler):
 
 
 def attach_session(peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -> LinkHandler | None:
-    """Attach a link to the session that its source names; None if it was refused."""
+    """Attach a link to the session that its source names, and return its handler; None if it was refused."""
     wanted = _filter(link)
     wanted = wanted.value if isinstance(wanted, Described) else wanted
     if not isinstance(wanted, str | None):
@@ -424,7 +424,7 @@ def attach_session(peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -
     try:
         accepted = entity.accept_session(wanted, peer.broker.moment())
     except RefusedError as error:
-        link.refuse(condition_of(error).error(str(error)))
+        link.refuse(condition_for(error).error(str(error)))
         return None
     if accepted is None:
         waiter = SessionWaiter(peer, link, entity)
@@ -459,7 +459,7 @@ def _fault(faults: EntityFaults, count: int) -> Error | None:
     if faults.is_busy():
         return Condition.SERVER_BUSY.error(SERVER_BUSY)
     if faults.rejects(count):
-        return Error(faults.reject_condition, explain("The message was rejected on demand."))
+        return Error(faults.reject_condition, with_tracking_id("The message was rejected on demand."))
     return None
 
 

@@ -1,6 +1,7 @@
-"""The node ``ENTITY/$management``: what is asked of an entity beside sending and receiving.
+"""The node ``ENTITY/$management``: operations on messages, sessions and rules.
 
-Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-response-based operations".
+Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-response-based operations". The codes of rules
+are those of Azure's SDKs for .NET and JavaScript.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from sbnotebook.emulator.entities.rules import (
     TrueFilter,
 )
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_of, explain
+from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_for, with_tracking_id
 from sbnotebook.emulator.service.requests import Reply, Request
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, ULong
@@ -50,9 +51,9 @@ _MAX_PEEKED_BYTES: Final = 1_000_000
 _MAX_DELETED: Final = 4000
 """Messages that one request removes (Service Bus documentation, "Batch delete messages")."""
 _EVER: Final = 253_402_300_799_000
-"""The last second that .NET knows (ms): whoever asks for sessions updated since then wants all that have messages."""
+"""The last second of .NET (ms): a client that asks for sessions updated since then wants all that have messages."""
 _MAX_SESSIONS: Final = 1000
-# The codes of filters have one zero less than the others: the service and its SDKs are like that.
+# The codes of filters have one zero less than the others, in Service Bus and its SDKs.
 _RULE_DESCRIPTION: Final = ULong(0x0000013700000004)
 _EMPTY_ACTION: Final = ULong(0x0000013700000005)
 _SQL_ACTION: Final = ULong(0x0000013700000006)
@@ -77,14 +78,14 @@ _CORRELATION_FIELDS: Final = {
     "reply-to-session-id": "reply_to_session_id",
     "content-type": "content_type",
 }
-"""Their names in a request, and ours; in the order in which an answer lists them."""
+"""The names in a request, and ours, in the order of an answer."""
 
 
 class ManagementNode:
     """Answers requests about one entity or sub-queue.
 
     Args:
-        address: where it is asked, in lower case.
+        address: its address, in lower case.
         broker: the namespace.
         entity: the queue, topic, subscription or sub-queue.
     """
@@ -107,7 +108,7 @@ class ManagementNode:
             self._operations |= _message_operations(entity)
 
     def answer(self, request: Request) -> Reply:
-        """Carry out a request, or say why not."""
+        """Carry out a request, or reply with the error."""
         if self._broker.faults.at(self._path).is_busy():
             return self.failure(Condition.SERVER_BUSY, SERVER_BUSY)
         operation = self._operations.get(request.operation)
@@ -119,7 +120,7 @@ class ManagementNode:
         try:
             return operation(self._arguments(request.body, request), self._broker.moment())
         except RefusedError as error:
-            return self.failure(condition_of(error), str(error))
+            return self.failure(condition_for(error), str(error))
         except AmqpDecodeError as error:
             return self.failure(Condition.DECODE_ERROR, str(error))
         except ConfigurationError as error:
@@ -129,7 +130,7 @@ class ManagementNode:
             return self.failure(Condition.ARGUMENT_ERROR, text)
 
     def _arguments(self, body: dict[Any, Any], request: Request) -> dict[Any, Any]:
-        """A request that does not say which session it means, but which link it belongs to, means that link's."""
+        """Return the arguments of a request, with the session of its link if it names only the link."""
         name = request.application_properties.get(_LINK_NAME)
         if isinstance(self.entity, ReceivingEntity) and isinstance(name, str) and body.get("session-id") is None:
             session_id = self._broker.session_links.get((self.entity, name))
@@ -137,12 +138,12 @@ class ManagementNode:
         return body
 
     def failure(self, condition: Condition, sentence: str) -> Reply:
-        """The reply that says what went wrong."""
+        """Return the reply for an error."""
         return _failure(condition, sentence)
 
 
 def _message_operations(entity: Receivable) -> dict[str, _Operation]:
-    """The operations of everything that messages are received from."""
+    """Return the operations of entities and sub-queues that messages are received from."""
     node = _Receiving(entity)
     return {
         "com.microsoft:peek-message": node.peek,
@@ -154,11 +155,11 @@ def _message_operations(entity: Receivable) -> dict[str, _Operation]:
 
 
 def _scheduling_operations(destination: Queue | Topic, max_size: int) -> dict[str, _Operation]:
-    """The operations of everything that messages are sent to.
+    """Return the operations of entities that messages are sent to.
 
     Args:
         destination: the queue or topic.
-        max_size: bytes of all messages of one request.
+        max_size: limit in bytes for all messages of one request.
     """
 
     def schedule(body: dict[str, Any], now: int) -> Reply:
@@ -259,7 +260,7 @@ class _Receiving:
                 raise RefusedError(Refusal.BAD_ARGUMENT, f"There is no disposition {status[:80]!r}.")
 
     def _held_tokens(self, body: dict[str, Any], now: int) -> list[UUID]:
-        """The lock tokens of a request; if one lock is lost, nothing is done at all."""
+        """Return the lock tokens of a request; refuse the whole request if one lock is lost."""
         tokens = cast("list[UUID]", body["lock-tokens"])
         if all(self._entity.holds(token, now) for token in tokens):
             return tokens
@@ -278,7 +279,7 @@ class _Receiving:
 
 
 def _session_operations(entity: ReceivingEntity) -> dict[str, _Operation]:
-    """The operations of an entity with sessions."""
+    """Return the operations of an entity with sessions."""
     node = _Sessions(entity)
     return {
         "com.microsoft:get-session-state": node.get_state,
@@ -320,7 +321,7 @@ class _Sessions:
 
 
 def _rule_operations(broker: Broker, subscription: Subscription) -> dict[str, _Operation]:
-    """The operations of a subscription on its rules."""
+    """Return the operations of a subscription on its rules."""
     node = _Rules(broker, subscription)
     return {
         "com.microsoft:add-rule": node.add,
@@ -368,21 +369,21 @@ class _Rules:
 
 
 def _done(body: AmqpValue) -> Reply:
-    """The reply to a request that was carried out."""
+    """Return the reply to a request that was carried out."""
     return Reply({"statusCode": Int(200), "statusDescription": "OK"}, body)
 
 
 def _nothing() -> Reply:
-    """The reply to a request that found nothing."""
+    """Return the reply to a request that found nothing."""
     return Reply({"statusCode": Int(204), "statusDescription": "No messages"})
 
 
 def _failure(condition: Condition, sentence: str) -> Reply:
-    """The reply that says what went wrong."""
+    """Return the reply for an error."""
     return Reply(
         {
             "statusCode": Int(condition.status),
-            "statusDescription": explain(sentence),
+            "statusDescription": with_tracking_id(sentence),
             "errorCondition": Symbol(condition.symbol),
         }
     )

@@ -1,8 +1,8 @@
 """The middlewares of the HTTP side: refusals, host names, and keys.
 
-A web page whose own name is made to lead to 127.0.0.1 has the same origin as the emulator for a browser, which then
-lets the page ask and read (DNS rebinding). Only names on the public internet can be made to do that, and no client
-that means this machine uses one.
+If the name of a web page is made to resolve to 127.0.0.1, the page has the same origin as the emulator for a browser,
+which then lets the page send requests and read the answers (DNS rebinding). Only names on the public internet can be
+made to do that, and no client that means this machine uses one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aiohttp import web
 from sbnotebook.emulator.entities import EntityExistsError, Refusal, RefusedError
 from sbnotebook.emulator.service import atom
 from sbnotebook.emulator.service.access import AccessRefusedError, NamespaceAccess
-from sbnotebook.emulator.service.conditions import explain
+from sbnotebook.emulator.service.conditions import with_tracking_id
 from sbnotebook.errors import SbNotebookError
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["OPEN_PAGES", "RequestRefusedError", "answer_errors", "authorize", "refuse_public_names", "xml"]
 
 OPEN_PAGES: Final = frozenset({"/", "/health", "/entities", "/faults", "/lease", "/$servicebus/websocket"})
-"""What is answered over HTTP without a key; none of it can be the name of an entity. A WebSocket is as any other
-connection: it sends its tokens to ``$cbs``."""
+"""Paths that need no key; none of them can be the name of an entity. A WebSocket sends its tokens to ``$cbs``, as any
+other connection."""
 
 _LOGGER: Final = logging.getLogger(__name__)
 _OWN: Final = (".internal", ".local", ".localhost", ".servicebus.windows.net")
-"""Ends of names that no stranger can lead anywhere: no public server of names answers for the first three (RFC 6761,
-RFC 6762, ICANN's resolution of 2024-07-29), and the last is Azure's, under which some have the emulator stand in."""
+"""Ends of names that no stranger can redirect: no public name server answers for the first three (RFC 6761, RFC 6762,
+ICANN's resolution of 2024-07-29), and the last is Azure's, under which some users run the emulator."""
 
 
 class RequestRefusedError(Exception):
@@ -44,7 +44,7 @@ class RequestRefusedError(Exception):
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Say in the body why a request was refused."""
+    """Answer a refused request with the reason in the body."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -58,7 +58,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 @web.middleware
 async def refuse_public_names(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse what came in over the loopback interface and asks for a name of the public internet."""
+    """Refuse requests that came in over the loopback interface for a name of the public internet."""
     socket = request.transport.get_extra_info("sockname") if request.transport else None
     name = request.url.host or ""
     if socket and _is_loopback(socket[0]) and "." in name and not (_is_address(name) or _is_own(name)):
@@ -67,11 +67,7 @@ async def refuse_public_names(request: web.Request, handler: Handler) -> web.Str
 
 
 def authorize(access: NamespaceAccess) -> Middleware:
-    """The middleware that lets administration through with a key that has the claim Manage.
-
-    Args:
-        access: the keys. ``OPEN_PAGES`` need none.
-    """
+    """Return the middleware that requires a key with the claim Manage, except for ``OPEN_PAGES``."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -79,7 +75,7 @@ def authorize(access: NamespaceAccess) -> Middleware:
             if request.path not in OPEN_PAGES:
                 access.require_manage(request.path.strip("/"), request.headers.get("Authorization"))
         except AccessRefusedError as error:
-            body = atom.error(401, explain(str(error)))
+            body = atom.error(401, with_tracking_id(str(error)))
             return web.Response(body=body, status=401, content_type="application/xml", charset="utf-8")
         return await handler(request)
 
@@ -87,7 +83,7 @@ def authorize(access: NamespaceAccess) -> Middleware:
 
 
 def xml(body: bytes, status: int = 200) -> web.Response:
-    """A document as the answer."""
+    """Return a document as the answer."""
     return web.Response(body=body, status=status, content_type="application/xml", charset="utf-8")
 
 

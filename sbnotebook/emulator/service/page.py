@@ -176,5 +176,5 @@ _HEADERS: Final = {
 
 
 def page() -> web.Response:
-    """The page."""
+    """Return the page."""
     return web.Response(text=_HTML, content_type="text/html", headers=_HEADERS)

@@ -1,4 +1,4 @@
-"""One client's connection: its bytes in and out, and who handles its links."""
+"""One client's connection: its bytes in and out, and the handlers of its links."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final, cast
 
 from sbnotebook.emulator.amqp import (
-    Connection,
+    AmqpConnection,
     ConnectionClosed,
     CreditChanged,
     DispositionReceived,
@@ -24,36 +24,37 @@ from sbnotebook.emulator.amqp import (
 )
 from sbnotebook.emulator.faults import Drop
 from sbnotebook.emulator.service.access import ConnectionAccess
-from sbnotebook.emulator.service.attaching import LinkHandler, attach, refusal
+from sbnotebook.emulator.service.attaching import attach, authorization_error
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.emulator.service.links import LinkHandler
 
 __all__ = ["AmqpPeer"]
 
 _LOGGER: Final = logging.getLogger(__name__)
-_NOBODY: Final = LinkHandler(None)
-"""Handles the events of a link that was refused or detached while they were under way."""
+_NO_HANDLER: Final = LinkHandler(None)
+"""The handler for events of a link that was refused or detached while they were on the way."""
 _OPEN_TIMEOUT: Final = 30.0
 """Seconds that a client has to open its connection."""
 _IDLE_TIMEOUT: Final = 240.0
-"""Seconds within which a client has to say something, Azure's; one that is silent for twice as long is gone."""
+"""Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone."""
 _SHORTEST_BEAT: Final = 0.05
-"""Seconds between two signs of life, whatever the client asks for."""
+"""The least time in seconds between two signs of life, even if the client asks for less."""
 _MAX_UNSENT: Final = 134_217_728
-"""Bytes that one read may make us write: small requests can have large answers, such as the largest of messages."""
+"""Bytes that one read may make us write. Small requests can have large answers."""
 
 
 class AmqpPeer(asyncio.Protocol):
     """An AMQP connection.
 
-    Whatever goes wrong while one event is handled is answered with ``amqp:internal-error`` and logged;
-    the other links and connections go on.
+    A failure to handle an event is answered with ``amqp:internal-error`` and logged. Other links and connections
+    continue.
 
     Args:
         broker: the namespace.
         open_timeout: seconds after which a client that has not opened its connection is dropped.
-        idle_timeout: seconds within which a client is asked to say something; after twice as many
-            its connection is closed.
+        idle_timeout: seconds within which a client is asked to send something; after twice as many its connection
+            is closed.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class AmqpPeer(asyncio.Protocol):
         self.access = ConnectionAccess(broker.access, self._detach_unauthorized)
         self.is_writable = True
         self.handlers: dict[Link, LinkHandler] = {}
-        self._connection = Connection(idle_timeout_ms=round(1000 * idle_timeout))
+        self._connection = AmqpConnection(idle_timeout_ms=round(1000 * idle_timeout))
         self._transport: asyncio.Transport | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._is_full = self._is_frozen = self._is_cut = False
@@ -76,7 +77,7 @@ class AmqpPeer(asyncio.Protocol):
         self._silent_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Register the connection, and start its timers."""
         self._transport = cast("asyncio.Transport", transport)
         self.broker.peers.add(self)
         self._open_deadline = asyncio.get_running_loop().call_later(self._open_timeout, self._expect_open)
@@ -85,7 +86,7 @@ class AmqpPeer(asyncio.Protocol):
         self._check_idle()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come in."""
+        """Handle bytes that have come in."""
         if self._is_frozen:
             self._unheard += data  # The first ones, which came before the connection was frozen.
             return
@@ -98,9 +99,9 @@ class AmqpPeer(asyncio.Protocol):
             self._beat()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone; the locks that the client holds stay until they end."""
+        """Clean up, because the connection is gone. The client's locks stay until they end."""
         del exc
-        self._transport = None  # uvloop fails where asyncio ignores what is written to one that is closed.
+        self._transport = None  # uvloop fails where asyncio ignores writes to a closed transport.
         self.broker.peers.discard(self)
         self.access.close()
         self._connection.receive_eof()
@@ -110,22 +111,22 @@ class AmqpPeer(asyncio.Protocol):
                 timer.cancel()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it asks: until it does, it is not heard either."""
+        """Stop reading, because the client does not read its answers as fast as it asks."""
         self._is_full = True
         self._adjust()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Read again, because the client has caught up."""
         self._is_full = False
         self._adjust()
 
     def freeze(self) -> None:
-        """Neither hear nor answer the client, until ``thaw``."""
+        """Stop reading and answering until ``thaw``."""
         self._is_frozen = True
         self._adjust()
 
     def thaw(self) -> None:
-        """Hear and answer the client again, also what it has said meanwhile."""
+        """Read and answer again, starting with the bytes that came in meanwhile."""
         self._is_frozen = False
         self._adjust()
         unheard, self._unheard = self._unheard, b""
@@ -134,7 +135,7 @@ class AmqpPeer(asyncio.Protocol):
         self.broker.touch(self)
 
     def flush(self) -> None:
-        """Write what waits to be written."""
+        """Write the waiting bytes."""
         if self._transport is None or self._is_frozen:
             return
         data = self._connection.data_to_send()
@@ -152,13 +153,13 @@ class AmqpPeer(asyncio.Protocol):
         self.flush()
 
     def abort(self) -> None:
-        """Drop the connection without writing what waits."""
+        """Drop the connection without writing the waiting bytes."""
         self._is_cut = True
         if self._transport is not None:
             self._transport.abort()
 
     def drop(self, reason: str) -> None:
-        """End a connection whose client cannot be served, and log why."""
+        """Drop a connection whose client cannot be served, and log the reason."""
         _LOGGER.warning("A connection was dropped: %s", reason)
         self.abort()
 
@@ -170,12 +171,12 @@ class AmqpPeer(asyncio.Protocol):
 
     def detach(self, link: Link, error: Error) -> None:
         """Detach a link, or refuse it if it is not attached yet."""
-        self.handlers.pop(link, _NOBODY).detached()
+        self.handlers.pop(link, _NO_HANDLER).detached()
         link.detach(error)
         self.broker.touch(self)
 
     def is_attached_to(self, entities: Collection[object]) -> bool:
-        """Whether there is a link to one of these entities."""
+        """Return whether there is a link to one of these entities."""
         return any(handler.attached_to in entities for handler in self.handlers.values())
 
     def _adjust(self) -> None:
@@ -190,7 +191,7 @@ class AmqpPeer(asyncio.Protocol):
 
     def _detach_unauthorized(self) -> None:
         for link in list(self.handlers):
-            error = refusal(self, link)
+            error = authorization_error(self, link)
             if error is not None:
                 self.detach(link, error)
 
@@ -212,7 +213,7 @@ class AmqpPeer(asyncio.Protocol):
 
     def _end_silence(self) -> None:
         if self._connection.closed or not self.is_writable:
-            self.abort()  # A client that does not read does not hear that it is to go, either.
+            self.abort()  # A client that does not read would not get the close, either.
             return
         milliseconds = round(1000 * self._idle_timeout)
         text = f"The connection was inactive for more than the allowed {milliseconds} milliseconds and is closed."
@@ -231,19 +232,19 @@ class AmqpPeer(asyncio.Protocol):
                     self._handle(event)
                 except Exception:
                     _LOGGER.exception("An event was not handled: %s", type(event).__name__)
-                    _apologise(event)
-                # What else has come in is heard all the same: who has given a session back does not hold it.
+                    _report_failure(event)
+                # The other events are handled all the same: a client that gave a session back must not hold it.
                 if self._connection.unsent_bytes > _MAX_UNSENT and not self._is_cut:
                     self.drop("the client asked for too much at once.")
 
     def _handle(self, event: Event) -> None:
         match event:
             case TransferReceived() | DispositionReceived() | CreditChanged():
-                self._tell(self.handlers.get(event.link, _NOBODY), event)
+                self._tell(self.handlers.get(event.link, _NO_HANDLER), event)
             case LinkAttaching(link=link):
                 self._attach(link)
             case LinkDetached(link=link):
-                self.handlers.pop(link, _NOBODY).detached()
+                self.handlers.pop(link, _NO_HANDLER).detached()
             case ConnectionClosed(error=error):
                 if error is not None:
                     _LOGGER.info("A client's connection ended: %s", error.description)
@@ -266,7 +267,7 @@ class AmqpPeer(asyncio.Protocol):
             self.abort()
 
     def _fault(self, path: str, event: TransferReceived | DispositionReceived) -> Drop | None:
-        # What a client that closes gives back on its own is none of its settlements.
+        # Messages that a client gives back when it closes are not settlements.
         is_given_back = isinstance(event, DispositionReceived) and event.settled
         return None if is_given_back else self.broker.faults.at(path).drop()
 
@@ -277,7 +278,7 @@ class AmqpPeer(asyncio.Protocol):
             handler.credit_changed()
 
 
-def _apologise(event: Event) -> None:
+def _report_failure(event: Event) -> None:
     error = Condition.INTERNAL_ERROR.error("The emulator failed to handle this; its log says why.")
     match event:
         case TransferReceived(link=link, delivery_id=delivery_id):

@@ -1,4 +1,4 @@
-"""The properties of queues, topics and subscriptions under the names that Service Bus has for them.
+"""The properties of queues, topics and subscriptions, under their names in Service Bus.
 
 The descriptions of the administration and Microsoft's emulator's ``Config.json`` share these names.
 
@@ -31,9 +31,9 @@ class Property(NamedTuple):
 
     Attributes:
         option: its name in the options.
-        read: gives the option for the text.
-        write: gives the text for the option, None where it is left out.
-        is_fixed: whether it stays as the entity was created with.
+        read: converts its text to the option.
+        write: converts the option to its text, None to leave it out.
+        is_fixed: whether it cannot change after the entity was created.
     """
 
     option: str
@@ -47,9 +47,9 @@ def read_properties(kind: type[_O], texts: Mapping[str, str], known: _O | None =
 
     Args:
         kind: the options of a queue, a topic or a subscription.
-        texts: the text of each property by its name; what an entity of this kind does not have is passed
-            over, what is left out or empty has its default.
-        known: the options of an entity that is there already; None for a new one.
+        texts: the text of each property by its name. Properties of other kinds of entities are ignored; a missing or
+            empty property has its default.
+        known: the options of an entity that exists already; None for a new one.
 
     Raises:
         ConfigurationError: a property cannot be read, is out of its range, or cannot be changed any more.
@@ -72,7 +72,7 @@ def read_properties(kind: type[_O], texts: Mapping[str, str], known: _O | None =
 
 
 def forwarding_target(text: str) -> str:
-    """The entity that messages are forwarded to, whose name may stand in an address.
+    """Return the name of the entity that messages are forwarded to, from a name or an address.
 
     Example:
         >>> forwarding_target("sb://localhost:5672/team/orders"), forwarding_target("orders")
@@ -101,7 +101,7 @@ def _read(name: str, item: Property, text: str) -> Any:
 
 
 def _flag(text: str) -> bool:
-    # As XML Schema has it.
+    # As in XML Schema.
     known = {"true": True, "1": True, "false": False, "0": False}
     if text.lower() not in known:
         raise ConfigurationError(f"{text[:40]!r} is neither true nor false.")
@@ -172,4 +172,4 @@ PROPERTIES: Final[dict[str, Property]] = {
     "EnableExpress": _flag_of("enable_express"),
     "MaxMessageSizeInKilobytes": _number_of("max_message_size_kb"),
 }
-"""Each property by its name; keys of entities are apart, because they are no plain text."""
+"""Each property by its name. Keys of entities are not among them, because they are not plain text."""

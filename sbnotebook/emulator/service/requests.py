@@ -1,4 +1,4 @@
-"""Nodes that are asked by message and answer by message: two links, correlated by the request's id.
+"""Requests to nodes such as ``$management``, and their replies: two links, correlated by the request's message ID.
 
 Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-response-based operations".
 """
@@ -30,7 +30,7 @@ _MESSAGE_ID, _REPLY_TO = 0, 4  # places among the properties (AMQP 1.0 part 3, s
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks: an operation's name and its arguments."""
+    """A client's request: the name of an operation, and its arguments."""
 
     operation: str
     body: AmqpValue
@@ -41,31 +41,31 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer: whether it went well, as application properties, and a result."""
+    """The reply: the status as application properties, and a result."""
 
     application_properties: dict[str, AmqpValue]
     body: AmqpValue = None
 
 
 class Node(Protocol):
-    """Something that answers requests at an address."""
+    """A node, which answers requests at its address."""
 
     @property
     def address(self) -> str:
-        """Where it is asked, in lower case."""
+        """Return its address, in lower case."""
         ...
 
     @property
     def entity(self) -> AnyEntity | Receivable | None:
-        """The entity that it speaks for."""
+        """Return its entity; None if it has none."""
         ...
 
     def answer(self, request: Request) -> Reply:
-        """Carry out a request."""
+        """Carry out a request, and return the reply."""
         ...
 
     def failure(self, condition: Condition, sentence: str) -> Reply:
-        """The reply that says what went wrong."""
+        """Return the reply for an error."""
         ...
 
 
@@ -80,7 +80,7 @@ class RequestLink(LinkHandler):
         link.grant_credit(_CREDIT)
 
     def transfer_received(self, event: TransferReceived) -> None:
-        """Answer a request; a request that nobody waits for the answer of is carried out as well."""
+        """Answer a request. It is carried out even if no link waits for the reply."""
         self._link.grant_credit(_CREDIT)
         try:
             request = _read(event.payload)
@@ -94,7 +94,7 @@ class RequestLink(LinkHandler):
             link.send(_written(reply, request.message_id))
 
     def _reply_link(self, reply_to: str | None) -> ReplyLink | None:
-        """The link that a client means, or the first one from this node if it names none of them."""
+        """Return the link that ``reply_to`` names, or else the first link from this node; None if there is none."""
         handlers = self._peer.handlers.values()
         links = [each for each in handlers if isinstance(each, ReplyLink) and each.answers_for(self._node)]
         named = (each for each in links if reply_to is not None and reply_to in each.names)
@@ -110,7 +110,7 @@ class RequestLink(LinkHandler):
 
 
 class ReplyLink(LinkHandler):
-    """A client receives the answers to its requests."""
+    """A client receives the replies to its requests."""
 
     def __init__(self, peer: LinkPeer, link: SendingLink, node: Node) -> None:
         super().__init__(node.entity)
@@ -122,22 +122,22 @@ class ReplyLink(LinkHandler):
 
     @property
     def names(self) -> tuple[AmqpValue, ...]:
-        """What clients call the link in ``reply-to``: its target's address, or its name, as the JavaScript SDK does."""
+        """Return its names in ``reply-to``: its target's address, and its own name, which the JavaScript SDK uses."""
         return getattr(self._link.target, "address", None), self._link.name
 
     def answers_for(self, node: Node) -> bool:
-        """Whether the answers of a node come over this link."""
+        """Return whether the replies of a node go over this link."""
         return self._node.address == node.address
 
     def send(self, payload: bytes) -> None:
-        """Send an answer as soon as the client has credit and reads."""
+        """Send a reply as soon as the client has credit and reads."""
         self._waiting.append(payload)
         self.credit_changed()
         if len(self._waiting) > _CREDIT:
             self._peer.drop("the client does not take the answers to its requests.")
 
     def credit_changed(self) -> None:
-        """Send the answers that wait."""
+        """Send the waiting replies."""
         while self._waiting and self._link.credit > 0 and self._peer.is_writable:
             self._sent += 1
             self._link.send(self._sent.to_bytes(16), self._waiting.popleft(), settled=True)

@@ -1,4 +1,4 @@
-"""AMQP in a WebSocket, for clients that reach nothing but HTTP.
+"""AMQP in a WebSocket, for clients that can only use HTTP.
 
 Every binary message holds bytes of the AMQP connection, cut anywhere.
 
@@ -24,16 +24,16 @@ __all__ = ["WEBSOCKET_PATH", "websocket_handler"]
 WEBSOCKET_PATH: Final = "/$servicebus/websocket"
 _SUBPROTOCOL: Final = "AMQPWSB10"
 _MAX_PIECE: Final = 65_536
-"""Bytes of one message: clients have limits for them, which know nothing of AMQP's frames."""
+"""Bytes of one WebSocket message. Clients limit them, regardless of AMQP's frames."""
 _HIGH_WATER: Final = 65_536
-"""Bytes that may wait to be written before the client is not heard any more; that of asyncio's own transports."""
+"""Bytes that may wait to be written before reading stops, as in asyncio's own transports."""
 
 
 def websocket_handler(broker: Broker) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """What handles a request for ``WEBSOCKET_PATH``: an AMQP connection for as long as the socket lasts.
+    """Return the handler for ``WEBSOCKET_PATH``: an AMQP connection for as long as the socket lasts.
 
-    Keys are checked as on any other AMQP connection, not by HTTP. A page in a browser is refused: no page of
-    another origin may reach the emulator, by whatever name it knows it.
+    Keys are checked as on any other AMQP connection, not by HTTP. Pages in a browser are refused: no page of another
+    origin may reach the emulator, under any name.
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -65,7 +65,7 @@ def _is_from_a_browser(request: web.Request) -> bool:
 
 
 class _WebSocketTransport(asyncio.Transport):
-    """What a connection writes to, and is stopped and ended by, as if it were a socket's transport."""
+    """The transport of an AMQP connection, over a WebSocket instead of a socket."""
 
     def __init__(self, request: web.Request) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _WebSocketTransport(asyncio.Transport):
             self._request.transport.abort()
 
     async def read_from(self, socket: web.WebSocketResponse) -> None:
-        """Pass on what comes in until the socket ends."""
+        """Pass incoming bytes on until the socket ends."""
         async for message in socket:
             if message.type is not WSMsgType.BINARY or not isinstance(self._protocol, asyncio.Protocol):
                 return
@@ -117,7 +117,7 @@ class _WebSocketTransport(asyncio.Transport):
             await self._may_read.wait()
 
     async def write_to(self, socket: web.WebSocketResponse) -> None:
-        """Send what is written, and close the socket once that is asked for."""
+        """Send the written bytes, and close the socket when the connection is closed."""
         with suppress(ConnectionError):
             while self._pieces or not self._is_closing:
                 await self._has_work.wait()

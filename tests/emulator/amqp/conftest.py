@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sbnotebook.emulator.amqp import Connection, Event, LinkAttaching, ReceivingLink, SendingLink, Source, Target
+from sbnotebook.emulator.amqp import AmqpConnection, Event, LinkAttaching, ReceivingLink, SendingLink, Source, Target
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.frames import FrameReader, FrameWriter
 from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Flow, Open, Performative, Transfer
@@ -38,7 +38,7 @@ class Peer:
     """A client that says what a test tells it to say, and shows what the server answered."""
 
     def __init__(self, **options: Any) -> None:
-        self.connection = Connection(**options)
+        self.connection = AmqpConnection(**options)
         self._reader = FrameReader(2**31)
 
     def write(self, performative: Any, payload: bytes = b"", *, channel: int = 1) -> list[Event]:
@@ -116,7 +116,7 @@ class Peer:
         return self.write(Transfer(**given), payload)
 
 
-def all_events(connection: Connection) -> list[Event]:
+def all_events(connection: AmqpConnection) -> list[Event]:
     """What happened, until nothing more has."""
     return [event for events in iter(connection.events_received, []) for event in events]
 

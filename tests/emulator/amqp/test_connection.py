@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.amqp import Accepted, Connection, ConnectionClosed, Error, LinkDetached, TransferReceived
+from sbnotebook.emulator.amqp import Accepted, AmqpConnection, ConnectionClosed, Error, LinkDetached, TransferReceived
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, HEADER_SIZE, SASL_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Open, Transfer
@@ -37,7 +37,7 @@ def _error(peer: Peer) -> Error:
 
 
 def test_the_handshake_byte_by_byte() -> None:
-    connection = Connection()
+    connection = AmqpConnection()
     connection.receive_data(SASL_HEADER)
     assert connection.data_to_send() == SASL_HEADER + _sasl_frame(SaslMechanisms(("ANONYMOUS", "MSSBCBS", "EXTERNAL")))
     connection.receive_data(_sasl_init())
@@ -53,7 +53,7 @@ def test_the_handshake_byte_by_byte() -> None:
 
 
 def test_a_client_may_send_everything_at_once() -> None:
-    connection = Connection()
+    connection = AmqpConnection()
     connection.receive_data(
         SASL_HEADER
         + _sasl_init()
@@ -75,7 +75,7 @@ def test_a_client_may_leave_out_sasl() -> None:
     [b"AMQP\x00\x00\x09\x01", b"AMQP\x02\x01\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01"],
 )
 def test_another_protocol_is_answered_with_ours(first: bytes) -> None:
-    connection = Connection()
+    connection = AmqpConnection()
     connection.receive_data(first)
     assert connection.data_to_send() == SASL_HEADER
     assert connection.closed
@@ -85,20 +85,20 @@ def test_another_protocol_is_answered_with_ours(first: bytes) -> None:
 
 
 def test_sasl_is_done_once() -> None:
-    connection = Connection()
+    connection = AmqpConnection()
     connection.receive_data(SASL_HEADER + _sasl_init() + SASL_HEADER)
     assert connection.closed
 
 
 def test_a_mechanism_that_was_not_offered_ends_the_connection() -> None:
-    connection = Connection()
+    connection = AmqpConnection()
     connection.receive_data(SASL_HEADER + _sasl_init("SCRAM-SHA-1"))
     assert connection.closed
     assert connection.data_to_send().endswith(_sasl_frame(SaslOutcome(1)))
 
 
 def test_an_amqp_frame_is_no_sasl_frame_and_the_other_way_round() -> None:
-    connection = Connection()
+    connection = AmqpConnection()
     connection.receive_data(SASL_HEADER + frame(Open(container_id="c")))
     assert connection.closed
     peer = Peer()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.emulator.amqp import (
     Accepted,
-    Connection,
+    AmqpConnection,
     ConnectionClosed,
     CreditChanged,
     DispositionReceived,
@@ -120,7 +120,7 @@ class _Broker:
     """An owner that answers every event as a broker would; it keeps what it was told."""
 
     def __init__(self) -> None:
-        self.connection = Connection()
+        self.connection = AmqpConnection()
         self.told: list[Event] = []
         self.sent = b""
         self._tags = 0

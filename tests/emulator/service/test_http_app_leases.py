@@ -5,19 +5,19 @@ import time
 
 import pytest
 
-from sbnotebook.emulator.service.http_app import Leases
+from sbnotebook.emulator.service.http_app import ProcessLeases
 
 
 @pytest.mark.anyio
 async def test_without_a_user_it_is_unused_after_a_while() -> None:
     begun = time.monotonic()
-    await asyncio.wait_for(Leases().wait_until_unused(0.05, lambda: False), 5)
+    await asyncio.wait_for(ProcessLeases().wait_until_unused(0.05, lambda: False), 5)
     assert time.monotonic() - begun >= 0.05
 
 
 @pytest.mark.anyio
 async def test_a_lease_or_a_client_is_a_use() -> None:
-    leases = Leases()
+    leases = ProcessLeases()
     clients = [1]
     waiting = asyncio.ensure_future(leases.wait_until_unused(0.05, lambda: bool(clients)))
     with leases.held():
