@@ -91,6 +91,7 @@ def read_decisions(table: pa.Table, entity: EntityAddress | None) -> pa.Table:
         "'delete' is no decision: complete, dead-letter, abandon, defer, resubmit."
     """
     check_columns(table.column_names, entity)
+    # Bring each column into its form, and collect what is wrong with it.
     columns = {name.lower(): table.column(place) for place, name in enumerate(table.column_names)}
     numbers = _numbers(columns["sequence_number"])
     decisions, no_decision = _mapped(_text(columns, "decision", table.num_rows), _verb)
@@ -101,6 +102,7 @@ def read_decisions(table: pa.Table, entity: EntityAddress | None) -> pa.Table:
         _pc.if_else(dead_letter, _text(columns, name, table.num_rows), pa.scalar(None, pa.string()))
         for name in ("reason", "description")
     )
+    # The first problem of a row is the one that is shown.
     no_number = _pc.if_else(
         _pc.fill_null(_pc.greater(numbers, 0), False),
         pa.scalar(None, pa.string()),

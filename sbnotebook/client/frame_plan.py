@@ -144,6 +144,7 @@ class FramePlan:
         not_found = _pc.is_in(done["status"], pa.array(_FROM_DRIVER))
         known = done.filter(_pc.invert(not_found))
         left = _concatenated(rows.filter(_pc.invert(on_executors)), _rows_of(rows, done.filter(not_found)))
+        # A task that ran twice may have settled, in its first run, what the driver does not find.
         repeated = set(_places(done.filter(done["repeated"])))
         outcomes: list[Outcome] = []
         try:
@@ -177,6 +178,7 @@ class FramePlan:
         groups: dict[tuple[EntityAddress, Decision], list[int]] = {}
         for entity, number, decision in decisions_in(rows):
             groups.setdefault((entity, decision), []).append(number)
+        # Each decision takes a pass from the head of its entity.
         largest_first = sorted(groups.items(), key=lambda group: -len(group[1]))
         for (entity, decision), numbers in largest_first[:_PASSES]:
             try:
@@ -255,7 +257,7 @@ def _skipped(entity: EntityAddress, decision: Decision, numbers: Sequence[int], 
 
 
 def _judged(outcome: Outcome, repeated: Container[tuple[str, int | None]]) -> Outcome:
-    """Return an outcome of the driver; unconfirmed if the first run of a task may have settled a missing message."""
+    """Return an outcome of the driver; unconfirmed where the first run of a task may have settled the message."""
     place = str(outcome.entity), outcome.sequence_number
     if outcome.status is OutcomeStatus.NOT_FOUND and outcome.description == GONE and place in repeated:
         return replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=_REPEATED)

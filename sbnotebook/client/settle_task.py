@@ -179,6 +179,7 @@ class SettleTask:
             self.storage.require_archive(decided.values(), 'give option("archive", false)')
 
         async def settle() -> dict[Place, Outcome]:
+            # Messages that a killed run has locked come back when their locks expire.
             found: dict[Place, Outcome] = {}
             left = decided
             for pause in (0.0, *(_PAUSES if self.is_repeated else ())):

@@ -335,6 +335,7 @@ async def end_of_batch(
     firsts = [number async for _, number in first_numbers(lambda number: ask(max(number, first)), read)]
     if until is not None:
         firsts = [number for number in firsts if number <= until.get(partition_of(number), -1)]
+    # Fill the budget partition by partition; each one leaves its rest to the others.
     firsts.sort(key=lambda number: number - end_of_partition(partition_of(number) - 1))  # about the oldest first
     for place, number in enumerate(firsts):
         partition, share = partition_of(number), budget.split(len(firsts) - place)

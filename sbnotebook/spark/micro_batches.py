@@ -87,6 +87,7 @@ class MicroBatches:
         locked = self._locked
         if locked is not None and locked.start == start:
             return locked.end  # asked again
+        # Find the messages that come again.
         self._locked = None
         if locked is not None and locked.end == start:
             # Spark counts it as done and never planned it. A sink does this that has the number of a micro-batch from
@@ -95,6 +96,7 @@ class MicroBatches:
         else:
             again = await self._deferred_late(start)
         self.orphans = {message.number: message for message in again} | self.orphans
+        # Make the next micro-batch of deferred messages that are adopted, or else of messages that are locked now.
         adopted = self._adopt(max_messages)
         messages = await self._remove_and_lock(start, 0 if adopted else max_messages)
         if not (adopted or messages or self._left_behind(start)):
