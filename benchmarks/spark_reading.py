@@ -107,9 +107,9 @@ def _shares(spark: SparkSession, running: Emulator) -> Result:
 async def _payloads(running: Emulator) -> list[Any]:
     connection = Connection(running.connection_string)
     peeker = Peeker(connection, EntityAddress(QUEUE))
-    pages = [await peeker.payload_page(1)]
+    pages = [await peeker.page(1)]
     while pages[-1].payloads:
-        pages.append(await peeker.payload_page(pages[-1].last_number + 1))
+        pages.append(await peeker.page(pages[-1].last_number + 1))
     await peeker.close()
     await connection.close()
     return pages

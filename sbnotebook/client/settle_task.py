@@ -26,9 +26,17 @@ from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.deferred import check_decision_of_deferred
 from sbnotebook.settlement.actions.pick import GONE
 
-__all__ = ["OUTCOMES", "Place", "SettleTask", "TaskStorage", "outcome_table", "outcomes_of", "settle_deferred_rows"]
+__all__ = [
+    "OUTCOMES",
+    "MessageKey",
+    "SettleTask",
+    "TaskStorage",
+    "outcome_table",
+    "outcomes_of",
+    "settle_deferred_rows",
+]
 
-Place = tuple[EntityAddress, int]
+MessageKey = tuple[EntityAddress, int]
 """An entity and the sequence number of a message in it."""
 
 OUTCOMES: Final = pa.schema(
@@ -174,13 +182,13 @@ class SettleTask:
 
     def _settle_rows(self, namespace: AsyncNamespace, rows: pa.RecordBatch) -> list[Outcome]:
         """Settle some rows; return an outcome for each."""
-        places, decided = self._read(rows)
+        keys, decided = self._read(rows)
         if self.archived:
             self.storage.require_archive(decided.values(), 'give option("archive", false)')
 
-        async def settle() -> dict[Place, Outcome]:
+        async def settle() -> dict[MessageKey, Outcome]:
             # Messages that a killed run has locked come back when their locks expire.
-            found: dict[Place, Outcome] = {}
+            found: dict[MessageKey, Outcome] = {}
             left = decided
             for pause in (0.0, *(_PAUSES if self.is_repeated else ())):
                 await anyio.sleep(pause)
@@ -188,21 +196,21 @@ class SettleTask:
                     namespace, left, max_in_flight=self.max_in_flight, journalled=self.storage.journal is not None
                 )
                 if self.is_last:
-                    found |= await _explained(namespace, {place: found[place] for place in left})
-                left = {place: left[place] for place in left if found[place].description == _HELD}
+                    found |= await _explained(namespace, {key: found[key] for key in left})
+                left = {key: left[key] for key in left if found[key].description == _HELD}
                 if not left:
                     break
             return found
 
         found = run(settle)
-        return [place if isinstance(place, Outcome) else found[place] for place in places]
+        return [key if isinstance(key, Outcome) else found[key] for key in keys]
 
-    def _read(self, rows: pa.RecordBatch) -> tuple[list[Place | Outcome], dict[Place, Decision]]:
-        """Return the place of each row's message, or why the row cannot be carried out; and the decisions by place."""
+    def _read(self, rows: pa.RecordBatch) -> tuple[list[MessageKey | Outcome], dict[MessageKey, Decision]]:
+        """Return the key of each row's message, or why the row cannot be carried out; and the decisions by key."""
         read = read_decisions(pa.Table.from_batches([rows]), self.entity)
         split = {(row["entity"], row["sequence_number"]) for row in conflicts(read).to_pylist()}
-        places: list[Place | Outcome] = []
-        decided: dict[Place, Decision] = {}
+        keys: list[MessageKey | Outcome] = []
+        decided: dict[MessageKey, Decision] = {}
         addresses: dict[str, EntityAddress] = {}
         for row in read.to_pylist():
             text, number = row["entity"], row["sequence_number"]
@@ -216,13 +224,13 @@ class SettleTask:
             except DecisionError as error:
                 problem = str(error)
             failed = Outcome(OutcomeStatus.FAILED, row["decision"][:_MAX_VERB], entity, number, description=problem)
-            places.append((entity, number) if problem is None else failed)
-        return places, decided
+            keys.append((entity, number) if problem is None else failed)
+        return keys, decided
 
 
 async def settle_deferred_rows(
-    namespace: AsyncNamespace, decided: Mapping[Place, Decision], *, max_in_flight: int, journalled: bool
-) -> dict[Place, Outcome]:
+    namespace: AsyncNamespace, decided: Mapping[MessageKey, Decision], *, max_in_flight: int, journalled: bool
+) -> dict[MessageKey, Outcome]:
     """Settle deferred messages by their numbers; return an outcome for each, even if an entity cannot be reached.
 
     Args:
@@ -234,7 +242,7 @@ async def settle_deferred_rows(
     by_entity: dict[EntityAddress, dict[int, Decision]] = {}
     for (entity, number), decision in decided.items():
         by_entity.setdefault(entity, {})[number] = decision
-    found: dict[Place, Outcome] = {}
+    found: dict[MessageKey, Outcome] = {}
     for entity, decisions in by_entity.items():
         try:
             report: Iterable[Outcome] = await namespace.entity(entity).settle_deferred(
@@ -250,13 +258,13 @@ async def settle_deferred_rows(
     return found
 
 
-async def _explained(namespace: AsyncNamespace, found: Mapping[Place, Outcome]) -> dict[Place, Outcome]:
+async def _explained(namespace: AsyncNamespace, found: Mapping[MessageKey, Outcome]) -> dict[MessageKey, Outcome]:
     """Return the outcomes of messages that could not be received, with the reason that a peek shows."""
     absent: dict[EntityAddress, list[int]] = {}
     for (entity, number), outcome in found.items():
         if outcome.status is OutcomeStatus.NOT_FOUND:
             absent.setdefault(entity, []).append(number)
-    explained: dict[Place, Outcome] = {}
+    explained: dict[MessageKey, Outcome] = {}
     for entity, numbers in absent.items():
         with contextlib.suppress(Exception):  # outcomes must not be lost for an explanation
             there = await namespace.peeker(entity).messages_of(numbers)

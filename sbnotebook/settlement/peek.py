@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,14 +13,17 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.patience import patiently
+from sbnotebook.settlement.patience import PATIENCE, patiently
 from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
-__all__ = ["PAGE", "PayloadPage", "Peeker", "Wanted", "end_of_partition", "partition_of", "settled_up_to"]
+__all__ = ["PAGE", "Page", "PeekCursor", "Peeker", "end_of_partition", "partition_of", "settled_up_to"]
 
 PAGE: Final = 250
 """Messages asked for at once; the service gives no more (azure-sdk-for-python issue 26643), and often fewer."""
+
+_CROWDED: Final = 2
+"""Messages of a page for each chosen one from which on the others in between are too many to peek."""
 
 _PARTITION_SHIFT: Final = 48
 """The bits of a sequence number above these are the partition (documentation, "Message sequencing and timestamps")."""
@@ -76,38 +80,22 @@ class Peeker:
         self._browser: management.Browser | None = None
         self._busy = anyio.Lock()
 
-    async def page(
-        self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None
-    ) -> list[PeekedMessage]:
-        """The next messages from a sequence number on, in its order; none when there are no more.
+    async def page(self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None) -> Page:
+        """Return the next messages from a sequence number on, in its order; none when there are no more.
 
-        A page may be shorter than asked for although more messages follow. A message that cannot be read is in it and
-        says so.
+        A page may be shorter than asked for although more messages follow. An unreadable message is in it and says so.
         """
-        page = await self.payload_page(from_sequence_number, count, session_id)
-        return page.messages()
-
-    async def payload_page(
-        self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None
-    ) -> PayloadPage:
-        """The same page, to be read later, and perhaps only in part."""
-        payloads = await self.payloads(from_sequence_number, count, session_id)
-        return PayloadPage(self.address, from_sequence_number, payloads)
-
-    async def payloads(
-        self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None
-    ) -> list[bytes]:
-        """The same page as AMQP bytes."""
         async with self._busy:  # a browser is not safe to share between tasks
             was_open = self._browser is not None
             try:
-                return await self._peek(from_sequence_number, count, session_id)
+                payloads = await self._peek(from_sequence_number, count, session_id)
             except ServiceBusError as error:
                 # The service detaches a link that is idle for ten minutes, and the SDK fails then, as for what it does
                 # not know; by the next use it has opened another. To peek twice does no harm.
                 if not was_open or type(error) is not ServiceBusError:
                     raise
-                return await self._peek(from_sequence_number, count, session_id)
+                payloads = await self._peek(from_sequence_number, count, session_id)
+        return Page(self.address, from_sequence_number, payloads)
 
     async def _peek(self, from_sequence_number: int, count: int, session_id: str | None) -> list[bytes]:
         if self._browser is None:
@@ -116,32 +104,49 @@ class Peeker:
 
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
         """Return the AMQP bytes of messages by sequence number; messages that do not stand here are left out."""
-        return {number: payload async for number, payload, _ in self._find(sequence_numbers, ())}
+        pages = self._pages_of(sequence_numbers, (), 0.0)
+        return {message.sequence_number: payload async for page in pages for payload, message in page}
 
     async def messages_of(
-        self, sequence_numbers: Iterable[int], sections: Collection[int] = SECTIONS
+        self, sequence_numbers: Iterable[int], sections: Collection[int] = SECTIONS, *, patience: float = 0.0
     ) -> dict[int, PeekedMessage]:
         """Return messages by sequence number; messages that do not stand here are left out.
 
         Args:
             sequence_numbers: in any order. Of other messages, only those close by are peeked.
             sections: the sections to read: see :func:`peeked_from_payload`.
+            patience: seconds to go on trying where Service Bus does not answer.
         """
-        return {number: message async for number, _, message in self._find(sequence_numbers, sections)}
+        pages = self.pages_of(sequence_numbers, sections, patience=patience)
+        return {message.sequence_number: message async for page in pages for message in page}
 
-    async def _find(
-        self, sequence_numbers: Iterable[int], sections: Collection[int]
-    ) -> AsyncIterator[tuple[int, bytes, PeekedMessage]]:
-        wanted = sorted(all_of_them := frozenset(sequence_numbers))
-        while wanted:
-            near = [number for number in wanted if number < wanted[0] + PAGE]
-            page = await self.payload_page(wanted[0], near[-1] - wanted[0] + 1)
+    async def pages_of(
+        self, sequence_numbers: Iterable[int], sections: Collection[int] = SECTIONS, *, patience: float = 0.0
+    ) -> AsyncIterator[list[PeekedMessage]]:
+        """Yield the messages with these numbers, page after page: see :meth:`messages_of`."""
+        async for page in self._pages_of(sequence_numbers, sections, patience):
+            yield [message for _, message in page]
+
+    async def _pages_of(
+        self, sequence_numbers: Iterable[int], sections: Collection[int], patience: float
+    ) -> AsyncIterator[list[tuple[bytes, PeekedMessage]]]:
+        wanted = sorted(set(sequence_numbers))
+        place, most = 0, PAGE
+        while place < len(wanted):
+            # Ask for all numbers close by. While there are few others in between, ask for those far away, too.
+            first = wanted[place]
+            near = wanted[bisect_right(wanted, first + PAGE - 1) - 1] - first + 1
+            count = max(near, min(most, len(wanted) - place))
+            page = await patiently(self.page, first, count, address=self.address, patience=patience)
             messages = page.messages(sections)
-            for payload, message in zip(page.payloads, messages, strict=True):
-                if message.sequence_number in all_of_them:
-                    yield message.sequence_number, payload, message
-            past = settled_up_to(wanted[0], (message.sequence_number for message in messages))
-            wanted = [number for number in wanted if number > past]
+            end = bisect_right(wanted, settled_up_to(first, (message.sequence_number for message in messages)))
+            asked = set(wanted[place:end])
+            kept = [each for each in zip(page.payloads, messages, strict=True) if each[1].sequence_number in asked]
+            if kept:
+                yield kept
+            if len(messages) > _CROWDED * len(kept):
+                most = 1
+            place = max(end, place + 1)
 
     async def pages(
         self,
@@ -152,25 +157,46 @@ class Peeker:
         state: MessageState | None = None,
         session_id: str | None = None,
     ) -> AsyncIterator[list[PeekedMessage]]:
-        """Page after page to the end, or until ``max_messages`` were given.
+        """Yield page after page to the end, or until there were ``max_messages``.
 
         Args:
-            from_sequence_number: where to begin; that number included.
-            to_sequence_number: where to stop, that number included; None for the end of the entity.
-            max_messages: how many messages to give at most, None for all.
-            state: only messages in this state; the others are passed over.
-            session_id: only messages of this session, which is not locked by that; None for all.
+            from_sequence_number: where to begin, included.
+            to_sequence_number: where to stop, included; None for the end of the entity.
+            max_messages: messages at most, None for all.
+            state: only messages in this state.
+            session_id: only messages of this session, which stays unlocked; None for all.
         """
-        wanted = Wanted(from_sequence_number, to_sequence_number, max_messages, state)
-        while wanted.count:
-            # The service counts each message, also one that is peeked, and lets a whole second pass when it has given
-            # as many as the tier allows (documentation, "Throttling operations in Azure Service Bus").
-            ask = wanted.next_number, wanted.count, session_id
-            page = await patiently(self.page, *ask, address=self.address, only_busy=True)
-            if not page:
-                return
-            if kept := wanted.take(page):
+        cursor = PeekCursor(from_sequence_number, to_sequence_number, max_messages, state)
+        # Service Bus counts each message that is peeked, and lets a whole second pass when it has returned as many as
+        # the tier allows (documentation, "Throttling operations in Azure Service Bus").
+        async for page in self.unread_pages(cursor, session_id=session_id, only_busy=True):
+            if kept := cursor.take(page.messages()):
                 yield kept
+
+    async def unread_pages(
+        self,
+        cursor: PeekCursor,
+        *,
+        session_id: str | None = None,
+        patience: float = PATIENCE,
+        only_busy: bool = False,
+    ) -> AsyncIterator[Page]:
+        """Yield page after page, not read yet, while the cursor wants more.
+
+        Args:
+            cursor: moved behind each page; its :meth:`PeekCursor.take` counts messages that the reader took.
+            session_id: only messages of this session, which stays unlocked; None for all.
+            patience: seconds to go on trying where Service Bus does not answer the first time; later, a minute.
+            only_busy: whether to try again only when Service Bus answers that it is busy.
+        """
+        while count := cursor.count:
+            ask = cursor.next_number, count, session_id
+            page = await patiently(self.page, *ask, address=self.address, patience=patience, only_busy=only_busy)
+            if not page.payloads:
+                return
+            cursor.go_on_behind(page.last_number)
+            yield page
+            patience = PATIENCE
 
     async def close(self) -> None:
         """Close the connection; the next page opens another."""
@@ -180,11 +206,11 @@ class Peeker:
 
 
 @dataclass(frozen=True, slots=True)
-class PayloadPage:
-    """A page of messages as AMQP bytes.
+class Page:
+    """A page of messages as AMQP bytes, to be read later, and perhaps only in part.
 
     Args:
-        entity: where they were peeked.
+        entity: of the messages.
         first: the sequence number that was asked for.
         payloads: the messages; none when there are no more.
     """
@@ -194,16 +220,16 @@ class PayloadPage:
     payloads: list[bytes]
 
     def messages(self, sections: Collection[int] = SECTIONS) -> list[PeekedMessage]:
-        """The messages, each with a number.
+        """Return the messages, each with a number.
 
         Args:
-            sections: what is read of them: see :func:`peeked_from_payload`.
+            sections: the sections to read: see :func:`peeked_from_payload`.
         """
         return _numbered([peeked_from_payload(each, self.entity, sections) for each in self.payloads], self.first)
 
     @property
     def last_number(self) -> int:
-        """The number of the last message; the one before ``first`` when there is none."""
+        """Return the number of the last message; the one before ``first`` when there is none."""
         if not self.payloads:
             return self.first - 1
         last = peeked_from_payload(self.payloads[-1], self.entity, ()).sequence_number
@@ -211,8 +237,8 @@ class PayloadPage:
 
 
 @dataclass(slots=True)
-class Wanted:
-    """Which messages are wanted of pages that come one after the other.
+class PeekCursor:
+    """The messages that a reader wants of pages that come one after the other.
 
     Within one partition they come in the order of their numbers, and the last wanted one ends it. Partitions come in
     any order, so that bounds in two of them choose, and only the end of the entity is an end.
@@ -235,7 +261,7 @@ class Wanted:
 
     @property
     def count(self) -> int:
-        """How many messages to ask for; 0 when nothing more is wanted."""
+        """Return how many messages to ask for; 0 when nothing more is wanted."""
         bounds = [PAGE]
         if self.to_sequence_number is not None and self._is_in_order:
             bounds.append(self.to_sequence_number - self.next_number + 1)
@@ -250,13 +276,13 @@ class Wanted:
         return last is None or partition_of(last) == partition_of(self._first)
 
     def go_on_behind(self, number: int) -> None:
-        """Have the next page begin behind the last message of this one."""
+        """Let the next page begin behind this number, the last one of a page."""
         last = self.to_sequence_number
         is_over = last is not None and self._is_in_order and not self._first <= number <= last
         self.next_number = last + 1 if is_over and last is not None else number + 1
 
     def take(self, page: list[PeekedMessage]) -> list[PeekedMessage]:
-        """Those of a page that are wanted."""
+        """Return the wanted messages of a page, and move behind it."""
         self.go_on_behind(page[-1].sequence_number)
         state, last = self.state, self.to_sequence_number
         kept = page if state is None else [message for message in page if message.state is state]
@@ -269,7 +295,7 @@ class Wanted:
 
 
 def _numbered(page: list[PeekedMessage], first: int) -> list[PeekedMessage]:
-    """A page in which each message has a number, so that the next page begins behind it.
+    """Return a page in which each message has a number, so that the next page begins behind it.
 
     One that does not even show the service's annotations gets the least number that it can have.
     """

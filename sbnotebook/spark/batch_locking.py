@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -11,11 +11,19 @@ from typing import Final
 import anyio
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.model import Defer, LockedMessage, MessageState, Outcome, OutcomeStatus, ReceivedMessage, Release
+from sbnotebook.model import (
+    Defer,
+    LockedMessage,
+    MessageState,
+    Outcome,
+    OutcomeStatus,
+    PeekedMessage,
+    ReceivedMessage,
+    Release,
+)
 from sbnotebook.settlement import AsyncEntity, LockedBatch
 from sbnotebook.settlement.patience import PATIENCE, patiently
 from sbnotebook.spark.consume_offset import BatchMessage
-from sbnotebook.spark.numbered_pages import numbered_pages
 from sbnotebook.spark.sequence_ranges import partition_of
 
 __all__ = ["BatchLocker"]
@@ -168,7 +176,7 @@ class BatchLocker:
         deferred = await self._defer(messages[:1])
         first = messages[0]
         is_gone = not (deferred or first.delivery_count or first.sequence_number in self.batch.lost)
-        if is_gone and not await self._is_there(first):
+        if is_gone and not await self._peek([first.sequence_number]):
             raise ConfigurationError(
                 f"{self.entity.address} dead-letters messages at their first deferral, which counts as a delivery: "
                 "set its maximum delivery count to 2 or more."
@@ -228,11 +236,12 @@ class BatchLocker:
         return outcomes
 
     async def _found_deferred(self, numbers: set[int]) -> set[int]:
-        pages = numbered_pages(self.entity, numbers, ())
-        return {m.sequence_number async for page in pages for m in page if m.state is MessageState.DEFERRED}
+        found = await self._peek(numbers)
+        return {number for number, message in found.items() if message.state is MessageState.DEFERRED}
 
-    async def _is_there(self, message: LockedMessage) -> bool:
-        return bool([page async for page in numbered_pages(self.entity, [message.sequence_number], ())])
+    async def _peek(self, numbers: Iterable[int]) -> dict[int, PeekedMessage]:
+        peeker = self.entity.namespace.peeker(self.entity.address)
+        return await peeker.messages_of(numbers, (), patience=PATIENCE)
 
 
 def _is_refused(outcome: Outcome) -> bool:

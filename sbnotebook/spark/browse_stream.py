@@ -17,8 +17,8 @@ from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.patience import PATIENCE, patiently
-from sbnotebook.settlement.peek import PAGE
+from sbnotebook.settlement.patience import PATIENCE
+from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.peek_reader import read_ranges
 from sbnotebook.spark.schema import MessageBatches
@@ -350,15 +350,13 @@ async def end_of_batch(
 async def _fill(entity: AsyncEntity, first: int, end: int, budget: Budget) -> int:
     """Return the last number of one partition that fits; less than ``first`` where none does."""
     peeker, last = entity.namespace.peeker(entity.address), first - 1
-    while budget.messages > 0 and last < end:
-        count = min(PAGE, budget.messages, end - last)
-        page = await patiently(peeker.payload_page, last + 1, count, address=entity.address, patience=PATIENCE)
+    async for page in peeker.unread_pages(PeekCursor(first, end, budget.messages)):
         for message, payload in zip(page.messages(()), page.payloads, strict=True):
             if not last < message.sequence_number <= end or not budget.has(len(payload)):
                 return last
             budget.take(1, len(payload))
             last = message.sequence_number
-        if not page.payloads:
+        if budget.messages <= 0:
             return last
         if budget.size is None and last - page.first < _DENSE * len(page.payloads):
             return await _by_numbers(entity, last, min(end, last + budget.messages), budget)

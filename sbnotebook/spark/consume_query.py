@@ -19,7 +19,8 @@ from sbnotebook.model import EntityAddress, MessageState, SubQueue
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, administration
 from sbnotebook.settlement.locking.deleting import DeferredDeleter
 from sbnotebook.settlement.locking.lock_events import LockEvent
-from sbnotebook.settlement.patience import PATIENCE, patiently
+from sbnotebook.settlement.patience import PATIENCE
+from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 from sbnotebook.spark.micro_batches import MicroBatches
@@ -228,15 +229,13 @@ class OrphanScan:
 
     async def _scan(self) -> dict[int, BatchMessage]:
         orphans: dict[int, BatchMessage] = {}
-        peeker, start = self._entity.namespace.peeker(self._entity.address), 1
-        while True:
-            began = anyio.current_time()
-            page = await patiently(peeker.page, start, address=self._entity.address)
-            if not page:
-                # Messages that this stream took in the meantime were in its offset before they were deferred.
-                ours, self._ours, self._is_done = self._ours, set(), True
-                return {number: message for number, message in orphans.items() if number not in ours}
-            start = page[-1].sequence_number + 1
-            orphans |= {m.sequence_number: BatchMessage.of(m) for m in page if m.state is MessageState.DEFERRED}
+        began = anyio.current_time()
+        async for page in self._entity.namespace.peeker(self._entity.address).unread_pages(PeekCursor()):
+            messages = page.messages()
+            orphans |= {m.sequence_number: BatchMessage.of(m) for m in messages if m.state is MessageState.DEFERRED}
             if self.rests:
                 await anyio.sleep((anyio.current_time() - began) * _REST)
+            began = anyio.current_time()
+        # Messages that this stream took in the meantime were in its offset before they were deferred.
+        ours, self._ours, self._is_done = self._ours, set(), True
+        return {number: message for number, message in orphans.items() if number not in ours}

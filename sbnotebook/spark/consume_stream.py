@@ -45,10 +45,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import MessageState
+from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
 from sbnotebook.spark.consume_query import ConsumeQuery
 from sbnotebook.spark.micro_batches import report_loss
-from sbnotebook.spark.numbered_pages import numbered_pages
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.peek_reader import prefetched
 from sbnotebook.spark.schema import MessageBatches
@@ -202,7 +202,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         missing = set(numbers)
         with self._scrubbed():
             with warm_namespace(options.namespace) as namespace:
-                pages = numbered_pages(namespace.entity(options.entity), numbers, self._batches.sections)
+                peeker = namespace.peeker(options.entity)
+                pages = peeker.pages_of(numbers, self._batches.sections, patience=PATIENCE)
                 with closing(prefetched(pages)) as read:
                     for page in read:
                         there = [message for message in page if message.state is MessageState.DEFERRED]

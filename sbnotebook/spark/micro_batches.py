@@ -14,12 +14,12 @@ from typing import Final
 import anyio
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.model import EntityAddress, LockedMessage, MessageState
+from sbnotebook.model import EntityAddress, LockedMessage, MessageState, PeekedMessage
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.locking.deleting import DeferredDeleter
+from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
-from sbnotebook.spark.numbered_pages import numbered_pages
 
 __all__ = ["MicroBatches", "report_loss"]
 
@@ -117,8 +117,12 @@ class MicroBatches:
 
     async def _deferred_late(self, start: ConsumeOffset) -> list[BatchMessage]:
         """Return those left behind that another process, which was not dead yet, has deferred since."""
-        pages = numbered_pages(self.entity, self._left_behind(start), ())
-        return [BatchMessage.of(m) async for page in pages for m in page if m.state is MessageState.DEFERRED]
+        found = await self._peek(self._left_behind(start))
+        return [BatchMessage.of(message) for message in found if message.state is MessageState.DEFERRED]
+
+    async def _peek(self, numbers: Collection[int]) -> Collection[PeekedMessage]:
+        peeker = self.entity.namespace.peeker(self.entity.address)
+        return (await peeker.messages_of(numbers, (), patience=PATIENCE)).values()
 
     async def _remove_and_lock(self, start: ConsumeOffset, max_messages: int) -> tuple[LockedMessage, ...]:
         """Do both at once; when this returns, nothing of the last micro-batch is left, for certain."""
@@ -178,17 +182,15 @@ class MicroBatches:
         return deferred
 
     async def _states(self, offset: ConsumeOffset) -> dict[int, MessageState]:
-        states: dict[int, MessageState] = {}
-        async for page in numbered_pages(self.entity, offset.numbers, ()):
-            for message in page:
-                if not offset.is_of(message):
-                    raise ConfigurationError(
-                        f"The checkpoint is not that of {self.entity.address} as it is now: #{message.sequence_number} "
-                        "came at another time, so the entity was made anew, or is in another namespace. Start with a "
-                        "new checkpointLocation."
-                    )
-                states[message.sequence_number] = message.state
-        return states
+        found = await self._peek(offset.numbers)
+        for message in found:
+            if not offset.is_of(message):
+                raise ConfigurationError(
+                    f"The checkpoint is not that of {self.entity.address} as it is now: #{message.sequence_number} "
+                    "came at another time, so the entity was made anew, or is in another namespace. Start with a "
+                    "new checkpointLocation."
+                )
+        return {message.sequence_number: message.state for message in found}
 
     async def _remove(self, start: ConsumeOffset) -> None:
         if start == self._removed:

@@ -14,8 +14,7 @@ from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.patience import PATIENCE, patiently
-from sbnotebook.settlement.peek import PAGE, PayloadPage, Peeker, Wanted
+from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.sequence_ranges import SequenceRange, next_number_of, plan_ranges
@@ -111,12 +110,14 @@ def read_ranges(
     with warm_namespace(target) as namespace:
         peeker, builder = namespace.peeker(entity), _BatchBuilder(batches)
         for numbers in ranges:
-            wanted = Wanted(numbers.first, numbers.last, max_messages, state)
-            with closing(prefetched(_pages(peeker, entity, wanted, patience))) as pages:
+            # Two cursors, because peeking is a page ahead of reading.
+            ahead = PeekCursor(numbers.first, numbers.last, None if state else max_messages)
+            reader = PeekCursor(numbers.first, numbers.last, max_messages, state)
+            with closing(prefetched(peeker.unread_pages(ahead, patience=patience))) as pages:
                 for page in pages:
-                    if (batch := builder.add(page, wanted)) is not None:
+                    if (batch := builder.add(page, reader)) is not None:
                         yield batch
-                    if not wanted.count:
+                    if not reader.count:
                         break
         if (batch := builder.batch()) is not None:
             yield batch
@@ -152,10 +153,10 @@ class _BatchBuilder:
         self._size = 0
         self._messages: list[PeekedMessage] = []
 
-    def add(self, page: PayloadPage, wanted: Wanted) -> pa.RecordBatch | None:
+    def add(self, page: Page, reader: PeekCursor) -> pa.RecordBatch | None:
         """Add what is wanted of a page; return a batch as soon as there is enough for one."""
         with _without_collection():
-            self._messages += wanted.take(page.messages(self._batches.sections))
+            self._messages += reader.take(page.messages(self._batches.sections))
             self._size += sum(map(len, page.payloads))
             return self.batch() if len(self._messages) >= _ROWS or self._size >= _BYTES else None
 
@@ -178,17 +179,3 @@ def _without_collection() -> Generator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-async def _pages(peeker: Peeker, entity: EntityAddress, wanted: Wanted, patience: float) -> AsyncIterator[PayloadPage]:
-    """Yield page after page to the last number that is wanted; the reader may stop earlier."""
-    most = PAGE if wanted.max_messages is None or wanted.state else wanted.max_messages
-    asked = Wanted(wanted.next_number, wanted.to_sequence_number)
-    while asked.count:
-        count = min(asked.count, most)
-        page = await patiently(peeker.payload_page, asked.next_number, count, address=entity, patience=patience)
-        if not page.payloads:
-            return
-        yield page
-        asked.go_on_behind(page.last_number)
-        patience = PATIENCE

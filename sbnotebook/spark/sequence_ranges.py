@@ -72,7 +72,7 @@ def next_number_of(entity: AsyncEntity, patience: float = 0.0) -> NextNumber:
     peeker = entity.namespace.peeker(entity.address)
 
     async def next_number(number: int) -> int | None:
-        page = await patiently(peeker.payload_page, number, 1, address=entity.address, patience=patience)
+        page = await patiently(peeker.page, number, 1, address=entity.address, patience=patience)
         return page.last_number if page.payloads else None
 
     return next_number

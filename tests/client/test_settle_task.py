@@ -10,7 +10,7 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
-from sbnotebook.client.settle_task import Place, TaskStorage, outcome_table, outcomes_of, settle_deferred_rows
+from sbnotebook.client.settle_task import MessageKey, TaskStorage, outcome_table, outcomes_of, settle_deferred_rows
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Message, Outcome, OutcomeStatus
@@ -26,8 +26,10 @@ def with_deferred(namespace: Namespace, count: int) -> EntityAddress:
     return queue.address
 
 
-def settle(namespace: AsyncNamespace, decided: dict[Place, Decision], *, journalled: bool) -> dict[Place, Outcome]:
-    async def work() -> dict[Place, Outcome]:
+def settle(
+    namespace: AsyncNamespace, decided: dict[MessageKey, Decision], *, journalled: bool
+) -> dict[MessageKey, Outcome]:
+    async def work() -> dict[MessageKey, Outcome]:
         return await settle_deferred_rows(namespace, decided, max_in_flight=5, journalled=journalled)
 
     try:
@@ -53,7 +55,7 @@ def test_unreachable_entity_does_not_hide_other_outcomes(
     namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
     first, second, nowhere = with_deferred(namespace, 2), with_deferred(namespace, 1), EntityAddress("no-such-queue")
-    decided: dict[Place, Decision] = {
+    decided: dict[MessageKey, Decision] = {
         (first, 1): Complete(),
         (nowhere, 1): Complete(),
         (first, 2): DeadLetter("Bad"),

@@ -10,7 +10,7 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, Defer, Message, MessageState
 from sbnotebook.model.amqp import ULong, encode, type_name
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.peek import PAGE, Wanted, end_of_partition, partition_of
+from sbnotebook.settlement.peek import PAGE, PeekCursor, end_of_partition, partition_of
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.wire.conversion import payload_of
 
@@ -119,7 +119,7 @@ async def test_a_service_that_is_busy_for_long_is_waited_for_page_by_page(
     queue = own.entity("busy")
     (await queue.send([Message(body=b"x")])).raise_for_failures()
     peeker = own.peeker(queue.address)
-    assert len(await peeker.page(1)) == 1
+    assert len((await peeker.page(1)).payloads) == 1
     browser: Any = peeker._browser  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(browser._config, "retry_total", 0)  # noqa: SLF001
     emulator.faults.entity("busy").server_busy = 2
@@ -157,20 +157,22 @@ async def test_messages_that_cannot_be_read_hide_no_others(
     # The pages know their last numbers without reading the messages.
     peeker = namespace.peeker(queue.address)
     for count, last in ((2, numbers[1]), (3, numbers[2])):
-        assert (await peeker.payload_page(numbers[0], count)).last_number == last
-    assert (await peeker.payload_page(numbers[-1] + 5)).last_number == numbers[-1] + 4
+        assert (await peeker.page(numbers[0], count)).last_number == last
+    assert (await peeker.page(numbers[-1] + 5)).last_number == numbers[-1] + 4
 
 
 async def test_a_page_is_no_longer_than_what_is_wanted(namespace: AsyncNamespace) -> None:
-    assert Wanted(5, 9).count == 5
-    assert Wanted(5, 4).count == Wanted(1, None, 0).count == Wanted(1, None, 0, MessageState.ACTIVE).count == 0
-    assert Wanted(1, None, 7).count == 7
-    assert Wanted(1, None, 7, MessageState.DEFERRED).count == Wanted().count == PAGE
+    assert PeekCursor(5, 9).count == 5
+    assert (
+        PeekCursor(5, 4).count == PeekCursor(1, None, 0).count == PeekCursor(1, None, 0, MessageState.ACTIVE).count == 0
+    )
+    assert PeekCursor(1, None, 7).count == 7
+    assert PeekCursor(1, None, 7, MessageState.DEFERRED).count == PeekCursor().count == PAGE
     await namespace.create_queue("wanted")
     queue = namespace.entity("wanted")
     await queue.send([Message() for _ in range(10)])
     page = await queue.peek()
-    wanted = Wanted(1, page[5].sequence_number, 4)
+    wanted = PeekCursor(1, page[5].sequence_number, 4)
     assert wanted.take(page[:3]) == page[:3]
     assert wanted.next_number == page[3].sequence_number
     assert wanted.take(page[3:]) == page[3:4]
@@ -192,3 +194,42 @@ async def test_messages_of_finds_those_that_stand_there(namespace: AsyncNamespac
         numbers[699]: b"699",
     }
     assert await peeker.messages_of([]) == {}
+
+
+async def test_pages_of_finds_numbers_however_far_apart(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("far-apart")
+    queue = namespace.entity("far-apart")
+    assert (await queue.send(Message(body=b"%d" % n) for n in range(900))).ok
+    async with queue.batch() as batch:
+        held = await batch.receive(100)
+        assert (await batch.settle(Complete(), held)).ok
+    peeker = namespace.peeker(queue.address)
+    first, last = len(held) + 1, 900
+    for numbers in (
+        [50],
+        [first],
+        [900, first, first],
+        range(1, 901),
+        range(first - 1, 900, 7),
+        range(first - 1, 900, 270),
+        [300, 2**60],
+        [first - 2, first - 1, 2**60],
+    ):
+        found = [message.sequence_number async for page in peeker.pages_of(numbers) for message in page]
+        assert found == sorted({n for n in numbers if first <= n <= last})
+
+
+async def test_pages_of_finds_numbers_of_all_partitions(namespace: AsyncNamespace, partitioned: str) -> None:
+    queue = namespace.entity(partitioned)
+    assert (await queue.send([Message(partition_key=str(n)) for n in range(60)])).ok
+    numbers = [message.sequence_number for message in await queue.peek()]
+    peeker = namespace.peeker(queue.address)
+
+    async def find(wanted: list[int]) -> list[int]:
+        return [message.sequence_number async for page in peeker.pages_of(wanted) for message in page]
+
+    assert await find(numbers) == sorted(numbers)
+    assert await find(numbers[::3]) == sorted(numbers[::3])
+    # One partition is empty from there on, and others still have messages.
+    gone = [number + 1000 for number in numbers[::3]]
+    assert await find([*gone, *numbers[1::3]]) == sorted(numbers[1::3])

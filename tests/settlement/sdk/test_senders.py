@@ -41,7 +41,7 @@ async def test_bytes_are_sent_as_they_are_alone_and_in_a_batch(namespace: AsyncN
         await senders.send_payload(sender, batch.transfer(), batch=True)
         await sender.send_messages(ServiceBusMessage("the SDK's own"))
         await sender.send_messages([ServiceBusMessage("the SDK's own"), ServiceBusMessage("batch")])
-    seen = await namespace.peeker(EntityAddress("bytes-sent")).payloads(1)
+    seen = (await namespace.peeker(EntityAddress("bytes-sent")).page(1)).payloads
     assert len(seen) == 7
     assert [found[-len(payload) :] for found, payload in zip(seen, payloads, strict=False)] == payloads
 
@@ -143,7 +143,7 @@ async def test_a_message_that_is_larger_than_a_batch_may_be(
         await senders.send_payload(sender, payload)
         with pytest.raises(MessageSizeExceededError):
             await senders.send_payload(sender, payload_of(Message(body=bytes(11_000_000))))
-    (seen,) = await namespace.peeker(EntityAddress("large-bytes")).payloads(1)
+    (seen,) = (await namespace.peeker(EntityAddress("large-bytes")).page(1)).payloads
     assert seen.endswith(payload)
 
 
