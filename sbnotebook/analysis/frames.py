@@ -34,8 +34,8 @@ __all__ = [
     "collect_spark_frame",
     "in_slices",
     "messages_from",
+    "messages_of_table",
     "messages_or_errors",
-    "peeked_messages",
     "rows_to_send",
     "table_of_pages",
     "table_to_pandas",
@@ -116,7 +116,7 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
     return untyped.to_pandas(types_mapper=whole.get, maps_as_pydicts="strict")
 
 
-def peeked_messages(table: pa.Table) -> list[PeekedMessage]:
+def messages_of_table(table: pa.Table) -> list[PeekedMessage]:
     """Return the messages of a table that :func:`to_arrow` made of peeked messages."""
     return [peeked_from_row(row) for row in table.to_pylist()]
 

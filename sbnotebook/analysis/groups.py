@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
 import pyarrow as pa
 
 from sbnotebook.analysis import tables
-from sbnotebook.analysis.causes import Cause, cause_of, masked_reason
+from sbnotebook.analysis.descriptions import Cause, cause_of, masked_reason
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import ReceivedMessage
 

@@ -125,7 +125,7 @@ class Messages(Sequence[PeekedMessage]):
 
     def __iter__(self) -> Iterator[PeekedMessage]:
         for start in range(0, len(self), _OBJECTS_AT_ONCE):
-            yield from frames.peeked_messages(self._table.slice(start, _OBJECTS_AT_ONCE))
+            yield from frames.messages_of_table(self._table.slice(start, _OBJECTS_AT_ONCE))
 
     @overload
     def __getitem__(self, index: int) -> PeekedMessage: ...
@@ -141,7 +141,7 @@ class Messages(Sequence[PeekedMessage]):
                 part = part.take(pa.array(places, pa.int64()))
             return Messages(part, where_from=self._where_from)
         place = range(len(self))[index]
-        return frames.peeked_messages(self._table.slice(place, 1))[0]
+        return frames.messages_of_table(self._table.slice(place, 1))[0]
 
     def __repr__(self) -> str:
         return self.as_text()

@@ -10,21 +10,21 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.magics import completion, display
-from sbnotebook.magics.connecting import Connecting, keep_secrets_out
+from sbnotebook.magics.connection_magics import ConnectionMagics, keep_secrets_out
 from sbnotebook.magics.current import Current, SbMagics
-from sbnotebook.magics.panels import Panels
-from sbnotebook.magics.reading import Reading
-from sbnotebook.magics.recovery import Recovery
-from sbnotebook.magics.selecting import Selecting
-from sbnotebook.magics.sending import Sending
-from sbnotebook.magics.settling import Settling
+from sbnotebook.magics.lock_magics import LockMagics
+from sbnotebook.magics.panel_magics import PanelMagics
+from sbnotebook.magics.peek_magics import PeekMagics
+from sbnotebook.magics.recovery_magics import RecoveryMagics
+from sbnotebook.magics.selection_magics import SelectionMagics
+from sbnotebook.magics.send_magics import SendMagics
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = ["load_ipython_extension"]
 
-_MAGICS: Final = (Connecting, Reading, Settling, Selecting, Sending, Recovery, Panels)
+_MAGICS: Final = (ConnectionMagics, PeekMagics, LockMagics, SelectionMagics, SendMagics, RecoveryMagics, PanelMagics)
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
@@ -33,7 +33,7 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     Args:
         ipython: the shell of a notebook's kernel or of a terminal.
     """
-    if Connecting.__name__ in ipython.magics_manager.registry:
+    if ConnectionMagics.__name__ in ipython.magics_manager.registry:
         return  # %reload_ext must not drop the connection and the locks
     shell: Any = ipython
     settings = SbMagics(parent=shell)

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from sbnotebook.analysis.frames import (
     arrow_schema,
     messages_from,
+    messages_of_table,
     messages_or_errors,
-    peeked_messages,
     to_arrow,
     to_pandas,
     to_send,
@@ -54,7 +54,7 @@ def through_ipc(table: pa.Table) -> pa.Table:
 
 
 def frame_and_back(table: pa.Table) -> Any:
-    return to_pandas(peeked_messages(table))
+    return to_pandas(messages_of_table(table))
 
 
 WAYS: dict[str, Callable[[pa.Table], Any]] = {
@@ -81,7 +81,7 @@ def test_messages_come_back_to_be_sent(way: str, sent: list[PeekedMessage]) -> N
 @settings(max_examples=40)
 @given(sent=st.lists(any_peeked(), max_size=3))
 def test_peeked_messages_come_back_with_what_the_service_set(way: str, sent: list[PeekedMessage]) -> None:
-    found = peeked_messages(WAYS[way](to_arrow(sent)))
+    found = messages_of_table(WAYS[way](to_arrow(sent)))
     assert [differences(*pair) for pair in zip(found, sent, strict=True)] == [{}] * len(sent)
     for name in SET_BY_THE_SERVICE:
         assert [getattr(message, name) for message in found] == [getattr(message, name) for message in sent]

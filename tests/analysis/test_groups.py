@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbnotebook.analysis.causes import cause_of
+from sbnotebook.analysis.descriptions import cause_of
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.groups import group_by_cause
 from sbnotebook.errors import ConfigurationError

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.analysis.frames import messages_from, peeked_messages
+from sbnotebook.analysis.frames import messages_from, messages_of_table
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
@@ -67,7 +67,7 @@ def test_messages_are_grouped_by_their_cause() -> None:
 
 
 def test_messages_become_frames_and_come_back() -> None:
-    assert [differences(*pair) for pair in zip(peeked_messages(THREE.to_arrow()), THREE, strict=True)] == [{}] * 3
+    assert [differences(*pair) for pair in zip(messages_of_table(THREE.to_arrow()), THREE, strict=True)] == [{}] * 3
     assert [differences(*pair) for pair in zip(messages_from(THREE.to_pandas()), THREE, strict=True)] == [{}] * 3
     assert [differences(*pair) for pair in zip(messages_from(THREE), THREE, strict=True)] == [{}] * 3
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
 
-from sbnotebook.analysis.frames import arrow_schema, peeked_messages, to_arrow
+from sbnotebook.analysis.frames import arrow_schema, messages_of_table, to_arrow
 from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator, stop
 from sbnotebook.emulator.entities import QueueOptions
@@ -47,7 +47,7 @@ def test_read_returns_what_peek_returns_each_time(read: Read, namespace: Namespa
     for _ in range(2):
         table = frame.toArrow().cast(arrow_schema())
         assert table.to_pylist() == to_arrow(peeked).to_pylist()
-        assert peeked_messages(table) == list(peeked)
+        assert messages_of_table(table) == list(peeked)
     assert [message.delivery_count for message in namespace.entity(queue).peek()] == [0, 0, 0]
 
 

@@ -11,7 +11,6 @@ from IPython.core.magic_arguments import argument
 from sbnotebook.client import Entity, Messages
 from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.acting import Acting, Applicable, edit_of, variable
 from sbnotebook.magics.arguments import (
     COUNT,
     DELAY,
@@ -30,6 +29,7 @@ from sbnotebook.magics.arguments import (
     MagicArguments,
     command,
 )
+from sbnotebook.magics.plan_magics import Applicable, PlanMagics, edit_function, variable
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -41,7 +41,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 
-__all__ = ["Selecting"]
+__all__ = ["SelectionMagics"]
 
 _TRIED: Final = 5
 """Messages on which an edit is tried before the plan is shown."""
@@ -63,7 +63,7 @@ _RESUBMIT: Final = _flag("resubmit", "send clones of them, and complete them")
 
 
 @magics_class
-class Selecting(Acting):
+class SelectionMagics(PlanMagics):
     """Magics that act on messages that are not locked yet."""
 
     @line_magic
@@ -93,7 +93,7 @@ class Selecting(Acting):
         """
         entity = self.current.namespace.entity(args.entity)
         messages = [each for each in _selected(entity, args) if isinstance(each, ReceivedMessage)]
-        edit = edit_of(args)
+        edit = edit_function(args)
         if edit is not None:
             for message in messages[:_TRIED]:
                 edit(message)  # an edit that fails does so before the plan is shown
@@ -141,7 +141,7 @@ class Selecting(Acting):
         if args.where is None and args.count is None and args.messages is None:
             raise ConfigurationError("Say which messages: --where, -n or --messages.")
         entity = self.current.namespace.entity(args.entity)
-        return self.carry_out(entity.pick(_selected(entity, args), decision, edit=edit_of(args)), args)
+        return self.carry_out(entity.pick(_selected(entity, args), decision, edit=edit_function(args)), args)
 
     @line_magic
     @command(ENTITY, WHERE, _COMPLETE, _ABANDON, _DEADLETTER, _RESUBMIT, REASON, DESCRIPTION, TO, DELAY, EDIT, *_ACTING)
@@ -163,7 +163,7 @@ class Selecting(Acting):
             return deferred.where(args.where) if args.where else deferred
         if isinstance(decision, Resubmit):
             chosen = deferred.where(args.where)
-            plan = entity.resubmit(chosen, to=args.to, delay=args.delay, edit=edit_of(args))
+            plan = entity.resubmit(chosen, to=args.to, delay=args.delay, edit=edit_function(args))
         else:
             plan = deferred.plan(decision, where=args.where)
         return self.carry_out(plan, args)

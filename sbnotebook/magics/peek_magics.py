@@ -9,16 +9,16 @@ from IPython.core.magic_arguments import argument
 
 from sbnotebook.analysis.groups import TRAITS, Groups
 from sbnotebook.client import Entity, Messages
-from sbnotebook.magics.acting import Acting
 from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, WHERE, MagicArguments, command
 from sbnotebook.magics.display import say
+from sbnotebook.magics.plan_magics import PlanMagics
 from sbnotebook.model import SubQueue
 
-__all__ = ["Reading"]
+__all__ = ["PeekMagics"]
 
 
 @magics_class
-class Reading(Acting):
+class PeekMagics(PlanMagics):
     """Magics that look at messages and change nothing."""
 
     @line_magic

@@ -13,16 +13,16 @@ from IPython.display import display
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.acting import Acting
 from sbnotebook.magics.arguments import INTO, MagicArguments, command
 from sbnotebook.magics.display import say
+from sbnotebook.magics.plan_magics import PlanMagics
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.connecting.connection import scrub
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["Connecting", "Entities", "keep_secrets_out"]
+__all__ = ["ConnectionMagics", "Entities", "keep_secrets_out"]
 
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
 _NO_ENTITIES: Final = (
@@ -45,7 +45,7 @@ class Entities(list[EntityCounts]):
 
 
 @magics_class
-class Connecting(Acting):
+class ConnectionMagics(PlanMagics):
     """Magics that connect to a namespace and list its entities."""
 
     @line_magic

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.analysis.causes import Cause, read_stack_trace
+from sbnotebook.analysis.descriptions import Cause, read_stack_trace
 
 # Realistic traces stand in causes/ and are read by test_groups.py.
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.analysis.causes import masked, masked_reason
+from sbnotebook.analysis.descriptions import masked, masked_reason
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from IPython.core.magic_arguments import argument
 from sbnotebook.client import LockedBatch, Plan
 from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.acting import Acting, Applicable
 from sbnotebook.magics.arguments import (
     COUNT,
     DESCRIPTION,
@@ -26,16 +25,17 @@ from sbnotebook.magics.arguments import (
     seconds,
 )
 from sbnotebook.magics.display import say
+from sbnotebook.magics.plan_magics import Applicable, PlanMagics
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release, Report
 
-__all__ = ["Settling"]
+__all__ = ["LockMagics"]
 
 _SETTLING: Final = (WHERE, DRY_RUN, YES, INTO)
 _RENEW_FOR: Final = "30m"
 
 
 @magics_class
-class Settling(Acting):
+class LockMagics(PlanMagics):
     """Magics that lock messages and settle them."""
 
     @line_magic

@@ -12,7 +12,6 @@ from sbnotebook.analysis import tables
 from sbnotebook.client import Plan
 from sbnotebook.client.remembered import Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.magics.acting import Acting, Applicable, warn_of_failures
 from sbnotebook.magics.arguments import (
     DRY_RUN,
     INTO,
@@ -27,9 +26,10 @@ from sbnotebook.magics.arguments import (
     seconds,
 )
 from sbnotebook.magics.display import say
+from sbnotebook.magics.plan_magics import Applicable, PlanMagics, warn_of_failures
 from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 
-__all__ = ["Plans", "Recovery"]
+__all__ = ["Plans", "RecoveryMagics"]
 
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
 
@@ -54,7 +54,7 @@ class Plans(list[Plan]):
 
 
 @magics_class
-class Recovery(Acting):
+class RecoveryMagics(PlanMagics):
     """Magics that use the journal and the archive of this machine."""
 
     @line_magic
@@ -106,7 +106,7 @@ class Recovery(Acting):
         done = Report()
         for plan in plans:
             try:
-                report = plan.apply(**self.limits(args))
+                report = plan.apply(**self.apply_options(args))
             except BaseException as error:
                 if done or hasattr(error, "report"):
                     error.__dict__["report"] = done + getattr(error, "report", Report())

@@ -13,7 +13,6 @@ from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import Messages
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.acting import Acting, Applicable, variable
 from sbnotebook.magics.arguments import (
     DESTINATION,
     DRY_RUN,
@@ -26,9 +25,10 @@ from sbnotebook.magics.arguments import (
     Quoted,
     command,
 )
+from sbnotebook.magics.plan_magics import Applicable, PlanMagics, variable
 from sbnotebook.model import Message, Report
 
-__all__ = ["Sending"]
+__all__ = ["SendMagics"]
 
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
 _WHAT: Final = (
@@ -49,7 +49,7 @@ def _moment(text: str) -> datetime:
 
 
 @magics_class
-class Sending(Acting):
+class SendMagics(PlanMagics):
     """Magics that send messages."""
 
     @line_cell_magic

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.magics.acting import Acting
 from sbnotebook.magics.arguments import COUNT, ENTITY, INTO, MAYBE_ENTITY, MagicArguments, command, seconds
 from sbnotebook.magics.display import has_widgets
+from sbnotebook.magics.plan_magics import PlanMagics
 
 if TYPE_CHECKING:
     from sbnotebook.widgets.entity_browser import Browser
     from sbnotebook.widgets.monitor import Monitor
     from sbnotebook.widgets.triage import Triage
 
-__all__ = ["Panels"]
+__all__ = ["PanelMagics"]
 
 
 @magics_class
-class Panels(Acting):
+class PanelMagics(PlanMagics):
     """Magics that open a panel."""
 
     @property

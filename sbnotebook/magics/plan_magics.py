@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from sbnotebook.magics.arguments import MagicArguments
     from sbnotebook.magics.current import Current
 
-__all__ = ["Acting", "Applicable", "Limits", "edit_of", "variable", "warn_of_failures"]
+__all__ = ["Applicable", "ApplyOptions", "PlanMagics", "edit_function", "variable", "warn_of_failures"]
 
 
-class Limits(TypedDict):
+class ApplyOptions(TypedDict):
     """The speed at which a plan is applied."""
 
     max_in_flight: int
@@ -42,7 +42,7 @@ class Applicable(Protocol):
         ...
 
 
-class Acting(Magics):
+class PlanMagics(Magics):
     """Magics that use the connection of a shell.
 
     Args:
@@ -73,7 +73,7 @@ class Acting(Magics):
             return plan
         display(plan)
         self.confirm(len(plan), args, asks=asks)
-        report = plan.apply(**self.limits(args))
+        report = plan.apply(**self.apply_options(args))
         warn_of_failures(report)
         return report
 
@@ -95,7 +95,7 @@ class Acting(Magics):
         if asks and count and not args.yes and self.current.settings.asks(is_emulator=namespace.is_emulator):
             _ask()
 
-    def limits(self, args: MagicArguments) -> Limits:
+    def apply_options(self, args: MagicArguments) -> ApplyOptions:
         """Return the keyword arguments with which a plan is applied.
 
         Args:
@@ -137,7 +137,7 @@ def variable(args: MagicArguments, name: str) -> Any:
     return args.variables[name]
 
 
-def edit_of(args: MagicArguments) -> Edit | None:
+def edit_function(args: MagicArguments) -> Edit | None:
     """Return the function that ``--edit`` names; it raises DecisionError when its result is not a message.
 
     Args:
