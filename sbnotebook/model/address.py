@@ -45,7 +45,7 @@ _SUB_QUEUES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class EntityAddress:
     """A parsed entity path; two that differ only in upper and lower case are equal, as in Service Bus.
 

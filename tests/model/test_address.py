@@ -127,3 +127,20 @@ def test_the_places_around_an_address() -> None:
 
 def test_an_address_is_no_text() -> None:
     assert EntityAddress("orders") != "orders"
+
+
+def test_names_have_a_longest_length() -> None:
+    assert EntityAddress("a" * 260).name == "a" * 260
+    assert EntityAddress("events", "s" * 50).subscription == "s" * 50
+    for name, subscription in (("a" * 261, None), ("events", "s" * 51)):
+        with pytest.raises(InvalidEntityAddressError):
+            EntityAddress(name, subscription)
+
+
+@pytest.mark.parametrize("text", ["-" * 81, "events/subscriptions/" + "-" * 81, "orders/$" + "-" * 81])
+def test_a_long_invalid_address_is_quoted_up_to_80_characters(text: str) -> None:
+    with pytest.raises(InvalidEntityAddressError) as refused:
+        EntityAddress.parse(text)
+    quoted = str(refused.value).split("'")[1]
+    assert len(quoted) == 80
+    assert quoted in text

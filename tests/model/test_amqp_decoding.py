@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import (
+    AmqpValue,
     Array,
     Described,
     Long,
@@ -171,3 +173,52 @@ def test_bytes_that_are_cut_short_are_refused(size: int) -> None:
         decode(_SEED[:size])
     with pytest.raises(AmqpDecodeError):
         skip(_SEED[:size])
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: encode([inner]),
+        lambda inner: encode({"a": inner}),
+        lambda inner: encode(Described(ULong(1), inner)),
+        lambda inner: encode(Array([inner])),
+    ],
+    ids=["list", "map", "described", "array"],
+)
+def test_values_are_nested_up_to_64_deep(wrap: Callable[[AmqpValue], bytes]) -> None:
+    value: AmqpValue = []
+    for _ in range(63):
+        value = [value]
+    assert decode_exactly(encode(value)) == value
+    assert decode_exactly(wrap(value[0] if isinstance(value, list) else None))
+    with pytest.raises(AmqpDecodeError, match="nested deeper than 64"):
+        decode_exactly(wrap([value]))
+
+
+def test_an_array_may_claim_64_elements_of_no_width() -> None:
+    head = b"\xf0" + (5).to_bytes(4)
+    assert decode_exactly(head + (64).to_bytes(4) + b"\x40") == [None] * 64
+    with pytest.raises(AmqpDecodeError, match="more elements"):
+        decode_exactly(head + (65).to_bytes(4) + b"\x40")
+
+
+def test_any_buffer_is_read() -> None:
+    assert decode(memoryview(b"\x54\x07\x40")) == (7, 2)
+
+
+def test_short_symbols_are_kept_in_memory_once() -> None:
+    short, long = encode(Symbol("k" * 63)), encode(Symbol("k" * 64))
+    assert decode(short)[0] is decode(short)[0]
+    assert decode(long)[0] is not decode(long)[0]
+    assert decode(long)[0] == "k" * 64
+
+
+@pytest.mark.parametrize("encoded", ["50", "60ff", "7000", "8000", "9000", "a0", "a003ff", "b0000000", "00a1", "c0"])
+def test_skip_refuses_a_value_that_is_cut_short(encoded: str) -> None:
+    with pytest.raises(AmqpDecodeError, match=r"at byte \d is cut short"):
+        skip(bytes.fromhex(encoded))
+
+
+def test_skip_refuses_an_unknown_type() -> None:
+    with pytest.raises(AmqpDecodeError, match="no AMQP type 0x3f"):
+        skip(b"\x3f")

@@ -179,3 +179,31 @@ def test_a_number_that_its_type_cannot_hold_is_refused(value: int) -> None:
 def test_encode_refuses_values_without_an_amqp_type(value: Any) -> None:
     with pytest.raises(TypeError, match="AMQP has no type"):
         encode(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "head"),
+    [
+        (Int(127), "547f"), (Int(128), "7100000080"), (Int(-128), "5480"), (Int(-129), "71ffffff7f"),
+        (Long(127), "557f"), (Long(128), "810000000000000080"), (Long(-128), "5580"), (ULong(255), "53ff"),
+        (ULong(256), "800000000000000100"), (ULong(1), "5301"), (UInt(1), "5201"), (b"a" * 255, "a0ff61"),
+        (b"a" * 256, "b00000010061"), ("a" * 255, "a1ff61"), (Symbol("a" * 255), "a3ff61"),
+        (Symbol("a" * 256), "b30000010061"), ([None] * 254, "c0fffe40"), ([None] * 255, "d000000103000000ff40"),
+        (Array([None] * 255, type(None)), "e002ff40"), (Array([None] * 256, type(None)), "f0000000050000010040"),
+        (Array([True, False]), "e00402560100"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 30 else type(value).__name__,
+)  # fmt: skip
+def test_the_wide_form_begins_where_the_short_one_ends(value: Any, head: str) -> None:
+    assert encode(value).hex().startswith(head)
+
+
+def test_an_array_of_an_unknown_type_is_refused() -> None:
+    with pytest.raises(TypeError, match="An AMQP array cannot hold object"):
+        encode(Array([object()]))
+
+
+@pytest.mark.parametrize(("value", "size"), [(Decimal32(3), 4), (Decimal64(9), 8), (Decimal128(15), 16)])
+def test_a_decimal_of_another_size_is_refused(value: bytes, size: int) -> None:
+    with pytest.raises(OverflowError, match=f"has {size} bytes, not {len(value)}"):
+        encode(value)

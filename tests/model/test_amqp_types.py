@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from sbnotebook.model.amqp import Array, Described, Short, Symbol, Timestamp, ULong, type_name
+from sbnotebook.model.amqp import Array, Described, Int, Long, Short, Symbol, Timestamp, ULong, type_name
+from sbnotebook.model.amqp.types import plain
 
 
 def test_a_timestamp_counts_milliseconds() -> None:
@@ -59,3 +60,27 @@ def test_an_array_knows_its_element_type() -> None:
 )
 def test_the_name_of_the_type_that_is_written(value: Any, name: str) -> None:
     assert type_name(value) == name
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(2**30, Int), (2**31 - 1, Int), (2**31, Long), (-(2**31), Int), (-(2**31) - 1, Long), (-(2**30) - 1, Int)],
+)
+def test_a_plain_int_is_int_where_it_fits(value: int, kind: type) -> None:
+    assert type(plain(value)) is kind
+    assert plain(value) == value
+
+
+def test_plain_takes_a_subclass_as_its_base() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    assert type(plain(Name("a"))) is str
+    assert type(plain(bytearray(b"a"))) is bytes
+    with pytest.raises(TypeError, match="AMQP has no type for object"):
+        plain(object())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_an_empty_array_holds_strings_unless_it_is_told() -> None:
+    assert Array().element_type is str
+    assert Array([1], Long).element_type is Long

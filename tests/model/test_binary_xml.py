@@ -147,3 +147,60 @@ def test_time_and_size_grow_with_the_body_only() -> None:
     assert text is not None
     assert len(text) < 4 * len(body)
     assert time.process_time() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (b"\x80", "0"),
+        (b"\x82", "1"),
+        (b"\x86", "true"),
+        (b"\x88\x7f", "127"),
+        (b"\x8a" + pack("<h", -2), "-2"),
+        (b"\x94" + pack("<HBBIQ", 0, 0, 0, 1, 5), str(2**64 + 5)),
+        (b"\x96" + pack("<Q", TICKS + 10), "2024-01-02T03:04:05.000001"),
+        (b"\x9a\x02\x00hi", "hi"),
+        (b"\x9c\x02\x00\x00\x00hi", "hi"),
+        (b"\xa0\x01\x00\xff", "/w=="),
+        (b"\xa2\x01\x00\x00\x00\xff", "/w=="),
+        (b"\xae" + pack("<q", 10), "0:00:00.000001"),
+        (b"\xb4\x00", "false"),
+        (b"\xb6\x02h\x00", "h"),
+        (b"\xb8\x02\x00h\x00", "h"),
+        (b"\xba\x02\x00\x00\x00h\x00", "h"),
+    ],
+    ids=lambda value: value.hex()[:2] if isinstance(value, bytes) else value,
+)
+def test_each_record_has_its_own_size(record: bytes, text: str) -> None:
+    assert read_binary_xml(root(record, b"\x82")) == f'<Order xmlns="http://acme.example/orders">{text}1</Order>'
+
+
+@pytest.mark.parametrize(("code", "letter"), [(0x5E, "a"), (0x5F, "b"), (0x77, "z")])
+def test_a_prefix_of_one_letter_is_in_the_record(code: int, letter: str) -> None:
+    attribute = bytes((code - 0x5E + 0x26,)) + string("k") + b"\x82"
+    body = root(bytes((code,)) + string("b") + attribute + END)
+    assert f'<{letter}:b {letter}:k="1"></{letter}:b>' in str(read_binary_xml(body))
+
+
+def test_elements_are_nested_up_to_100_deep() -> None:
+    assert read_binary_xml(root(b"@\x01a" * 99, END * 99)) is not None
+    assert read_binary_xml(root(b"@\x01a" * 100, END * 100)) is None
+
+
+def test_a_name_may_have_a_size_of_several_bytes() -> None:
+    name = "n" * 20_000
+    assert f"<{name}>" in str(read_binary_xml(root(element(name))))
+    padded = b"@\xff\x80\x80\x80\x00" + b"n" * 127
+    assert f"<{'n' * 127}>" in str(read_binary_xml(root(padded, END)))
+    assert read_binary_xml(root(b"@\xff\x80\x80\x80\x80\x00" + b"n" * 127, END)) is None
+
+
+def test_only_the_wrapper_of_one_value_is_taken_off() -> None:
+    two = element("string", chars("a"), element("b"), namespace=DATA_CONTRACT)
+    assert read_binary_xml(two) == f'<string xmlns="{DATA_CONTRACT}">a<b></b></string>'
+    other = element("string", chars("a"), namespace="other")
+    assert read_binary_xml(other) == '<string xmlns="other">a</string>'
+    mixed = element("base64Binary", b"\x9e\x01a", chars("b"), namespace=DATA_CONTRACT)
+    assert read_binary_xml(mixed) == f'<base64Binary xmlns="{DATA_CONTRACT}">YQ==b</base64Binary>'
+    inner = element("a", b"@\x06string\x08" + string(DATA_CONTRACT) + chars("b") + END, namespace="outer")
+    assert read_binary_xml(inner) == f'<a xmlns="outer"><string xmlns="{DATA_CONTRACT}">b</string></a>'

@@ -119,3 +119,32 @@ def test_a_row_with_the_text_alone_is_packed_again() -> None:
 def test_hostile_bodies_have_a_text_or_none(body: bytes, charset: str, encoding: str | None) -> None:
     text = body_text(body, BodyType.DATA, f"text/plain; charset={charset}", encoding)
     assert text is None or isinstance(text, str)
+
+
+def test_a_packed_body_is_cut_at_a_megabyte_or_32_times_its_size() -> None:
+    megabyte = 1024 * 1024
+    whole, longer = gzip.compress(b"x" * megabyte), gzip.compress(b"x" * (megabyte + 1))
+    assert body_text(whole, BodyType.DATA, None, "gzip") == "x" * megabyte
+    assert body_text(longer, BodyType.DATA, None, "gzip") == "x" * megabyte + "… (cut at 1,048,576 bytes)"
+    large = gzip.compress(b"x" * 50_000_000)
+    cut = 32 * len(large)
+    assert cut > megabyte
+    assert body_text(large, BodyType.DATA, None, "gzip") == "x" * cut + f"… (cut at {cut:,} bytes)"
+
+
+def test_a_cut_end_of_a_character_is_left_out() -> None:
+    packed = gzip.compress(b"x" + "é".encode() * 1024 * 1024)
+    text = body_text(packed, BodyType.DATA, None, "gzip")
+    assert text == "x" + "é" * (512 * 1024 - 1) + "… (cut at 1,048,576 bytes)"
+
+
+def test_a_content_type_is_read_up_to_200_characters() -> None:
+    head = "text/plain; charset=latin-1; x="
+    assert body_text(b"\xe9", BodyType.DATA, head.ljust(200, "y")) == "é"
+    assert body_text(b"\xe9", BodyType.DATA, head.ljust(201, "y")) is None
+
+
+@pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff", b"\xef\xbb"])
+def test_a_byte_order_mark_alone_is_no_text(mark: bytes) -> None:
+    assert body_text(mark, BodyType.DATA) is None
+    assert body_text(b"\xff\xfea\x00", BodyType.DATA) == "a"

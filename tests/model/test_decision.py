@@ -1,12 +1,23 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 import pytest
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Release, Resubmit, Undo
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    Release,
+    Resubmit,
+    Send,
+    Undo,
+)
 
 
 def test_decisions_are_values() -> None:
@@ -55,3 +66,36 @@ def test_resubmit_refuses_impossible_settings(options: dict[str, Any], why: str)
 def test_undo_refuses_a_destination_that_takes_no_messages(to: str) -> None:
     with pytest.raises(DecisionError, match="name a queue or a topic"):
         Undo(EntityAddress.parse(to))
+
+
+@pytest.mark.parametrize(
+    ("decision", "field"), [(Abandon, "delay"), (Defer, "wake_after"), (Resubmit, "delay"), (Send, "delay")]
+)
+def test_a_delay_is_zero_or_more(decision: Any, field: str) -> None:
+    assert getattr(decision(**{field: timedelta(0)}), field) == timedelta(0)
+    with pytest.raises(DecisionError):
+        decision(**{field: timedelta(microseconds=-1)})
+
+
+def test_a_wake_up_message_needs_a_time_and_a_destination_that_sends() -> None:
+    orders, later = EntityAddress("orders"), timedelta(minutes=5)
+    assert Defer(later, orders).wake_to == orders
+    for after, to in ((None, orders), (later, EntityAddress.parse("orders/$dlq"))):
+        with pytest.raises(DecisionError, match="wake_to is the queue or topic for a wake-up message"):
+            Defer(after, to)
+
+
+def test_a_send_has_one_clear_time() -> None:
+    noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    assert Send().is_for_now
+    assert not Send(at=noon).is_for_now
+    assert not Send(delay=timedelta(0)).is_for_now
+    with pytest.raises(DecisionError, match="not by both"):
+        Send(at=noon, delay=timedelta(0))
+    with pytest.raises(DecisionError, match="no time zone"):
+        Send(at=noon.replace(tzinfo=None))
+
+
+def test_undo_sends_to_the_old_place_or_another_queue() -> None:
+    assert Undo().to is None
+    assert Undo(EntityAddress("orders")).to == EntityAddress("orders")

@@ -10,8 +10,10 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, PeekedMessage
 from sbnotebook.model.amqp import AmqpValue, Long, Symbol, ULong, encode
+from sbnotebook.model.message import extras_from_bytes, extras_to_bytes
 from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import amqp_values, messages, peeked_messages
 
@@ -124,3 +126,35 @@ def test_hostile_texts_do_nothing_in_a_repr() -> None:
 
 def test_a_repr_never_shows_properties() -> None:
     assert "hunter2" not in repr(Message(application_properties={"password": "hunter2"}))
+
+
+def test_extras_are_read_only_and_a_copy() -> None:
+    extras: dict[str, AmqpValue] = {"durable": True}
+    message = Message(extras=extras)
+    extras["durable"] = False
+    assert message.extras == {"durable": True}
+    with pytest.raises(TypeError):
+        cast("dict[str, Any]", message.extras)["durable"] = None
+
+
+def test_an_unreadable_message_says_why() -> None:
+    assert Message().unreadable is None
+    assert Message(extras={"unreadable": "cut short"}).unreadable == "cut short"
+
+
+def test_extras_are_one_amqp_map() -> None:
+    extras: dict[str, AmqpValue] = {"durable": True, "priority": 4}
+    assert extras_from_bytes(extras_to_bytes(extras)) == extras
+    assert extras_from_bytes(bytearray(encode(extras))) == extras
+    assert extras_to_bytes({}) is None
+    assert extras_from_bytes(None) == extras_from_bytes(b"") == {}
+
+
+@pytest.mark.parametrize("data", [b"\xff", encode([1]), encode({"unknown": 1}), encode({"durable": True}) + b"x"])
+def test_bytes_that_are_no_extras_are_refused(data: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="The column extras holds AMQP maps"):
+        extras_from_bytes(data)
+
+
+def test_a_long_text_is_cut_in_a_repr() -> None:
+    assert f"subject={'s' * 60!r}," in repr(Message(subject="s" * 61))

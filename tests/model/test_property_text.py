@@ -111,3 +111,9 @@ def test_a_hostile_text_is_a_value_or_refused(text: str, kind: str) -> None:
 def test_a_decimal_has_its_size() -> None:
     assert same_value(from_text("AAAAAA==", "decimal32"), Decimal32(4))
     assert same_value(from_text("é", "char"), Char("é"))
+
+
+def test_a_long_text_is_cut_in_an_error() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        from_text("t" * 61, "k" * 61)
+    assert str(refused.value) == f"{'t' * 60!r} is not a property value of the AMQP type {'k' * 60!r}."

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import random
 import tracemalloc
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -112,3 +113,30 @@ def test_a_later_outcome_takes_the_place_of_an_earlier_one() -> None:
     tally.note(3, sent(3))
     assert tally.report().settled == 1499
     assert report.settled == 1498
+
+
+def test_outcomes_that_are_alike_are_noted_together() -> None:
+    tally = Tally()
+    tally.note_alike([0, 2], OutcomeStatus.SETTLED, map(sent, (0, 2)))
+    assert [outcome.message_id for outcome in tally.report()] == ["m0", "m2"]
+    with pytest.raises(ValueError, match="zip"):
+        tally.note_alike([3, 4], OutcomeStatus.SETTLED, [sent(3)])
+
+
+def test_a_report_has_no_hash_and_a_repr() -> None:
+    with pytest.raises(TypeError):
+        hash(Report())
+    assert repr(Report([sent(1)])) == "<Report send: 1 settled>"
+
+
+@pytest.mark.parametrize("field", ["condition", "description", "tracking_id", "retryable"])
+def test_a_success_with_details_keeps_them_in_a_long_report(field: str) -> None:
+    detailed = replace(sent(5), **{field: False if field == "retryable" else "a detail"})
+    report = Report([detailed, *map(sent, range(1500))])
+    assert getattr(report[0], field) == getattr(detailed, field)
+    assert list(report)[:2] == [detailed, sent(0)]
+
+
+def test_a_short_report_takes_no_time_to_compress() -> None:
+    outcomes = [sent(number) for number in range(1023)]
+    assert all(one is other for one, other in zip(Report(outcomes), outcomes, strict=True))

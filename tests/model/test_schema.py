@@ -256,3 +256,23 @@ def test_the_page_on_the_columns_names_all_of_them() -> None:
         assert f"\n| `{column.name}` | {column.type.value} | " in page
     for name in EXTRAS - {"to", "subject", "reply_to", "content_type", "content_encoding", "session_id"}:
         assert name == "reply_to_session_id" or f"`{name}`" in page
+
+
+def test_a_value_that_does_not_fit_is_quoted_up_to_60_characters() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        message_from_row({"time_to_live_ms": "x" * 61})
+    assert str(refused.value) == f"The column time_to_live_ms holds whole numbers, not {'x' * 60!r}."
+    with pytest.raises(ConfigurationError) as refused:
+        message_from_row({"body_text": "é", "content_type": "text/plain; charset=ascii; " + "x" * 61})
+    assert repr(("text/plain; charset=ascii; " + "x" * 61)[:60]) in str(refused.value)
+
+
+def test_a_time_to_live_is_counted_in_milliseconds() -> None:
+    assert row_of(Message(time_to_live=timedelta(milliseconds=1, microseconds=999)))["time_to_live_ms"] == 1
+    assert message_from_row({"time_to_live_ms": 1}).time_to_live == timedelta(milliseconds=1)
+
+
+def test_extras_that_are_no_bytes_are_refused() -> None:
+    for value in ("text", 5):
+        with pytest.raises(ConfigurationError, match="The column extras holds bytes"):
+            message_from_row({"extras": value})

@@ -80,6 +80,8 @@ def test_a_section_with_damage_inside_is_refused_when_it_is_read() -> None:
         section_value(payload, section)
 
 
+_CODES = [code for code in sorted(_VALUES) if code not in (sections.SEQUENCE, sections.VALUE)]
+_MESSAGE_OF_DATA = b"".join(map(_section, _CODES))
 _MESSAGE = b"".join(map(_section, sorted(_VALUES)))
 
 
@@ -110,3 +112,69 @@ def test_delivery_annotations_may_stand_last() -> None:
         sections.DATA,
         sections.DELIVERY_ANNOTATIONS,
     ]
+
+
+def test_section_values_are_decoded_in_one_pass() -> None:
+    values, bodies = sections.section_values(_MESSAGE_OF_DATA)
+    assert values == {code: _VALUES[code] for code in _CODES if code != sections.DATA}
+    assert [(body.code, section_value(_MESSAGE_OF_DATA, body)) for body in bodies] == [
+        (sections.DATA, _VALUES[sections.DATA])
+    ]
+    wanted, _ = sections.section_values(_MESSAGE_OF_DATA, wanted={sections.PROPERTIES})
+    assert wanted == {sections.PROPERTIES: _VALUES[sections.PROPERTIES]}
+
+
+def test_section_values_may_begin_behind_the_annotations() -> None:
+    start = next(each.end for each in split(_MESSAGE_OF_DATA) if each.code == sections.MESSAGE_ANNOTATIONS)
+    values, _ = sections.section_values(_MESSAGE_OF_DATA, start)
+    assert values.keys() == {sections.PROPERTIES, sections.APPLICATION_PROPERTIES, sections.FOOTER}
+    with pytest.raises(AmqpDecodeError, match=f"0x70 at byte {len(_section(sections.FOOTER))} is out of order"):
+        sections.section_values(_section(sections.FOOTER) + _section(sections.HEADER))
+    with pytest.raises(AmqpDecodeError, match="0x72 at byte 31 is out of order"):
+        sections.section_values(_section(sections.MESSAGE_ANNOTATIONS) * 2, len(_section(sections.MESSAGE_ANNOTATIONS)))
+
+
+def test_section_values_read_a_long_descriptor_and_repeated_bodies() -> None:
+    payload = b"\x00\x80" + (0x70).to_bytes(8, "big") + b"\x45" + _section(sections.DATA) * 2
+    payload += _section(sections.DELIVERY_ANNOTATIONS)
+    values, bodies = sections.section_values(payload)
+    assert values == {sections.HEADER: [], sections.DELIVERY_ANNOTATIONS: _VALUES[sections.DELIVERY_ANNOTATIONS]}
+    assert [body.code for body in bodies] == [sections.DATA] * 2
+    with pytest.raises(AmqpDecodeError):
+        sections.section_values(_section(sections.PROPERTIES)[:-1])
+
+
+def test_readable_sections_end_where_nothing_can_be_skipped() -> None:
+    whole = _section(sections.PROPERTIES)
+    out_of_order = whole + _section(sections.HEADER)
+    assert [each.code for each in sections.readable_start(out_of_order)] == [sections.PROPERTIES, sections.HEADER]
+    assert sections.readable_start(whole + b"\x00\x53") == split(whole)
+    assert sections.readable_start(b"garbage") == []
+
+
+def test_readable_items_leave_out_what_cannot_be_decoded() -> None:
+    good, bad, number = encode("a") + encode(1), encode("b") + b"\xa1\x01\xff", encode(5) + encode(6)
+    for content, found in ((good + bad + number, {"a": 1}), (bad + good, {"a": 1}), (good + b"\xa1\x09", {"a": 1})):
+        for head in (bytes((0xC1, len(content) + 1, 6)), b"\xd1" + (len(content) + 4).to_bytes(4) + (6).to_bytes(4)):
+            payload = sections.section_head(sections.APPLICATION_PROPERTIES) + head + content
+            section = sections.Section(sections.APPLICATION_PROPERTIES, 0, 3, len(payload))
+            assert sections.map_start(payload, section) == 3 + len(head)
+            assert sections.readable_items(payload, section) == found
+
+
+def test_a_section_that_is_no_map_has_no_items() -> None:
+    payload = sections.encode_section(sections.HEADER, [True])
+    assert payload == _section(sections.HEADER)[:3] + encode([True])
+    (section,) = split(payload)
+    assert sections.map_start(payload, section) == section.end
+    assert sections.readable_items(payload, section) == {}
+
+
+def test_an_error_names_the_byte_of_its_section() -> None:
+    first = _section(sections.PROPERTIES)
+    for tail in (b"\x40", b"\x00\x53\x6f\x40", b"\x00\x53\x79\x40"):
+        with pytest.raises(AmqpDecodeError, match=f"No message section starts at byte {len(first)}"):
+            split(first + tail)
+    damaged = first + bytes.fromhex("005374c1020040")
+    with pytest.raises(AmqpDecodeError):
+        section_value(damaged, split(damaged)[1])
