@@ -158,3 +158,8 @@ def test_bytes_that_are_no_extras_are_refused(data: bytes) -> None:
 
 def test_a_long_text_is_cut_in_a_repr() -> None:
     assert f"subject={'s' * 60!r}," in repr(Message(subject="s" * 61))
+
+
+def test_a_locked_message_shows_its_lock_and_no_properties() -> None:
+    shown = repr(LockedMessage(entity=ORDERS, sequence_number=1, lock_token=UUID(int=3), extras={"durable": True}))
+    assert shown.endswith(f"state=active, lock_token={UUID(int=3)}, body=b'', 0 bytes)")
