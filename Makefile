@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check conformance soak crash format bench docs lab lock dist
+.PHONY: help setup demo test check conformance soak crash mutants format bench docs lab lock dist
 .PHONY: check-install check-lowest check-pythons check-spark
 
 help: ## Show these lines
@@ -44,6 +44,9 @@ soak: ## Kill the emulator under load, and processes that resubmit, remove and u
 
 crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, and count every message afterwards
 	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash
+
+mutants: ## Test the tests: change the code in 60 random places, and count how often a test fails; MUTANTS="--seed 7"
+	$(BIN)/python -m scripts.mutants $(MUTANTS)
 
 format: ## Format and mend what ruff can mend by itself
 	$(BIN)/ruff format

@@ -1,0 +1,78 @@
+"""The script that tests the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.mutants import main, sample, suite_of
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = """
+def larger(a: int | None, b: int) -> int:
+    if a is not None and a > b:
+        return a
+    return b
+"""
+STRICT = """
+from kit.model.tiny import larger
+
+def test_larger():
+    assert [larger(1, 2), larger(2, 2), larger(3, 2), larger(None, 2)] == [2, 2, 3, 2]
+"""
+LENIENT = """
+from kit.model.tiny import larger
+
+def test_larger():
+    larger(1, 2)
+"""
+EQUIVALENT = """
+[[equivalent]]
+module = "kit/model/tiny.py"
+before = "if a is not None and a > b:"
+after = "if a is not None and a *= b:"
+reason = "Two equal numbers are the same."
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for folder in ("kit/model", "tests/model"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "kit/__init__.py").touch()
+    (tmp_path / "kit/model/__init__.py").touch()
+    (tmp_path / "kit/model/tiny.py").write_text(CODE)
+    (tmp_path / "tests/mutants.toml").write_text(EQUIVALENT)
+    return tmp_path
+
+
+def test_mutants_pass_with_strict_tests(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "tests/model/test_tiny.py").write_text(STRICT)
+    assert main(["kit/model", "--count", "3", "--seed", "5"], tree) == 0, capsys.readouterr().out
+
+
+def test_mutants_fail_with_lenient_tests(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "tests/model/test_tiny.py").write_text(LENIENT)
+    assert main(["kit/model", "--count", "1", "--seed", "5"], tree) == 1
+    assert "Survived: kit/model/tiny.py:3\n  - if a is not None and a > b:\n  + " in capsys.readouterr().out
+
+
+def test_mutants_need_tests_that_pass(tree: Path) -> None:
+    (tree / "tests/model/test_tiny.py").write_text(LENIENT + "    assert False")
+    with pytest.raises(SystemExit, match="fail without any change"):
+        main(["kit/model", "--count", "1"], tree)
+
+
+def test_mutants_repeat_by_seed_and_spare_annotations(tree: Path) -> None:
+    sampled = sample(tree, ["kit/model"], 100, 1)
+    assert sampled == sample(tree, ["kit/model"], 100, 1)
+    assert {mutant.line for mutant in sampled} == {3}
+
+
+def test_mutants_run_the_suite_of_the_module_first() -> None:
+    assert suite_of(ROOT, "sbnotebook/model/body.py")[:2] == [
+        "tests/model/test_body.py",
+        "tests/model/test_body_packed.py",
+    ]
+    assert suite_of(ROOT, "sbnotebook/model/amqp/types.py")[0].startswith("tests/model/test_amqp_")
