@@ -150,20 +150,20 @@ def ask(client: Client, handle: int, number: int, properties: bytes, application
 
 
 def transfer_of(handle: int, number: int, message_format: int, *, settled: bool = False) -> Transfer:
-    """The performative of a message in one frame."""
+    """Return the performative of a message in one frame."""
     tag = number.to_bytes(4)
     return Transfer(handle=handle, delivery_id=number, delivery_tag=tag, message_format=message_format, settled=settled)
 
 
 def frame(performative: Any, payload: bytes = b"") -> bytes:
-    """One frame on channel 0."""
+    """Return one frame on channel 0."""
     writer = FrameWriter()
     writer.write(0, encode_composite(performative), payload)
     return writer.take()
 
 
 def measure(in_memory: Emulator, on_disk: Emulator) -> dict[str, list[Round]]:
-    """The rounds of each phase."""
+    """Measure the rounds of each phase."""
     phases: dict[str, Callable[[Client], Callable[[], None]]] = {
         "send, one after the other": lambda client: sending(client, MESSAGE, 0, COUNT, 1),
         "send, 100 in flight": lambda client: sending(client, MESSAGE, 0, COUNT, IN_FLIGHT),

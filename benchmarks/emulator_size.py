@@ -52,7 +52,7 @@ def main() -> None:
 
 @contextmanager
 def started(directory: Path) -> Generator[tuple[int, ServiceBusClient, float]]:
-    """The emulator's process, a client of it, and the seconds until it was ready."""
+    """Return the emulator's process, a client of it, and the seconds until it was ready."""
     begun = time.perf_counter()
     with emulator(directory) as running:
         seconds = time.perf_counter() - begun
@@ -61,7 +61,7 @@ def started(directory: Path) -> Generator[tuple[int, ServiceBusClient, float]]:
 
 
 def send(client: ServiceBusClient) -> float:
-    """Seconds to send all messages."""
+    """Return the seconds to send all messages."""
     begun = time.perf_counter()
     with client.get_queue_sender(QUEUE) as sender:
         batch = [ServiceBusMessage(BODY) for _ in range(BATCH)]
@@ -71,7 +71,7 @@ def send(client: ServiceBusClient) -> float:
 
 
 def browse(client: ServiceBusClient) -> float:
-    """Seconds to peek at all messages, page by page."""
+    """Return the seconds to peek at all messages, page by page."""
     begun = time.perf_counter()
     seen = 0
     with client.get_queue_receiver(QUEUE) as receiver:
@@ -83,7 +83,7 @@ def browse(client: ServiceBusClient) -> float:
 
 
 def page_time(receiver: ServiceBusReceiver, start: int) -> float:
-    """Seconds for a page, the client's part of it included."""
+    """Return the seconds for a page, the client's part included."""
     seconds: list[float] = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()

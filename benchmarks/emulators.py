@@ -30,7 +30,7 @@ class Emulator(NamedTuple):
     pid: int
 
     def cpu_time(self) -> float:
-        """Seconds of CPU time that it has used."""
+        """Return the seconds of CPU time that it has used."""
         return time.clock_gettime((~self.pid) << 3 | 2)  # the clock of a process, as Linux numbers them
 
     def set_faults(self, **values: int) -> None:
@@ -42,7 +42,7 @@ class Emulator(NamedTuple):
 
 @contextmanager
 def emulator(data_dir: Path | None = None) -> Generator[Emulator]:
-    """An emulator that is killed at the end.
+    """Start an emulator that is killed at the end.
 
     Args:
         data_dir: where it keeps messages; None for in memory, so that no disk is a part of what is measured.

@@ -93,7 +93,7 @@ def _timed(function: Callable[[], object]) -> float:
 
 
 def bare_loop(connection_string: str) -> float:
-    """Seconds that the SDK's synchronous loop takes for all messages."""
+    """Return the seconds that the SDK's synchronous loop takes for all messages."""
     with (
         ServiceBusClient.from_connection_string(connection_string) as client,
         client.get_queue_receiver(QUEUE) as receiver,
@@ -108,7 +108,7 @@ def bare_loop(connection_string: str) -> float:
 
 
 async def bare_async_loop(connection_string: str) -> float:
-    """Seconds that its asynchronous loop takes."""
+    """Return the seconds that its asynchronous loop takes."""
     async with (
         AsyncServiceBusClient.from_connection_string(connection_string) as client,
         client.get_queue_receiver(QUEUE) as receiver,

@@ -65,7 +65,7 @@ def measure() -> list[Result]:
 
 
 def seconds(queue: Entity, count: int, consume: Callable[[], None]) -> float:
-    """Seconds to consume so many messages."""
+    """Return the seconds to consume so many messages."""
     queue.send((Message(body=b"x" * 200) for _ in range(count)), show_progress=False).raise_for_failures()
     started = time.perf_counter()
     consume()
@@ -102,9 +102,9 @@ def process(
 
 
 def do_nothing(_message: LockedMessage) -> None:
-    """The quickest function."""
+    """Do nothing, as the quickest function."""
 
 
 def wait(_message: LockedMessage) -> None:
-    """A function that waits for somebody else."""
+    """Wait, as a function that calls another service."""
     time.sleep(EACH)

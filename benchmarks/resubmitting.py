@@ -51,7 +51,7 @@ class NoJournal(Journal):
 
 
 async def resubmit_all(connection_string: str, journal: Journal, name: str) -> float:
-    """Seconds for a resubmit of all messages from one queue to another."""
+    """Return the seconds to resubmit all messages from one queue to another."""
     async with AsyncNamespace(Connection(connection_string), journal=journal, archive=None) as namespace:
         await namespace.create_queue(name)
         await namespace.create_queue(f"{name}-to")

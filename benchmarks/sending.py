@@ -52,7 +52,7 @@ def measure() -> list[Result]:
 
 @contextmanager
 def queue(connection_string: str) -> Generator[Entity]:
-    """The queue, on connections of its own."""
+    """Open the queue on connections of its own."""
     with Namespace(Target(Connection(connection_string), "")) as namespace:
         yield namespace.entity(QUEUE)
 
@@ -78,7 +78,7 @@ def in_flight(connection_string: str, count: int) -> Result:
 
 
 async def sdk_in_parallel(connection_string: str, count: int, rounds: int) -> float:
-    """Seconds for the same with the SDK: as many senders that are open, and each sends its share one by one."""
+    """Return the seconds that as many open senders of the SDK take, each sending its share one by one."""
     async with AsyncClient.from_connection_string(connection_string) as client:
         senders = [client.get_queue_sender(QUEUE) for _ in range(count)]
         await asyncio.gather(*(sender.create_message_batch() for sender in senders))
@@ -96,7 +96,7 @@ async def sdk_in_parallel(connection_string: str, count: int, rounds: int) -> fl
 
 
 def throughput(connection_string: str) -> list[Result]:
-    """Messages a second without a delay, beside the SDK's own loops."""
+    """Measure messages a second without a delay, beside the SDK's own loops."""
     best: list[float] = []
     single: list[float] = []
     ours: list[float] = []
@@ -131,7 +131,7 @@ def throughput(connection_string: str) -> list[Result]:
 
 
 def million(connection_string: str) -> Result:
-    """How much the memory of a process grows in which a million messages are sent from a generator."""
+    """Measure the growth of a process that sends a million messages from a generator."""
     command = [sys.executable, "-m", "benchmarks.sending", connection_string]
     grown, seconds = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
     return Result(
@@ -173,7 +173,7 @@ def resident() -> float:
 
 
 def numbered(count: int) -> Iterator[Message]:
-    """Messages with an identifier each that does not compress well."""
+    """Return messages with an identifier each that does not compress well."""
     return (
         Message(body=BODY, message_id=f"{hash((number, count)) & (2**64 - 1):016x}-{number}") for number in range(count)
     )
@@ -186,19 +186,19 @@ def send(entity: Entity, messages: Iterator[Message], max_in_flight: int, batch_
 
 
 def sdk_lists(sender: ServiceBusSender) -> None:
-    """The SDK's quickest loop: lists that are a batch each."""
+    """Send with the SDK's quickest loop: lists that are a batch each."""
     for start in range(0, BULK, LIST):
         sender.send_messages([ServiceBusMessage(BODY, message_id=str(start + number)) for number in range(LIST)])
 
 
 def sdk_one_by_one(sender: ServiceBusSender) -> None:
-    """The SDK's loop of most examples."""
+    """Send with the SDK's loop of most examples."""
     for number in range(ONE_BY_ONE):
         sender.send_messages(ServiceBusMessage(BODY, message_id=str(number)))
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that something takes."""
+    """Return the seconds that a call takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

@@ -53,7 +53,7 @@ def measure() -> list[Result]:
 
 
 def settled(running: Emulator, queue: Entity, count: int, in_flight: int) -> float:
-    """Seconds to complete messages that are locked already."""
+    """Return the seconds to complete messages that are locked already."""
     running.set_faults(settle_delay_ms=0)
     queue.send((Message(body=b"x" * 200) for _ in range(count)), show_progress=False).raise_for_failures()
     with queue.lock(count) as batch:

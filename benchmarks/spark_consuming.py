@@ -86,7 +86,7 @@ class _Bench:
         self._names = map(str, count())
 
     def speed(self) -> list[Result]:
-        """The stream and the loop in turns."""
+        """Measure the stream and the loop in turns."""
         self._fill(1_000)
         self._consume("parquet")  # starts what is started once
         bare: list[float] = []
@@ -101,7 +101,7 @@ class _Bench:
         return [_speed(sink, runs, plain) for sink, runs in streams.items()] + [_parts(streams["parquet"])]
 
     def memory(self) -> list[Result]:
-        """What the process of the stream and Java keep, from micro-batch to micro-batch."""
+        """Measure the memory that the process of the stream and Java keep from micro-batch to micro-batch."""
         self._fill(BATCHES * SMALL)
         query = self._started("noop", maxMessagesPerTrigger=SMALL)
         process: list[tuple[int, float]] = []

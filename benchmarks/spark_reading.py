@@ -78,13 +78,13 @@ def _result(what: str, plain: float, ours: list[float], must: float | None) -> R
 
 
 def _bare(running: Emulator) -> Iterator[float]:
-    """The SDK's two loops."""
+    """Measure the SDK's two loops."""
     yield peeking.bare_loop(running.connection_string)
     yield asyncio.run(peeking.bare_async_loop(running.connection_string))
 
 
 def _shares(spark: SparkSession, running: Emulator) -> Result:
-    """Where the CPU time of one read goes, in microseconds a message."""
+    """Return where the CPU time of one read goes, in microseconds a message."""
     java = _java()
 
     def times() -> list[float]:
@@ -163,7 +163,7 @@ def _read(spark: SparkSession, running: Emulator, partitions: int, columns: str 
 
 
 def _java() -> psutil.Process:
-    """The process of Spark's that this one started."""
+    """Return the Java process of Spark that this one started."""
     return next(each for each in psutil.Process().children(recursive=True) if each.name() == "java")
 
 

@@ -43,7 +43,7 @@ _MEGABYTE: Final = 1024
 
 
 def measure() -> list[Result]:
-    """Seconds of each step, the memory of this process, and the ratio to the SDK."""
+    """Measure the seconds of each step, the memory of this process, and the ratio to the SDK."""
     spark = session(lambda _: None)
     try:
         with emulator() as running, TemporaryDirectory() as folder:
@@ -71,7 +71,7 @@ class _Bench:
         self._seconds: dict[str, float] = {}
 
     def at_scale(self) -> list[Result]:
-        """From the first to the last step, once."""
+        """Run from the first to the last step, once."""
         entity = self._filled("letters", COUNT)
         before = _peak()
         with self._timed("defer_all"):

@@ -58,7 +58,7 @@ def measure() -> list[Result]:
 
 
 def compare(ways: Ways) -> list[Result]:
-    """All ways, in turn, so that whatever else the machine does meets all of them."""
+    """Measure all ways in turn, so that other load on the machine meets all of them."""
     ways.write(1, 10_000)  # everything is imported, and the workers are there
     ways.write(2, 10_000)
     found: dict[int, list[Took]] = {0: [], 1: [], 2: []}
@@ -69,7 +69,7 @@ def compare(ways: Ways) -> list[Result]:
 
 
 def result(spark: list[Took], own: list[Took], tasks: int, least: float) -> Result:
-    """One line: the ratio of the medians, and where the time goes."""
+    """Return one line: the ratio of the medians, and where the time goes."""
     ratio = median(each.seconds for each in own) / median(each.seconds for each in spark)
     each, ours = (COUNT / median(took.seconds for took in ways) for ways in (spark, own))
     return Result(
@@ -82,7 +82,7 @@ def result(spark: list[Took], own: list[Took], tasks: int, least: float) -> Resu
 
 
 def cpu(ways: list[Took]) -> str:
-    """The CPU time of a message."""
+    """Return the CPU time of a message."""
     emulator, ours = (median(each) / COUNT * 1e6 for each in zip(*(took[1:] for took in ways), strict=True))
     return f"{ours:.0f} µs and {emulator:.0f} µs of the emulator"
 
@@ -127,20 +127,20 @@ class Ways:
 
 
 def numbered(count: int) -> Iterator[Message]:
-    """The messages of our own send."""
+    """Return the messages of our own send."""
     body = BODY.encode()
     return (Message(body=body, message_id=f"id-{number}") for number in range(count))
 
 
 def rows(spark: SparkSession, tasks: int, count: int) -> DataFrame:
-    """The same as a frame."""
+    """Return the same messages as a frame."""
     return spark.range(0, count, numPartitions=tasks).selectExpr(
         "concat('id-', id) AS message_id", f"encode('{BODY}', 'UTF-8') AS body"
     )
 
 
 def cpu_of_tree(pid: int) -> float:
-    """Seconds of CPU time of a process and all that it has started and that still run."""
+    """Return the seconds of CPU time of a process and of those of its children that still run."""
     children = [
         int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
     ]
@@ -148,7 +148,7 @@ def cpu_of_tree(pid: int) -> float:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU time of a process; 0 where it has ended."""
+    """Return the seconds of CPU time of a process, 0 if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -60,7 +60,7 @@ def measure() -> list[Result]:
 
 
 def _fill(connection_string: str, name: str, count: int) -> None:
-    """Messages with the properties of dead letters, which are the same to whom looks at them."""
+    """Send messages with the properties of dead letters, which look the same to a reader."""
 
     def letter(number: int) -> Message:
         reason = REASONS[number % len(REASONS)]
