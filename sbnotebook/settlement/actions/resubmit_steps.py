@@ -30,7 +30,8 @@ from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState, time_text
 from sbnotebook.settlement.plan import Edit, Limits
-from sbnotebook.settlement.sending.send import SenderPool, send_many
+from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 
 __all__ = ["TOO_OFTEN", "ResubmitSteps", "Settles"]

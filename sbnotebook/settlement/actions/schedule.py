@@ -36,7 +36,7 @@ from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.sdk import errors, management
 from sbnotebook.settlement.sdk.management import ToSchedule
 from sbnotebook.settlement.sending.packing import Pack
-from sbnotebook.settlement.sending.send import SendOptions, Way, deliver_many
+from sbnotebook.settlement.sending.send import DeliveryMethod, SendOptions, deliver_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import Progress, is_same, outcome_for
 from sbnotebook.settlement.watch import Tell, reporting, untold
@@ -131,7 +131,7 @@ async def _schedule(sender: ServiceBusSender, pack: Pack) -> Sequence[int]:
     return numbers
 
 
-_SCHEDULE: Final = Way("schedule", _schedule, max_count=100, share=0.5)
+_SCHEDULE: Final = DeliveryMethod("schedule", _schedule, max_count=100, share=0.5)
 
 
 # ---------------------------------------------------------------- cancelling

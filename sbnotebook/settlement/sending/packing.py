@@ -1,4 +1,4 @@
-"""Packing messages into transfers: by session and partition key, as many as fit, and few in memory."""
+"""Pack messages into transfers by session and partition key: as many as fit, with few of them in memory."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.settlement.wire.layout import as_text
 
-__all__ = ["Haul", "Item", "Pack", "Packer", "Sizes"]
+__all__ = ["EncodedMessage", "Pack", "Packer", "PulledBatch", "Sizes"]
 
 _MAX_WAITING: Final = 5000
-"""Messages that wait for others of their session."""
+"""Messages in open packs, which wait for others of their session."""
 _MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 _MAX_BEHIND: Final = 10_000
-"""Messages that may be pulled after one that still waits for others of its session: the report is kept in order."""
+"""Messages that may be pulled after one in an open pack, because the report is kept in order."""
 _MAX_WAIT: Final = 1.0
-"""Seconds that a message waits for others."""
+"""Seconds that a pack stays open for more messages."""
 _MAX_REFUSED: Final = 1000
 _MAX_DESCRIPTION: Final = 500
 _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
@@ -35,15 +35,15 @@ _MESSAGE_ID, _GROUP_ID = 0, 10
 _ITEM_HEAD: Final = section_head(DATA) + b"\xb0"
 _ITEM_BYTES: Final = len(_ITEM_HEAD) + 4
 _Keys: TypeAlias = tuple[str | None, str | None]
-"""The session, and the partition key of messages without one."""
+"""The session, and the partition key of messages without a session."""
 
 
 class Sizes(NamedTuple):
-    """What an entity takes.
+    """The size limits of an entity.
 
     Args:
-        message: bytes of one message.
-        batch: bytes of one transfer with several messages.
+        message: bytes of one message at most.
+        batch: bytes of one transfer with several messages at most.
     """
 
     message: int
@@ -51,12 +51,12 @@ class Sizes(NamedTuple):
 
 
 @dataclass(slots=True)
-class Item:
-    """One message on its way.
+class EncodedMessage:
+    """One message of the input as AMQP bytes.
 
     Args:
         index: its position in the input.
-        message_id: its identifier, where it has one.
+        message_id: its message ID, None without one.
         payload: its AMQP bytes.
     """
 
@@ -67,38 +67,40 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class Pack:
-    """Messages that travel in one transfer: of one session and partition key, or of none.
+    """Messages that travel in one transfer: all of one session and partition key, or of none.
 
     Args:
-        session_id: of all of them.
-        partition_key: of all of them.
-        envelope: the sections in front of them when there are several.
-        asked: whether they may have reached the service, and the answer is not known.
-        since: when the first one came.
+        session_id: the session of all of them.
+        partition_key: the partition key of all of them.
+        envelope: the sections in front of the messages of a batch.
+        items: the messages, in their order.
+        size: the bytes of the messages in a batch.
+        in_doubt: whether they may have reached Service Bus although no answer is known.
+        since: when the pack was opened, in monotonic seconds.
     """
 
     session_id: str | None
     partition_key: str | None
     envelope: bytes
-    items: list[Item] = field(default_factory=list[Item])
+    items: list[EncodedMessage] = field(default_factory=list[EncodedMessage])
     size: int = 0
-    asked: bool = False
+    in_doubt: bool = False
     since: float = field(default_factory=time.monotonic)
 
     @property
     def key(self) -> str | None:
-        """What keeps the order of messages: those of one key are sent one transfer after the other."""
+        """Return the key that keeps the order of messages. Packs of one key are sent one after the other."""
         return self.session_id if self.session_id is not None else self.partition_key
 
     @property
     def is_batch(self) -> bool:
-        """Whether it travels as a batch; a message alone travels as it is."""
+        """Tell whether the pack travels as a batch. A single message travels as it is."""
         return len(self.items) > 1
 
     def transfer(self) -> bytes:
-        """The bytes that travel.
+        """Return the bytes that travel.
 
-        A batch is an envelope of which the data sections are whole messages (the SDK's ``ServiceBusMessageBatch``).
+        A batch is an envelope whose data sections are whole messages, as in the SDK's ``ServiceBusMessageBatch``.
         """
         if not self.is_batch:
             return self.items[0].payload
@@ -107,8 +109,8 @@ class Pack:
             parts += (_ITEM_HEAD, len(item.payload).to_bytes(4, "big"), item.payload)
         return b"".join(parts)
 
-    def take_in(self, items: Sequence[Item], max_bytes: int, max_count: int) -> int:
-        """Take in as many of these messages as fit, the first one always where it is empty; says how many."""
+    def add(self, items: Sequence[EncodedMessage], max_bytes: int, max_count: int) -> int:
+        """Add as many of these messages as fit, at least one to an empty pack. Return how many were added."""
         taken, room, size = 0, max_count - len(self.items), self.size
         most = max_bytes - len(self.envelope)
         for item in items[:room]:
@@ -122,21 +124,21 @@ class Pack:
         return taken
 
     def halves(self) -> tuple[Pack, Pack]:
-        """Two packs with half of the messages each."""
+        """Return two packs with half of the messages each."""
         middle = len(self.items) // 2
         return self._part(self.items[:middle]), self._part(self.items[middle:])
 
-    def _part(self, items: list[Item]) -> Pack:
+    def _part(self, items: list[EncodedMessage]) -> Pack:
         size = sum(len(item.payload) + _ITEM_BYTES for item in items)
         return Pack(self.session_id, self.partition_key, self.envelope, items, size)
 
 
-class Haul(NamedTuple):
-    """What one pull gave.
+class PulledBatch(NamedTuple):
+    """The result of one :meth:`Packer.take`.
 
     Args:
-        pack: messages to be sent, None where there are none.
-        refused: the outcomes of messages that cannot be sent at all, with their positions.
+        pack: messages to send, None without any.
+        refused: the positions and outcomes of messages that cannot be sent at all.
     """
 
     pack: Pack | None
@@ -144,13 +146,15 @@ class Haul(NamedTuple):
 
 
 class Packer:
-    """Pulls messages, encodes and packs them; in a thread, because the input is the user's code.
+    """Pulls messages, encodes them and packs them, in a thread because the input is the user's code.
+
+    The thread calls :meth:`run`, and the sending task all other methods. ``_changed`` guards the state they share.
 
     Args:
-        messages: what is pulled.
-        verb: what is done with them, for the outcomes.
-        address: where they go.
-        sizes: what goes into a transfer.
+        messages: the input.
+        verb: the verb of the outcomes.
+        address: the entity that the messages go to.
+        sizes: its size limits.
         max_count: messages in one transfer at most.
         wake: called from the thread when there is something to take.
     """
@@ -165,7 +169,7 @@ class Packer:
         wake: Callable[[], object],
     ) -> None:
         self.failure: Exception | None = None
-        """What the iterable raised, once its messages are all packed."""
+        """The exception of the input, once all messages before it are packed."""
         self._input = iter(messages)
         self._verb = verb
         self._address = address
@@ -185,14 +189,14 @@ class Packer:
     # ------------------------------------------------------------------ in the thread
 
     def run(self) -> None:
-        """Pull messages as packs are wanted, to the end of the input or until it is stopped."""
-        while self._goes_on():
+        """Pull messages as packs are wanted, until the input ends or :meth:`stop` is called."""
+        while self._continues():
             self._pull_one()
             if (self._ready or self._refused or self._ended) and not self._has_woken:
                 self._has_woken = True
                 self._wake()
 
-    def _goes_on(self) -> bool:
+    def _continues(self) -> bool:
         if not self._may_pull():
             with self._changed:
                 self._changed.wait_for(lambda: self._may_pull() or self._ended or self._stopped)
@@ -221,43 +225,43 @@ class Packer:
             if not self._closed:
                 for key in list(self._open):
                     self._finish(key)
-                # Last, because who sends looks at it at any moment, and does not send what comes after it.
+                # Last, because is_done is read at any moment, and packs that come after it would not be sent.
                 self.failure, self._ended = failure, True
 
-    def _encoded(self, message: Message) -> Item | Outcome:
+    def _encoded(self, message: Message) -> EncodedMessage | Outcome:
         try:
-            # An id that is a number or a UUID goes as what it is; a report has texts only.
+            # An ID that is a number or a UUID is sent as it is; a report has text only.
             payload, message_id = payload_of(message), as_text(message.message_id)
-        except Exception as error:  # noqa: BLE001 (an input may hold anything; the others go on)
+        except Exception as error:  # noqa: BLE001 (an input may hold anything; the rest is sent)
             said = scrub(f"{type(error).__name__}: {error}")[:_MAX_DESCRIPTION]
             return self._refusal(getattr(message, "message_id", None), "amqp:encode-error", said)
         return self._checked(self._count, message_id, payload)
 
-    def _of_rows(self, rows: EncodedRows) -> list[Item | Outcome]:
+    def _of_rows(self, rows: EncodedRows) -> list[EncodedMessage | Outcome]:
         return [*map(self._checked, count(self._count), rows.message_ids, rows.payloads)]
 
-    def _checked(self, index: int, message_id: str | None, payload: bytes) -> Item | Outcome:
+    def _checked(self, index: int, message_id: str | None, payload: bytes) -> EncodedMessage | Outcome:
         if len(payload) <= self._sizes.message:
-            return Item(index, message_id, payload)
+            return EncodedMessage(index, message_id, payload)
         said = f"The message is {len(payload):,} bytes, {self._address} takes {self._sizes.message:,}."
         return self._refusal(message_id, "amqp:link:message-size-exceeded", said)
 
-    # ------------------------------------------------------------------ for who sends
+    # ------------------------------------------------------------------ in the sending task
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more comes."""
+        """Tell whether all has been taken, or the packer is stopped."""
         return self._stopped or (self._ended and not self._ready and not self._refused)
 
     def want(self, count: int) -> None:
-        """Have so many packs ready, as far as the input gives them."""
+        """Keep ``count`` packs ready, as far as the input gives them."""
         self._wanted = count
         if self._runs_low():
             with self._changed:
                 self._changed.notify()
 
-    def take(self) -> Haul:
-        """What was pulled, a pack at a time."""
+    def take(self) -> PulledBatch:
+        """Return what was pulled, one pack at a time."""
         with self._changed:
             self._has_woken = False
             if not self._ready:
@@ -267,20 +271,20 @@ class Packer:
             self._ready_bytes -= pack.size if pack else 0
             if refused or self._runs_low():
                 self._changed.notify()
-            return Haul(pack, refused)
+            return PulledBatch(pack, refused)
 
     def _runs_low(self) -> bool:
-        # Not for each pack that is taken: to wake a thread costs as much as to send a message.
+        # The thread is not woken for each pack, because waking it costs as much as sending a message.
         return len(self._ready) <= self._wanted // 2
 
     def stop(self) -> None:
-        """Pull nothing more; what is being pulled at this moment is taken in."""
+        """Pull nothing more. The message that is being pulled at this moment is still packed."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
 
     def leftovers(self) -> tuple[list[Pack], list[tuple[int, Outcome]]]:
-        """Everything that was pulled and not taken, at the end; what still comes after this is dropped."""
+        """Return all packs and refusals that were not taken, and drop what is pulled after this call."""
         with self._changed:
             self._stopped = self._closed = True
             self._changed.notify()
@@ -288,8 +292,8 @@ class Packer:
 
     # ------------------------------------------------------------------ packing, under the lock
 
-    def _place(self, pulled: Sequence[Item | Outcome], origin: Message | EncodedRows) -> None:
-        items = [item for item in pulled if isinstance(item, Item)]
+    def _place(self, pulled: Sequence[EncodedMessage | Outcome], origin: Message | EncodedRows) -> None:
+        items = [item for item in pulled if isinstance(item, EncodedMessage)]
         if len(items) < len(pulled):
             first = self._count - len(pulled)
             self._refused += [(first + at, item) for at, item in enumerate(pulled) if isinstance(item, Outcome)]
@@ -297,7 +301,7 @@ class Packer:
             self._pack(items, origin)
         self._finish_the_oldest()
 
-    def _pack(self, items: Sequence[Item], origin: Message | EncodedRows) -> None:
+    def _pack(self, items: Sequence[EncodedMessage], origin: Message | EncodedRows) -> None:
         keys = _keys_of(origin)
         while items:
             pack = self._open.get(keys)
@@ -305,7 +309,7 @@ class Packer:
                 envelope = _envelope(origin, items[0]) if self._max_count > 1 else b""
                 pack = self._open[keys] = Pack(*keys, envelope)
             before = pack.size
-            taken = pack.take_in(items, self._sizes.batch, self._max_count)
+            taken = pack.add(items, self._sizes.batch, self._max_count)
             self._waiting += taken
             self._waiting_bytes += pack.size - before
             items = items[taken:]
@@ -346,12 +350,12 @@ class Packer:
 def _keys_of(origin: Message | EncodedRows) -> _Keys:
     if isinstance(origin, EncodedRows):
         return None, None
-    # In an entity with sessions the session is the partition key, whether a message says so or not.
+    # In an entity with sessions, the session is the partition key, even of a message that has another one.
     return origin.session_id, origin.partition_key if origin.session_id is None else None
 
 
-def _envelope(origin: Message | EncodedRows, first: Item) -> bytes:
-    """The sections of a batch in front of its messages, which name the first one's id and everybody's keys."""
+def _envelope(origin: Message | EncodedRows, first: EncodedMessage) -> bytes:
+    """Return the sections in front of a batch's messages: the first message's ID, and the keys of all."""
     if isinstance(origin, EncodedRows):
         message_id = first.message_id
         session_id = partition_key = None

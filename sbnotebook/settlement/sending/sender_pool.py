@@ -1,4 +1,4 @@
-"""Senders to one entity that are kept warm."""
+"""A pool of warm senders to one entity."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 __all__ = ["SenderPool"]
 
 _MAX_IDLE: Final = 240.0
-"""Seconds after which an idle sender is replaced: the service drops idle connections, and the SDK does not notice."""
+"""Seconds after which an idle sender is replaced. Service Bus drops idle connections, and the SDK does not notice."""
 _FRESH: Final = 1.0
-"""Seconds after which it is looked whether an idle sender's connection still stands."""
+"""Seconds after which the connection of an idle sender is checked before it is used."""
 _OPEN_WITHIN: Final = 60.0
 _CLOSE_WITHIN: Final = 5.0
 
 
 class SenderPool:
-    """Senders to one entity that are kept warm: one for each transfer in flight, because none is safe to share.
+    """Warm senders to one entity: one for each transfer in flight, because the SDK's senders are not safe to share.
 
     Args:
-        connection: the namespace.
+        connection: the connection to the namespace.
         address: a queue or a topic.
-        answer_within: seconds to wait for a confirmation; then nobody knows whether the messages arrived. Large
-            transfers get more.
+        answer_within: seconds to wait for a confirmation. Without one in this time the messages are UNCONFIRMED. Large
+            transfers get more time.
 
     Raises:
-        ReadOnlyError: the connection only looks. Told here, before anybody writes down what is to be sent.
+        ReadOnlyError: the connection is read-only. It is raised here, before the journal has a record of the send.
     """
 
     def __init__(self, connection: Connection, address: EntityAddress, *, answer_within: float = 60.0) -> None:
@@ -47,13 +47,13 @@ class SenderPool:
         self.address = address
         self.answer_within = answer_within
         self.throttle = Throttle()
-        """How far the service lets transfers go, for everybody who sends with this pool."""
+        """Slows down all sends of this pool while Service Bus is busy."""
         self._connection = connection
         self._idle: list[tuple[ServiceBusSender, float]] = []
         self._sizes: Sizes | None = None
 
     async def warm(self, count: int) -> None:
-        """Open senders at once, so that the first sends do not wait for connections.
+        """Open ``count`` senders, so that the first sends do not wait for connections.
 
         Raises:
             azure.servicebus.exceptions.ServiceBusError: the entity cannot be sent to.
@@ -66,7 +66,7 @@ class SenderPool:
             raise group.exceptions[0] from None  # they all failed for the same reason
 
     async def sizes(self) -> Sizes:
-        """What the entity takes; known once a sender was open.
+        """Return the size limits of the entity. Open a sender if none was open yet.
 
         Raises:
             azure.servicebus.exceptions.ServiceBusError: the entity cannot be sent to.
@@ -77,9 +77,9 @@ class SenderPool:
         return self._sizes
 
     def doubt(self) -> None:
-        """Look whether idle senders' connections still stand before each is used again, however short it was idle.
+        """Check the connection of each idle sender before its next use, even if it was idle only for a moment.
 
-        What the entity takes is looked at, too: it may have been made anew.
+        The size limits are read again, too, because the entity may have been deleted and created again.
         """
         self._sizes = None
         long_ago = time.monotonic() - 2 * _FRESH
@@ -87,7 +87,7 @@ class SenderPool:
 
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[ServiceBusSender]:
-        """A sender of one's own for a while, with an open link.
+        """Open a context with a sender that no other task uses, with an open link.
 
         Raises:
             azure.servicebus.exceptions.ServiceBusError: none could be opened.
@@ -98,12 +98,12 @@ class SenderPool:
             yield sender
         except ServiceBusError as error:
             if links.is_open(sender) and not isinstance(error, OperationTimeoutError):
-                self._keep(sender)  # it was refused, and no more than that
+                self._keep(sender)  # only the transfer was refused
             else:
                 await _close(sender, line)
             raise
         except BaseException:
-            # Cut off in the middle: what it waits for may still come, and must not be taken for something else.
+            # Cancelled: an answer may still come, and must not be taken for that of the next transfer.
             await _close(sender, line)
             raise
         self._keep(sender)
@@ -119,13 +119,13 @@ class SenderPool:
         while self._idle:
             sender, since = self._idle.pop()
             idle = time.monotonic() - since
-            # A send over a connection that is gone would be one of which nobody knows whether it arrived.
+            # A send over a lost connection would be UNCONFIRMED.
             try:
                 if idle > _FRESH:
                     await links.catch_up(sender)
                 if idle < _MAX_IDLE and links.is_open(sender):
                     return sender
-            except BaseException:  # cut off: nobody else knows it any more
+            except BaseException:  # cancelled, and no longer in the pool
                 await _close(sender)
                 raise
             await _close(sender)
@@ -158,7 +158,7 @@ def _sizes_of(sender: ServiceBusSender) -> Sizes:
 
 async def _close(sender: ServiceBusSender, line: Any = None) -> None:
     line = line or links.line_of(sender)
-    with anyio.move_on_after(_CLOSE_WITHIN, shield=True), suppress(Exception):  # there may be nobody to say it to
+    with anyio.move_on_after(_CLOSE_WITHIN, shield=True), suppress(Exception):  # the connection may be lost
         await sender.close()
     with anyio.move_on_after(_CLOSE_WITHIN, shield=True):
         await links.hang_up(line)

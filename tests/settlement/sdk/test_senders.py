@@ -22,7 +22,7 @@ from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.sdk import links, management, patches, senders
 from sbnotebook.settlement.sdk.management import ToSchedule
-from sbnotebook.settlement.sending.packing import Item, Pack
+from sbnotebook.settlement.sending.packing import EncodedMessage, Pack
 from sbnotebook.settlement.wire.conversion import payload_of
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,9 @@ _FRAME = 1_048_576
 async def test_bytes_are_sent_as_they_are_alone_and_in_a_batch(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("bytes-sent")
     payloads = [payload_of(Message(body=b"%d" % number, message_id="m")) for number in range(4)]
-    batch = Pack(None, None, b"", [Item(number, None, payload) for number, payload in enumerate(payloads[1:])])
+    batch = Pack(
+        None, None, b"", [EncodedMessage(number, None, payload) for number, payload in enumerate(payloads[1:])]
+    )
     async with namespace.connection.sender(EntityAddress("bytes-sent")) as sender:
         await links.reopen(sender)
         await senders.send_payload(sender, payloads[0])

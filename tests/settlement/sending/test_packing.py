@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from sbnotebook.model import EntityAddress, Message, Outcome
 from sbnotebook.model.sections import section_value, split
-from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.sending.packing import Pack, Packer, Sizes
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
@@ -23,11 +22,11 @@ SIZES = Sizes(message=5_000, batch=1_000)
 
 
 class Pulling:
-    """A packer whose thread runs, as that of a send does."""
+    """A packer with a running thread, as in a send."""
 
-    def __init__(self, messages: Iterable[Message | EncodedRows], max_count: int = 1000) -> None:
+    def __init__(self, messages: Iterable[Message | EncodedRows], max_count: int = 1000, sizes: Sizes = SIZES) -> None:
         self._arrived = threading.Event()
-        self.packer = Packer(messages, "send", EntityAddress("orders"), SIZES, max_count, self._arrived.set)
+        self.packer = Packer(messages, "send", EntityAddress("orders"), sizes, max_count, self._arrived.set)
         self.refused: list[tuple[int, Outcome]] = []
         self.packer.want(1)
         self._thread = threading.Thread(target=self.packer.run, daemon=True)
@@ -35,11 +34,11 @@ class Pulling:
 
     def packs(self) -> Iterator[Pack]:
         while not self.packer.is_done:
-            haul = self.packer.take()
-            self.refused += haul.refused
-            if haul.pack is not None:
-                yield haul.pack
-            elif not haul.refused:
+            pulled = self.packer.take()
+            self.refused += pulled.refused
+            if pulled.pack is not None:
+                yield pulled.pack
+            elif not pulled.refused:
                 self._arrived.wait(0.01)
                 self._arrived.clear()
 
@@ -72,7 +71,7 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES, st.integers(1, 20))
-def test_every_message_is_in_one_pack_that_may_be_sent(messages: list[Message], max_count: int) -> None:
+def test_every_message_is_in_one_pack_within_the_limits(messages: list[Message], max_count: int) -> None:
     packs = all_packs(messages, max_count)
     assert sorted(index for pack in indexes(packs) for index in pack) == list(range(len(messages)))
     for pack in packs:
@@ -93,14 +92,14 @@ def test_messages_of_one_key_stay_in_order(messages: list[Message]) -> None:
         assert of_session == sorted(of_session)
 
 
-def test_a_message_alone_travels_as_it_is() -> None:
+def test_pack_of_one_message_is_sent_as_it_is() -> None:
     message = Message(body=bytes(3_000), application_properties={"a": 1})
     (pack,) = all_packs([message])
     assert pack.transfer() == payload_of(message)
     assert not pack.is_batch
 
 
-def test_halves_hold_everything() -> None:
+def test_halves_of_a_pack_hold_all_messages() -> None:
     (pack,) = all_packs([Message(body=b"%d" % number, session_id="s") for number in range(5)])
     first, second = pack.halves()
     assert indexes([first, second]) == [[0, 1], [2, 3, 4]]
@@ -108,7 +107,7 @@ def test_halves_hold_everything() -> None:
     assert {first.key, second.key} == {"s"}
 
 
-def test_what_cannot_be_sent_is_told_and_the_others_go_on() -> None:
+def test_messages_that_cannot_be_sent_are_refused_alone() -> None:
     messages = [
         Message(),
         Message(body=bytes(6_000), message_id="large"),
@@ -125,7 +124,7 @@ def test_what_cannot_be_sent_is_told_and_the_others_go_on() -> None:
     ]
 
 
-def test_no_message_waits_while_thousands_go_by() -> None:
+def test_open_pack_is_given_after_10000_other_messages() -> None:
     def messages() -> Iterator[Message]:
         yield Message(session_id="first")
         while True:
@@ -138,24 +137,23 @@ def test_no_message_waits_while_thousands_go_by() -> None:
     assert sum(len(pack.items) for pack in before) <= 11_000
 
 
-def test_many_sessions_with_large_messages_stay_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_MAX_WAITING_BYTES", 20_000)
+def test_many_sessions_with_large_messages_stay_within_bounds() -> None:
     pulled = taken = 0
+    body = bytes(500_000)
 
     def messages() -> Iterator[Message]:
         nonlocal pulled
-        for number in range(300):
+        for number in range(100):
             pulled += 1
-            yield Message(body=bytes(900), session_id=f"s{number}")
+            yield Message(body=body, session_id=f"s{number}")
 
-    for pack in Pulling(messages()).packs():
-        assert pulled == 300 or pulled - taken <= 26
+    for pack in Pulling(messages(), sizes=Sizes(message=600_000, batch=1_000_000)).packs():
+        assert pulled == 100 or pulled - taken <= 37, "16 MiB wait for others of their session"
         taken += len(pack.items)
-    assert taken == 300
+    assert taken == 100
 
 
-def test_who_waits_for_others_is_given_when_nothing_more_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_MAX_WAIT", 0.05)
+def test_open_pack_is_given_after_a_second_without_input() -> None:
     more = threading.Event()
 
     def messages() -> Iterator[Message]:
@@ -171,7 +169,7 @@ def test_who_waits_for_others_is_given_when_nothing_more_comes(monkeypatch: pyte
     pulling.join()
 
 
-def test_nothing_is_pulled_that_is_not_wanted() -> None:
+def test_packer_pulls_only_what_is_wanted() -> None:
     pulled: list[int] = []
 
     def messages() -> Iterator[Message]:
@@ -208,7 +206,7 @@ def test_stopped_packer_pulls_nothing_and_forgets_nothing() -> None:
     assert pulling.packer.is_done
 
 
-def test_an_input_that_fails_gives_what_came_before() -> None:
+def test_failing_input_gives_the_messages_before() -> None:
     def messages() -> Iterator[Message]:
         yield Message()
         raise KeyError("second")
@@ -218,12 +216,12 @@ def test_an_input_that_fails_gives_what_came_before() -> None:
     assert isinstance(pulling.packer.failure, KeyError)
 
 
-def test_it_is_not_done_while_the_last_messages_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packer_is_not_done_while_it_packs_the_last_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[bool] = []
     finish: Any = vars(Packer)["_finish"]
 
     def look_and_finish(packer: Packer, key: tuple[str | None, str | None]) -> None:
-        done.append(packer.is_done)  # as who sends may look at any moment
+        done.append(packer.is_done)  # as the sending task may at any moment
         finish(packer, key)
 
     monkeypatch.setattr(Packer, "_finish", look_and_finish)
@@ -232,10 +230,8 @@ def test_it_is_not_done_while_the_last_messages_are_packed(monkeypatch: pytest.M
 
 
 @given(st.lists(MESSAGES.filter(bool), max_size=4), st.integers(1, 20), st.booleans())
-def test_rows_that_are_encoded_are_packed_as_messages_are(
-    runs: list[list[Message]], max_count: int, first_encoded: bool
-) -> None:
-    """Every second run comes as rows, with what a message has beside its keys."""
+def test_encoded_rows_are_packed_like_messages(runs: list[list[Message]], max_count: int, first_encoded: bool) -> None:
+    """Give every second run as encoded rows."""
     pulled: list[Message | EncodedRows] = []
     expected: list[bytes] = []
     for number, run in enumerate(runs):

@@ -16,7 +16,7 @@ from sbnotebook.settlement import AsyncNamespace
 pytestmark = pytest.mark.anyio
 
 
-async def test_each_message_has_an_outcome_in_the_order_of_the_input(namespace: AsyncNamespace) -> None:
+async def test_outcomes_are_in_the_order_of_the_input(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("outcomes")
     queue = namespace.entity("outcomes")
     too_large = Message(body=b"x" * 2_000_000, message_id="large")
@@ -37,7 +37,7 @@ async def test_each_message_has_an_outcome_in_the_order_of_the_input(namespace: 
     assert sorted(m.message_id or "" for m in await queue.peek()) == sorted(m.message_id or "" for m in good)
 
 
-async def test_the_input_is_pulled_as_there_is_room_and_not_read_ahead(namespace: AsyncNamespace) -> None:
+async def test_input_is_pulled_as_there_is_room(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("pulled")
     pulled = 0
     finished = 0
@@ -83,7 +83,7 @@ async def test_send_to_a_missing_entity_raises_the_sdks_exception(namespace: Asy
         await namespace.entity("nowhere").send([Message(body=b"x")])
 
 
-async def test_a_rate_spreads_the_messages_over_time(namespace: AsyncNamespace) -> None:
+async def test_rate_spreads_the_messages_over_time(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("slow")
     await namespace.entity("slow").send([Message(body=b"warm")])
     started = anyio.current_time()
@@ -103,7 +103,7 @@ async def test_impossible_limits_and_addresses_are_refused(namespace: AsyncNames
         await namespace.entity("orders/$dlq").send([Message()])
 
 
-async def test_pools_keep_their_senders_warm(namespace: AsyncNamespace) -> None:
+async def test_pool_keeps_its_senders_warm(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("warm")
     pool = namespace.pool(EntityAddress("warm"))
     await pool.warm(3)
@@ -128,7 +128,7 @@ async def test_failing_iterable_raises_after_the_rest_is_settled(namespace: Asyn
     assert len(await queue.peek()) == 30
 
 
-async def test_a_slow_iterable_does_not_hold_up_the_loop(namespace: AsyncNamespace) -> None:
+async def test_slow_iterable_does_not_block_the_loop(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("steady")
     ticks = threading.Event()
 
@@ -146,14 +146,14 @@ async def test_a_slow_iterable_does_not_hold_up_the_loop(namespace: AsyncNamespa
         assert (await namespace.entity("steady").send(messages())).ok
 
 
-async def test_many_sessions_with_one_message_each_are_all_sent(namespace: AsyncNamespace) -> None:
+async def test_many_sessions_with_one_message_each_are_sent(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("sessions")
     queue = namespace.entity("sessions")
     report = await queue.send((Message(body=b"x", session_id=f"s{n}") for n in range(300)), max_in_flight=4)
     assert report.settled == 300
 
 
-async def test_ids_that_are_no_texts_are_texts_in_a_long_report(namespace: AsyncNamespace) -> None:
+async def test_ids_of_other_types_are_texts_in_the_report(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("odd-ids")
     queue = namespace.entity("odd-ids")
     ids: list[Any] = [kind for n in range(500) for kind in (UUID(int=n), b"b%d" % n, n)]

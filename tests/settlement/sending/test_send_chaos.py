@@ -1,4 +1,4 @@
-"""Sends that meet random faults, and are cut off at random: nothing is lost, sent twice, or told wrongly.
+"""Sends under random faults and cancellations: no message is lost, sent twice, or reported wrongly.
 
 ``SBNOTEBOOK_CRASHES`` in the environment asks for more rounds than the few of each test run.
 """
@@ -16,7 +16,8 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, Watch
-from sbnotebook.settlement.sending.send import SenderPool, send_many
+from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.sender_pool import SenderPool
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +51,7 @@ def messages(chance: Random, happens: list[Callable[[], object]]) -> Iterator[Me
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
-async def test_what_is_told_is_true_whatever_happens(
+async def test_report_is_true_under_random_faults(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, seed: int
 ) -> None:
     chance = Random(seed)  # noqa: S311 (no secret)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import anyio
 import anyio.from_thread
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
@@ -14,8 +15,10 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
+from sbnotebook.settlement.pace import Throttle
 from sbnotebook.settlement.sdk import links
-from sbnotebook.settlement.sending.send import SenderPool, send_many
+from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.sender_pool import SenderPool
 
 pytestmark = pytest.mark.anyio
 
@@ -34,14 +37,14 @@ def ids(report: Report, status: OutcomeStatus) -> set[str]:
 
 
 async def assert_true(namespace: AsyncNamespace, name: str, report: Report, count: int) -> None:
-    """What is settled arrived once; what is unconfirmed may have, once; and nothing else did."""
+    """Check that settled messages arrived once, unconfirmed ones at most once, and no others."""
     assert [outcome.message_id for outcome in report] == [f"m{number}" for number in range(count)]
     stored = [message.message_id or "" for message in await namespace.entity(name).peek()]
     assert len(stored) == len(set(stored))
     assert ids(report, SETTLED) <= set(stored) <= ids(report, SETTLED) | ids(report, UNCONFIRMED)
 
 
-async def test_of_a_refused_batch_only_the_culprits_fail(namespace: AsyncNamespace) -> None:
+async def test_refused_batch_fails_only_its_bad_messages(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("culprits")
     good = list(numbered(50))
     bad = [Message(message_id=name, application_properties={"too long": "x" * 70_000}) for name in ("a", "b")]
@@ -57,7 +60,7 @@ async def test_of_a_refused_batch_only_the_culprits_fail(namespace: AsyncNamespa
     assert culprit.retryable is False
 
 
-async def test_a_message_with_an_id_that_cannot_be_fails_alone(
+async def test_message_with_a_too_long_id_fails_alone(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     shared_emulator.create_topic("ids")
@@ -67,7 +70,7 @@ async def test_a_message_with_an_id_that_cannot_be_fails_alone(
     assert len(report) == 41
 
 
-async def test_a_refusal_is_told_with_all_that_the_service_said(
+async def test_refusal_has_condition_text_and_tracking_id(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     await namespace.create_queue("refused")
@@ -113,14 +116,14 @@ async def test_dropped_connections_cost_only_transfers_in_flight(
 
 @pytest.mark.parametrize("breaks", ["drop_connections", "close_links"])
 async def test_idle_senders_with_dropped_connections_are_replaced(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, breaks: str
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, breaks: str
 ) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.sending.sender_pool._FRESH", 0.0)
-    await namespace.create_queue(f"idle-{breaks.replace('_', '-')}")
-    await namespace.pool(EntityAddress(f"idle-{breaks.replace('_', '-')}")).warm(3)
-    getattr(shared_emulator, breaks)(f"idle-{breaks.replace('_', '-')}")
-    await anyio.sleep(0.2)  # until this machine knows that they have ended
-    report = await namespace.entity(f"idle-{breaks.replace('_', '-')}").send(numbered(9), max_in_flight=3, batch_size=1)
+    name = f"idle-{breaks.replace('_', '-')}"
+    await namespace.create_queue(name)
+    await namespace.pool(EntityAddress(name)).warm(3)
+    getattr(shared_emulator, breaks)(name)
+    await anyio.sleep(1.2)  # senders that were idle for a second are checked
+    report = await namespace.entity(name).send(numbered(9), max_in_flight=3, batch_size=1)
     assert report.settled == 9
 
 
@@ -179,12 +182,20 @@ async def test_busy_service_is_retried_and_nothing_arrives_twice(
 
 
 async def test_busy_service_fails_as_retryable_in_the_end(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.sending.send._ATTEMPTS", 2)
     await namespace.create_queue("overwhelmed")
-    shared_emulator.faults.entity("overwhelmed").server_busy = 2
+    waited: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+        await anyio.lowlevel.checkpoint()
+
+    pool = namespace.pool(EntityAddress("overwhelmed"))
+    pool.throttle = Throttle(lambda: sum(waited), wait)
+    shared_emulator.faults.entity("overwhelmed").server_busy = 8
     report = await namespace.entity("overwhelmed").send(numbered(30), max_in_flight=1, batch_size=10)
+    assert 45 < sum(waited) < 90, "it is tried eight times"
     assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED] * 10 + [SETTLED] * 20
     assert {(outcome.condition, outcome.retryable) for outcome in report.failures} == {
         ("com.microsoft:server-busy", True)
@@ -218,7 +229,7 @@ async def test_cancelling_waits_for_transfers_in_flight_only(
     await assert_true(namespace, "cancelled", report, len(report))
 
 
-async def test_cancelling_does_not_wait_for_ever(
+async def test_cancelling_does_not_wait_forever(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.sending.send._FINISH_WITHIN", 0.3)
@@ -240,7 +251,7 @@ async def test_cancelling_does_not_wait_for_ever(
     await assert_true(namespace, "stuck", report, len(report))
 
 
-async def test_an_input_that_gives_nothing_can_be_cancelled(namespace: AsyncNamespace) -> None:
+async def test_send_with_a_waiting_input_can_be_cancelled(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("waiting")
     waits, never = threading.Event(), threading.Event()
 
