@@ -7,13 +7,16 @@ from datetime import datetime
 from typing import Final
 
 from sbnotebook.model import Message, ReceivedMessage, Resubmit
-from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON, RESUBMIT_COUNT
+from sbnotebook.model.message import (
+    DEAD_LETTER_ERROR_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    ORIGINAL_MESSAGE_ID,
+    RESUBMIT_COUNT,
+)
 from sbnotebook.settlement.plan import Edit, edited_by
 
 __all__ = ["ORIGINAL_MESSAGE_ID", "clone_of"]
 
-ORIGINAL_MESSAGE_ID: Final = "OriginalMessageId"
-"""The application property of a clone that holds the first original's message id."""
 _MAX_MESSAGE_ID: Final = 128
 _MAX_COUNT: Final = 2**31 - 1
 """Of the AMQP type int, which the property has in the clones of other tools, too."""

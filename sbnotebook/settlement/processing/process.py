@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -15,15 +15,13 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Report
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.memory.seen import DEFAULT_RETENTION, Seen
+from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.processing.calls import AnyFunction, FunctionCaller
 from sbnotebook.settlement.processing.finish import Finisher
 from sbnotebook.settlement.processing.run import Options, Run
 from sbnotebook.settlement.processing.status import ProcessState, ProcessStatus
 from sbnotebook.settlement.processing.workers import SessionWorkers, SharedWorkers, Workers
 from sbnotebook.settlement.watch import reporting
-
-if TYPE_CHECKING:
-    from sbnotebook.settlement.entity import AsyncEntity as Place
 
 __all__ = ["Processing"]
 
