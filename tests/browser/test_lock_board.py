@@ -69,9 +69,7 @@ def countdown_falls(page: Page, board: Locator) -> None:
 
 
 @pytest.mark.browser
-def test_held_messages_are_settled_and_lost_ones_seen_also_while_a_cell_runs(
-    browser: Browser, lab: Lab, tmp_path: Path
-) -> None:
+def test_lock_board_settles_and_shows_lost_locks_while_a_cell_runs(browser: Browser, lab: Lab, tmp_path: Path) -> None:
     notebook = run_notebook(browser, lab, [SET_UP, "board = LockBoard(namespace, orders.lock(12))\nboard"])
     page = notebook.page
     board = page.locator(".jp-OutputArea-output .sbn-panel").first

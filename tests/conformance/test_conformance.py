@@ -58,7 +58,7 @@ def test_a_failure_must_be_listed_and_a_listed_one_must_fail(part: Any) -> None:
     assert verdict.judge(ended, {"failed": "reason", "other": "reason"}, is_whole=False).is_good
 
 
-def test_every_expected_failure_is_a_test_of_the_sdk_and_has_a_reason(part: Any) -> None:
+def test_expected_failures_are_sdk_tests_with_reasons(part: Any) -> None:
     folder = part("source").tests_of_the_sdk()
     for test, reason in part("verdict").expected_failures().items():
         file, _, name = test.partition("::")

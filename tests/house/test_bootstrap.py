@@ -82,7 +82,7 @@ def test_the_next_package_is_tried_when_the_first_is_not_to_be_had(machine: Mach
     assert "default-jre-headless" in result.stdout
 
 
-def test_without_a_package_manager_one_sentence_says_what_to_install(machine: Machine) -> None:
+def test_bootstrap_without_package_manager_says_what_to_install(machine: Machine) -> None:
     result = machine.set_up("java")
     assert result.returncode == 1
     assert result.stderr == (

@@ -34,7 +34,7 @@ def test_a_notebook_is_cut_into_the_cells_that_databricks_shows() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_the_init_script_installs_the_wheel_or_the_cluster_does_not_start(tmp_path: Path, code: int) -> None:
+def test_init_script_installs_wheel_or_cluster_fails(tmp_path: Path, code: int) -> None:
     pip, said = tmp_path / "pip", tmp_path / "said"
     pip.write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" >"{said}"\nexit {code}\n')
     pip.chmod(0o700)
@@ -73,7 +73,7 @@ def test_no_magic_that_was_there_is_replaced(ipython: Any) -> None:
         assert ipython.run_cell_magic(name, "", "cell") == f"{name} cell"
 
 
-def test_with_automagic_no_line_of_sql_or_python_is_taken_for_one_of_ours(ipython: Any) -> None:
+def test_automagic_leaves_sql_and_python_lines_alone(ipython: Any) -> None:
     """Databricks turns automagic on: a line that begins with a magic's name needs no percent sign."""
     ipython.run_line_magic("load_ext", "sbnotebook")
     assert ipython.automagic

@@ -101,7 +101,7 @@ def test_an_exemption_without_a_reason_is_none() -> None:
     assert "1 / 0" in script("<!-- no-run -->\n```python\n1 / 0\n```\n")
 
 
-def test_an_example_of_several_lines_is_skipped_wherever_it_says_so() -> None:
+def test_examples_of_several_lines_are_skipped_where_marked() -> None:
     assert not EXAMPLE.search("    >>> f(  # doctest: +SKIP\n    ...     1)\n    >>> g(\n    ... )  # doctest: +SKIP\n")
     assert EXAMPLE.search("    >>> f(\n    ...     1)\n    2\n    >>> g()  # doctest: +SKIP\n")
 

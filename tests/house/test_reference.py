@@ -151,7 +151,7 @@ def test_every_variable_of_the_environment_is_documented() -> None:
     assert {name for name in read if f"| `{name}` |" not in page("reference/command-line.md")} == set()
 
 
-def test_every_extra_is_documented_and_every_one_that_is_named_exists() -> None:
+def test_extras_are_documented_and_named_ones_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = set(project["optional-dependencies"])
     assert set(re.findall(r"^\| `(\w+)` \|", page("how-to/set-up.md"), re.MULTILINE)) == extras

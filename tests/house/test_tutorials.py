@@ -31,7 +31,7 @@ def test_a_tutorial_is_listed_with_what_it_needs(notebook: Path, page: str) -> N
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_tutorial_says_what_it_needs_and_leaves_and_ends_what_it_began(notebook: Path) -> None:
+def test_tutorials_state_needs_and_end_what_they_began(notebook: Path) -> None:
     cells = ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"]]
     assert "**Needs**" in cells[0]
     assert "**Leaves**" in cells[0]

@@ -77,7 +77,7 @@ def test_a_delay_is_zero_or_more(decision: Any, field: str) -> None:
         decision(**{field: timedelta(microseconds=-1)})
 
 
-def test_a_wake_up_message_needs_a_time_and_a_destination_that_sends() -> None:
+def test_wake_up_needs_a_time_and_a_destination() -> None:
     orders, later = EntityAddress("orders"), timedelta(minutes=5)
     assert Defer(later, orders).wake_to == orders
     for after, to in ((None, orders), (later, EntityAddress.parse("orders/$dlq"))):

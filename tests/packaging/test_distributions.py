@@ -73,7 +73,7 @@ def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_a_wheel_holds_every_file_of_the_packages_and_the_tutorials_and_no_other(wheel: dict[str, bytes]) -> None:
+def test_wheel_holds_packages_and_tutorials_only(wheel: dict[str, bytes]) -> None:
     wanted = {name: sha256(data).hexdigest() for folder in PACKAGES for name, data in in_the_tree(folder).items()}
     tutorials = {name: data for name, data in in_the_tree("notebooks").items() if ".ipynb_checkpoints" not in name}
     wanted |= {
@@ -114,7 +114,7 @@ def test_the_tutorials_have_no_outputs(wheel: dict[str, bytes]) -> None:
             assert "widgets" not in notebook["metadata"], name
 
 
-def test_a_source_distribution_holds_what_a_wheel_is_made_of_and_what_its_readers_want(built: Distributions) -> None:
+def test_source_distribution_holds_sources_and_readme(built: Distributions) -> None:
     files = {path.name for path in built.unpacked.iterdir()}
     assert files == {
         *PACKAGES, "notebooks", "README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", "pyproject.toml", ".gitignore"

@@ -23,7 +23,7 @@ async def cancelled_during(grace: Grace, seconds: float, takes: float) -> list[s
     return seen
 
 
-async def test_a_block_is_finished_after_the_work_was_cancelled_and_nothing_more_is_done() -> None:
+async def test_grace_finishes_its_block_after_cancellation() -> None:
     assert await cancelled_during(Grace(), 60, 0.02) == ["finished"]
 
 
@@ -31,7 +31,7 @@ async def test_a_block_that_takes_too_long_is_cut_off() -> None:
     assert await cancelled_during(Grace(), 0.02, 60) == []
 
 
-async def test_a_period_that_begins_after_the_cancellation_is_bounded_too() -> None:
+async def test_grace_bounds_a_period_begun_after_cancellation() -> None:
     grace = Grace()
     async with grace.watching():
         pass
@@ -41,7 +41,7 @@ async def test_a_period_that_begins_after_the_cancellation_is_bounded_too() -> N
     assert anyio.current_time() - started < 50
 
 
-async def test_a_block_that_may_take_so_long_at_most_is_cut_off_without_a_cancellation() -> None:
+async def test_grace_cuts_off_a_block_at_its_limit() -> None:
     async with Grace().watching():
         with Grace().period(60, at_most=0.02) as late:
             await anyio.sleep(60)

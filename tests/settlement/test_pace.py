@@ -59,7 +59,7 @@ async def test_each_further_refusal_doubles_stop_and_gap_up_to_a_limit(throttle:
     assert await waited(throttle, time) == 5.0
 
 
-async def test_what_is_accepted_speeds_up_gradually_until_nothing_is_held_back(throttle: Throttle, time: Time) -> None:
+async def test_pace_speeds_up_gradually_on_accepts(throttle: Throttle, time: Time) -> None:
     throttle.refused()
     gaps: list[float] = []
     while not gaps or gaps[-1]:
@@ -127,7 +127,7 @@ async def test_work_that_is_held_up_can_be_cancelled() -> None:
     assert not pause.holds
 
 
-def test_only_what_has_neither_a_rate_nor_a_pause_is_never_held_back() -> None:
+def test_pace_is_free_only_without_rate_and_pause() -> None:
     assert Pace(None).is_free
     assert not Pace(10).is_free
     assert not Pace(None, Pause()).is_free

@@ -17,7 +17,7 @@ from sbnotebook.settlement.wire.conversion import payload_of
 pytestmark = pytest.mark.anyio
 
 
-async def test_peek_goes_to_the_end_over_many_pages_in_the_order_of_the_numbers(namespace: AsyncNamespace) -> None:
+async def test_peek_pages_to_the_end_in_order(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("pages")
     queue = namespace.entity("pages")
     count = 2 * PAGE + 30
@@ -57,7 +57,7 @@ async def test_peeking_an_empty_queue_gives_nothing(namespace: AsyncNamespace) -
 
 
 @pytest.mark.parametrize("fault", ["close_links", "drop_connections"])
-async def test_a_warm_connection_that_was_ended_meanwhile_is_opened_again(
+async def test_peek_reopens_a_warm_connection(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
 ) -> None:
     name = f"idle-{fault.replace('_', '-')}"
@@ -112,7 +112,7 @@ async def test_messages_behind_a_gap_are_found_by_their_numbers(namespace: Async
     assert (await namespace.peeker(queue.address).payloads_of(numbers)).keys() == {1, PAGE + 45}
 
 
-async def test_a_service_that_is_busy_for_long_is_waited_for_page_by_page(
+async def test_peek_waits_for_a_busy_service_page_by_page(
     emulator: RunningEmulator, own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await own.create_queue("busy")

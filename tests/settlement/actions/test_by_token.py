@@ -69,7 +69,7 @@ async def test_many_are_settled_pipelined_and_each_has_its_outcome(namespace: As
     assert {message.sequence_number for message in await queue.peek()} == set(range(11, 21))
 
 
-async def test_a_lock_that_ended_or_never_was_is_lost_and_nothing_is_done(
+async def test_settle_by_token_reports_ended_or_unknown_locks_as_lost(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
     queue = await filled_queue(namespace_by_hand, "by-token-late", 2)
@@ -84,7 +84,7 @@ async def test_a_lock_that_ended_or_never_was_is_lost_and_nothing_is_done(
     assert len(await queue.peek()) == 2
 
 
-async def test_what_was_completed_by_token_is_archived_and_what_was_adopted_is_not_released(
+async def test_settle_by_token_archives_and_does_not_release_adopted(
     namespace: AsyncNamespace,
 ) -> None:
     queue = await filled_queue(namespace, "by-token-adopted", 3)

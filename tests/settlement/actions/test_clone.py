@@ -14,7 +14,7 @@ def letter(**fields: object) -> PeekedMessage:
     return PeekedMessage(entity=EntityAddress.parse("q/$dlq"), sequence_number=9, **fields)  # pyright: ignore[reportArgumentType]
 
 
-def test_the_clones_id_is_derived_and_stays_the_same_when_the_step_is_tried_again() -> None:
+def test_clone_id_is_derived_and_stable_on_retry() -> None:
     original = letter(message_id="order-1")
     first = clone_of(original, Resubmit(), None, NOW)
     assert first.message_id == clone_of(original, Resubmit(), None, NOW).message_id
@@ -30,18 +30,18 @@ def test_the_clones_id_is_derived_and_stays_the_same_when_the_step_is_tried_agai
     assert "~1-" in long
 
 
-def test_two_originals_with_the_same_message_id_have_clones_with_ids_of_their_own() -> None:
+def test_clone_ids_differ_for_originals_with_one_id() -> None:
     one, two = letter(message_id="same"), letter(message_id="same").with_changes(sequence_number=10)
     assert clone_of(one, Resubmit(), None, NOW).message_id != clone_of(two, Resubmit(), None, NOW).message_id
 
 
-def test_one_number_in_a_queue_that_was_made_anew_is_another_message() -> None:
+def test_clone_id_differs_in_a_recreated_queue() -> None:
     one = letter(message_id="m", enqueued_time=NOW)
     two = letter(message_id="m", enqueued_time=NOW + timedelta(milliseconds=1))
     assert clone_of(one, Resubmit(), None, NOW).message_id != clone_of(two, Resubmit(), None, NOW).message_id
 
 
-def test_thousands_of_messages_with_one_id_have_clones_with_ids_of_their_own() -> None:
+def test_clone_ids_differ_for_thousands_with_one_id() -> None:
     same = letter(message_id="same")
     clones = {clone_of(same.with_changes(sequence_number=n), Resubmit(), None, NOW).message_id for n in range(20_000)}
     assert len(clones) == 20_000

@@ -64,7 +64,7 @@ async def test_the_preview_tells_what_is_deferred_and_does_nothing(own: AsyncNam
     assert (await queue.defer_all()).preview().sentence == "defer 0 messages of orders."
 
 
-async def test_chosen_ones_are_deferred_and_those_between_stay_as_they_are(own: AsyncNamespace) -> None:
+async def test_defer_all_leaves_unchosen_messages_as_they_are(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 20)
     plan = await queue.defer_all(only=odd, to_sequence_number=18)
     assert "9 others stand between them" in plan.preview().sentence
@@ -109,7 +109,7 @@ async def test_an_entity_with_sessions_is_deferred_session_by_session(
     assert await in_state(queue, MessageState.DEFERRED) == [f"m{n}" for n in range(6)]
 
 
-async def test_a_run_that_is_cut_off_releases_and_goes_on_with_a_new_plan(own: AsyncNamespace) -> None:
+async def test_defer_all_cut_off_releases_and_resumes_with_a_new_plan(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 700)
     plan = await queue.defer_all()
     with anyio.CancelScope() as scope:
@@ -122,7 +122,7 @@ async def test_a_run_that_is_cut_off_releases_and_goes_on_with_a_new_plan(own: A
     assert (await (await queue.defer_all()).apply()).settled == len(active) == 500
 
 
-async def test_a_connection_that_breaks_leaves_no_message_that_nobody_knows_of(
+async def test_defer_all_journals_every_message_when_connection_breaks(
     own: AsyncNamespace, emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(own, "orders", 450)
@@ -140,7 +140,7 @@ async def test_a_connection_that_breaks_leaves_no_message_that_nobody_knows_of(
     assert found.messages.keys() <= settled | unknown
 
 
-async def test_a_journal_that_breaks_stops_before_the_next_group_and_loses_no_outcome(
+async def test_defer_all_stops_when_the_journal_breaks_keeping_outcomes(
     own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = await filled_queue(own, "orders", 450)

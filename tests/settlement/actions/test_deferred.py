@@ -199,7 +199,7 @@ async def test_what_an_answer_leaves_out_is_asked_for_again(
     assert asked == [30, 30, 15, 5, 15, 5]
 
 
-async def test_a_service_that_falls_silent_holds_up_for_a_limited_time_and_no_outcome_is_lost(
+async def test_deferred_silent_service_blocks_for_a_limited_time(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(management, "_DEFERRED_WITHIN", 1.0)
@@ -233,7 +233,7 @@ def test_chunks_keep_partitions_apart() -> None:
     assert list(same_partition_chunks(numbers, 2)) == [[1, 2], [3], [(1 << 48) + 1, (1 << 48) + 2]]
 
 
-async def test_deferred_messages_are_settled_by_their_numbers_each_as_it_was_decided(namespace: AsyncNamespace) -> None:
+async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNamespace) -> None:
     queue = namespace.entity(await with_deferred(namespace, 9, 8))
     decisions = {
         1: Complete(),
@@ -259,7 +259,7 @@ async def test_deferred_messages_are_settled_by_their_numbers_each_as_it_was_dec
     assert len(namespace.archive.find_numbers(namespace.host, queue.address, [1, 2, 9])) == 1
 
 
-async def test_what_cannot_be_decided_of_deferred_messages_is_refused_before_anything_is_done(
+async def test_deferred_refuses_invalid_decisions_before_settling(
     namespace: AsyncNamespace,
 ) -> None:
     queue = namespace.entity(await with_deferred(namespace, 2, 2))
@@ -272,7 +272,7 @@ async def test_what_cannot_be_decided_of_deferred_messages_is_refused_before_any
     assert len(await queue.settle_deferred({})) == 0
 
 
-async def test_where_no_journal_and_no_archive_is_kept_nothing_is_written(namespace: AsyncNamespace) -> None:
+async def test_deferred_without_journal_and_archive_writes_nothing(namespace: AsyncNamespace) -> None:
     queue = namespace.entity(await with_deferred(namespace, 2, 2))
     assert (await queue.settle_deferred({1: Complete()}, archived=False, journalled=False)).ok
     assert (await queue.deferred()).entries.keys() == {1, 2}

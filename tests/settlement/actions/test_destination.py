@@ -31,7 +31,7 @@ async def test_the_time_for_which_duplicates_are_dropped_is_known(
     assert found == [timedelta(minutes=2), timedelta(minutes=2), None, None]
 
 
-async def test_messages_are_found_behind_forwarding_that_goes_in_a_circle(
+async def test_destination_follows_circular_forwarding(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     shared_emulator.create_topic("circle")

@@ -115,7 +115,7 @@ async def test_each_decision_reaches_the_chosen_ones_only(
     assert {message.message_id for message in dead} == ({"m3", "m30"} if name == "dead-letter" else set())
 
 
-async def test_messages_of_a_dead_letter_queue_are_resubmitted_from_the_middle(namespace: AsyncNamespace) -> None:
+async def test_pick_resubmits_from_the_middle_of_a_dead_letter_queue(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "pick-again", 30)
     numbers = await sequence_numbers(queue)
     dlq = namespace.entity("pick-again/$dlq")
@@ -212,7 +212,7 @@ async def test_deferring_what_is_deferred_says_so(namespace: AsyncNamespace) -> 
     assert "deferred already" in str(outcome.description)
 
 
-async def test_a_missing_message_is_given_up_although_the_queue_is_filled_meanwhile(namespace: AsyncNamespace) -> None:
+async def test_pick_gives_up_a_missing_message_while_queue_fills(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "pick-busy", 20)
     numbers = await sequence_numbers(queue)
     async with queue.batch() as other:
@@ -318,7 +318,7 @@ async def test_cancelling_in_the_middle_gives_everything_back(namespace: AsyncNa
     assert await heads(queue, 10) == numbers[1:11]
 
 
-async def test_a_connection_that_drops_in_the_middle_ends_the_search_and_is_told(
+async def test_pick_reports_a_dropped_connection_and_ends(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(namespace, "pick-dropped", 3_000)
@@ -335,7 +335,7 @@ async def test_a_connection_that_drops_in_the_middle_ends_the_search_and_is_told
     assert await counts(queue) == dict.fromkeys(numbers[1:], 0)
 
 
-async def test_what_cannot_be_released_is_abandoned_where_that_is_allowed(
+async def test_pick_abandons_what_it_cannot_release_if_allowed(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(namespace, "pick-dropped-allowed", 300)
@@ -366,7 +366,7 @@ async def test_a_link_that_the_service_detaches_ends_the_search(
     assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
-async def test_locks_that_are_lost_end_the_search_before_they_are_lost_again(
+async def test_pick_ends_its_search_when_locks_are_lost(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(namespace, "pick-lost", 3_000)

@@ -78,7 +78,7 @@ def section(code: int, value: AmqpValue) -> bytes:
     return bytes((0x00, 0x53, code)) + encode(value)
 
 
-async def test_odd_messages_among_the_others_are_given_back_or_picked_like_them(namespace: AsyncNamespace) -> None:
+async def test_pick_handles_odd_messages_like_others(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "pick-odd", 3)
     body = section(0x75, b"x")
     odd = [

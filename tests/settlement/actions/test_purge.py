@@ -229,7 +229,7 @@ async def test_a_purge_that_is_cut_off_goes_on_with_a_new_plan(own: AsyncNamespa
     assert (await (await queue.purge()).apply()).settled == 500
 
 
-async def test_a_connection_that_breaks_leaves_every_message_in_the_queue_or_in_the_archive(
+async def test_purge_broken_connection_leaves_queue_or_archive_complete(
     own: AsyncNamespace, emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(own, "orders", 450)
@@ -270,9 +270,7 @@ async def test_a_queue_that_was_made_anew_keeps_its_messages(own: AsyncNamespace
 
 
 @pytest.mark.parametrize("archived", [True, False])
-async def test_others_with_the_numbers_of_the_plan_stay_wherever_they_stand(
-    own: AsyncNamespace, archived: bool
-) -> None:
+async def test_purge_leaves_other_messages_with_planned_numbers(own: AsyncNamespace, archived: bool) -> None:
     queue = await filled_queue(own, "orders", 5)
     assert (await queue.schedule([Message(message_id="m5")], delay=timedelta(hours=1))).ok
     async with queue.batch() as batch:
@@ -296,7 +294,7 @@ async def test_others_that_could_not_be_given_back_are_told(own: AsyncNamespace,
     assert "7 were not: their delivery counts go up when their locks end" in str(report)
 
 
-async def test_what_was_cancelled_is_told_when_the_archive_breaks_after_it(
+async def test_purge_reports_cancelled_when_archive_breaks(
     own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await own.create_queue("orders")
@@ -331,9 +329,7 @@ async def test_what_others_hold_is_not_found_and_stays(own: AsyncNamespace) -> N
     assert numbers(await queue.peek()) == [0]
 
 
-async def test_an_archive_without_room_refuses_before_anything_is_removed(
-    emulator: RunningEmulator, tmp_path: Path
-) -> None:
+async def test_purge_refuses_when_the_archive_is_full(emulator: RunningEmulator, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
     async with AsyncNamespace(
         Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive

@@ -43,7 +43,7 @@ async def recalled(
         (-60, Verdict.UNKNOWN),
     ],
 )
-async def test_a_clone_is_sent_again_only_while_a_second_one_is_surely_dropped(
+async def test_recall_resends_only_while_duplicates_are_dropped(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, seconds: int, verdict: Verdict
 ) -> None:
     name = f"window{seconds}"
@@ -53,7 +53,7 @@ async def test_a_clone_is_sent_again_only_while_a_second_one_is_surely_dropped(
     assert ("resend_unknown" in (found.why or "")) is (verdict is Verdict.UNKNOWN)
 
 
-async def test_it_is_not_sent_to_another_place_where_nobody_would_drop_it(
+async def test_recall_does_not_resend_to_another_destination(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     for name in ("old-place", "new-place"):

@@ -128,7 +128,7 @@ async def test_what_arrives_after_the_wait_is_not_lost(emulator: RunningEmulator
     assert archived(own) == [message.sequence_number for message in taken]
 
 
-async def test_what_arrived_before_the_connection_broke_is_given_with_a_warning(
+async def test_receive_and_delete_returns_arrived_with_a_warning(
     emulator: RunningEmulator, own: AsyncNamespace
 ) -> None:
     queue = await filled_queue(own, "broken", 30)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 NEXT_YEAR = datetime.now(UTC) + timedelta(days=365)
 
 
-async def test_the_chosen_are_sent_again_and_completed_and_the_others_do_not_notice(namespace: AsyncNamespace) -> None:
+async def test_resubmit_sends_and_completes_chosen_leaves_others(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "chosen", 8)
     source = namespace.entity("chosen/$dlq")
     before = {letter.message_id: letter.delivery_count for letter in letters}
@@ -64,7 +64,7 @@ async def test_the_chosen_are_sent_again_and_completed_and_the_others_do_not_not
     assert namespace.journal.unfinished(namespace.host) == []
 
 
-async def test_a_message_that_is_gone_is_reported_and_nothing_is_sent_for_it(namespace: AsyncNamespace) -> None:
+async def test_resubmit_reports_a_missing_message_and_sends_nothing(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "went", 2)
     source = namespace.entity("went/$dlq")
     async with source.batch() as batch:
@@ -120,7 +120,7 @@ async def test_a_delayed_clone_is_scheduled(namespace: AsyncNamespace) -> None:
     assert clone.state is MessageState.SCHEDULED
 
 
-async def test_an_edit_that_fails_for_one_message_leaves_it_and_the_others_go_on(namespace: AsyncNamespace) -> None:
+async def test_resubmit_failing_edit_leaves_that_message_only(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "edited", 3)
 
     def edit(message: ReceivedMessage) -> Message:
@@ -141,7 +141,7 @@ async def test_an_edit_that_fails_for_one_message_leaves_it_and_the_others_go_on
     assert [message.message_id for message in await namespace.entity("edited/$dlq").peek()] == ["m1"]
 
 
-async def test_an_edit_that_gives_no_message_or_is_async_is_refused_or_told(namespace: AsyncNamespace) -> None:
+async def test_resubmit_refuses_edits_that_are_async_or_no_message(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "nothing", 1)
     source = namespace.entity("nothing/$dlq")
 
@@ -155,7 +155,7 @@ async def test_an_edit_that_gives_no_message_or_is_async_is_refused_or_told(name
     assert len(await source.peek()) == 1
 
 
-async def test_messages_of_another_queue_are_refused_though_their_numbers_fit(namespace: AsyncNamespace) -> None:
+async def test_resubmit_refuses_messages_of_another_queue(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "mine", 1)
     await dead_letters(namespace, "yours", 1)
     with pytest.raises(DecisionError, match="do not stand in yours"):
@@ -163,9 +163,7 @@ async def test_messages_of_another_queue_are_refused_though_their_numbers_fit(na
 
 
 @pytest.mark.parametrize("marked", [True, False])
-async def test_a_clone_that_an_earlier_run_sent_is_recognised_and_not_sent_again(
-    namespace: AsyncNamespace, marked: bool
-) -> None:
+async def test_resubmit_recognises_a_clone_of_an_earlier_run(namespace: AsyncNamespace, marked: bool) -> None:
     name = f"cut-off-{marked}"
     letters = await dead_letters(namespace, name, 1)
     await cut_off(namespace, letters[0], name, sent=True, marked=marked)
@@ -183,7 +181,7 @@ async def test_a_clone_that_an_earlier_run_sent_is_recognised_and_not_sent_again
     assert namespace.journal.unfinished(namespace.host) == []
 
 
-async def test_a_clone_of_which_nobody_knows_is_not_sent_again_unless_that_is_wanted(namespace: AsyncNamespace) -> None:
+async def test_resubmit_resends_an_unknown_clone_only_if_asked(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "unknown", 1)
     await cut_off(namespace, letters[0], "unknown", sent=False)
     source = namespace.entity("unknown/$dlq")
@@ -225,7 +223,7 @@ async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespac
     assert sorted(map(str, originals)) == sorted(f"m{n}" for n in range(300))
 
 
-async def test_an_interrupt_while_clones_are_sent_lets_their_originals_be_completed(
+async def test_resubmit_interrupt_completes_originals_of_sent_clones(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     letters = await dead_letters(namespace, "midway", 150)
@@ -252,7 +250,7 @@ async def test_an_interrupt_while_clones_are_sent_lets_their_originals_be_comple
     assert namespace.journal.unfinished(namespace.host) == []
 
 
-def test_places_that_take_no_messages_and_senseless_limits_are_refused() -> None:
+def test_resubmit_refuses_bad_destinations_and_limits() -> None:
     with pytest.raises(DecisionError):
         Resubmit(to=EntityAddress.parse("orders/$dlq"))
     with pytest.raises(DecisionError):
@@ -261,7 +259,7 @@ def test_places_that_take_no_messages_and_senseless_limits_are_refused() -> None
         Resubmit(max_resubmits=0)
 
 
-async def test_deferred_originals_are_taken_by_their_numbers_and_others_as_they_stand_now(
+async def test_resubmit_takes_deferred_originals_by_number(
     namespace: AsyncNamespace,
 ) -> None:
     await namespace.create_queue("aside")
@@ -282,7 +280,7 @@ async def test_deferred_originals_are_taken_by_their_numbers_and_others_as_they_
     assert namespace.journal.unfinished(namespace.host) == []
 
 
-async def test_scheduled_originals_and_those_that_somebody_holds_are_skipped(namespace: AsyncNamespace) -> None:
+async def test_resubmit_skips_scheduled_and_locked_originals(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("out-of-reach")
     queue = namespace.entity("out-of-reach")
     later = datetime.now(UTC) + timedelta(hours=1)

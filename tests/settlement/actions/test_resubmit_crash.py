@@ -196,7 +196,7 @@ def lanes_of_deaths(chance: random.Random) -> list[list[tuple[str, float]]]:
     return [deaths[start::count] for start in range(count)]
 
 
-async def test_whenever_a_process_dies_nothing_is_lost_and_nothing_is_sent_twice(tmp_path: Path) -> None:
+async def test_resubmit_killed_loses_nothing_and_sends_nothing_twice(tmp_path: Path) -> None:
     print(f"SBNOTEBOOK_SEED={SEED}")  # noqa: T201 - pytest shows it if the test fails
     with running() as emulator:
         emulator.faults.accept_delay_ms = emulator.faults.settle_delay_ms = 20

@@ -58,7 +58,7 @@ async def bodies(namespace: AsyncNamespace, name: str) -> list[bytes]:
     return [message.body for message in await namespace.entity(name).peek()]
 
 
-async def test_one_that_came_back_too_often_is_dead_lettered_where_that_is_possible(namespace: AsyncNamespace) -> None:
+async def test_resubmit_dead_letters_past_max_resubmits(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("often")
     queue = namespace.entity("often")
     await queue.send(
@@ -79,7 +79,7 @@ async def test_one_that_came_back_too_often_is_dead_lettered_where_that_is_possi
     assert [message.resubmit_count for message in await queue.peek()] == [3, 1]
 
 
-async def test_what_an_earlier_run_sent_is_completed_whatever_the_plan_says_now(namespace: AsyncNamespace) -> None:
+async def test_resubmit_completes_what_an_earlier_run_sent(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "before", 2)
     await namespace.create_queue("elsewhere")
     await cut_off(namespace, letters[0], "before", sent=True, marked=True)
@@ -98,7 +98,7 @@ async def test_what_an_earlier_run_sent_is_completed_whatever_the_plan_says_now(
     assert await bodies(namespace, "elsewhere") == []
 
 
-async def test_an_unknown_clone_that_is_sent_elsewhere_instead_is_forgotten(namespace: AsyncNamespace) -> None:
+async def test_resubmit_forgets_an_unknown_clone_sent_elsewhere(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "here", 1)
     await namespace.create_queue("there")
     await cut_off(namespace, letters[0], "here", sent=False)
@@ -108,9 +108,7 @@ async def test_an_unknown_clone_that_is_sent_elsewhere_instead_is_forgotten(name
     assert namespace.journal.unfinished(namespace.host) == []
 
 
-async def test_a_lock_that_is_lost_after_the_clone_was_sent_is_taken_again_and_nothing_is_sent_twice(
-    shared_emulator: RunningEmulator, tmp_path: Path
-) -> None:
+async def test_resubmit_relocks_after_sending_and_sends_once(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
     journal = Tampered(
         tmp_path / "journal.sqlite", ResubmitState.SENT, lambda: shared_emulator.lose_locks("again/$dlq")
     )
@@ -125,9 +123,7 @@ async def test_a_lock_that_is_lost_after_the_clone_was_sent_is_taken_again_and_n
         assert await bodies(namespace, "again") == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_a_lock_that_ended_before_anything_was_sent_is_told_and_nothing_is_sent(
-    namespace_by_hand: AsyncNamespace, clock: HandClock
-) -> None:
+async def test_resubmit_sends_nothing_after_a_lost_lock(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
     letters = await dead_letters(namespace_by_hand, "late", 1)
     source = namespace_by_hand.entity("late/$dlq")
 
@@ -154,7 +150,7 @@ async def test_others_that_could_not_be_given_back_are_told(
 
 
 @pytest.mark.parametrize("minutes", [3, -3])
-async def test_a_clock_that_differs_from_the_services_keeps_nothing_from_being_sent(
+async def test_resubmit_sends_despite_clock_skew(
     shared_emulator: RunningEmulator, tmp_path: Path, minutes: int
 ) -> None:
     connection, journal = Connection(shared_emulator.connection_string), Journal(tmp_path / "journal.sqlite")
@@ -168,7 +164,7 @@ async def test_a_clock_that_differs_from_the_services_keeps_nothing_from_being_s
 
 @pytest.mark.parametrize("arrived", [True, False])
 @pytest.mark.parametrize("once", [True, False])
-async def test_a_clone_without_an_answer_is_unconfirmed_and_the_next_run_does_what_is_right(
+async def test_resubmit_unanswered_clone_is_unconfirmed_then_finished(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, arrived: bool, once: bool
 ) -> None:
     name = f"cut-{arrived}-{once}".lower()
@@ -192,7 +188,7 @@ async def test_a_clone_without_an_answer_is_unconfirmed_and_the_next_run_does_wh
     assert len(await source.peek()) == (0 if finished else 1)
 
 
-async def test_who_may_not_ask_about_the_destination_is_told_so_and_nothing_is_sent_twice(tmp_path: Path) -> None:
+async def test_resubmit_without_manage_right_sends_nothing_twice(tmp_path: Path) -> None:
     claims = frozenset({Claim.SEND, Claim.LISTEN})
     key = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", claims)
     with running(keys=[key]) as emulator:
@@ -238,7 +234,7 @@ async def test_the_clone_is_the_message_that_its_sender_wrote(namespace: AsyncNa
     assert clone.application_properties[ORIGINAL_MESSAGE_ID] == "5"
 
 
-async def test_an_edit_that_makes_what_cannot_be_sent_fails_for_that_message_alone(namespace: AsyncNamespace) -> None:
+async def test_resubmit_unsendable_edit_fails_for_that_message_only(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "odd", 3)
 
     def odd(message: ReceivedMessage) -> Message:
@@ -268,7 +264,7 @@ async def test_a_queue_that_never_ends_does_not_keep_a_run_from_ending(namespace
     assert {message.delivery_count for message in peeked} == {0}
 
 
-async def test_another_message_with_the_number_of_a_chosen_one_is_left_alone(namespace: AsyncNamespace) -> None:
+async def test_resubmit_leaves_another_message_with_a_chosen_number(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "other", 1)
     stale = letters[0].with_changes(enqueued_time=NOW)
     report = await namespace.entity("other/$dlq").plan_resubmit([stale], resubmit("other")).apply()
@@ -277,7 +273,7 @@ async def test_another_message_with_the_number_of_a_chosen_one_is_left_alone(nam
     assert await bodies(namespace, "other") == []
 
 
-async def test_one_that_stands_behind_many_others_is_found_and_they_do_not_notice(namespace: AsyncNamespace) -> None:
+async def test_resubmit_finds_a_message_behind_many_others(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("behind")
     queue = namespace.entity("behind")
     await queue.send(Message(body=b"%d" % n) for n in range(1_300))
@@ -290,7 +286,7 @@ async def test_one_that_stands_behind_many_others_is_found_and_they_do_not_notic
     assert {message.delivery_count for message in after} == {0}
 
 
-async def test_a_destination_that_is_not_there_is_told_before_anything_is_written_or_locked(
+async def test_resubmit_checks_the_destination_before_locking(
     namespace: AsyncNamespace,
 ) -> None:
     letters = await dead_letters(namespace, "nowhere", 1)
@@ -302,7 +298,7 @@ async def test_a_destination_that_is_not_there_is_told_before_anything_is_writte
         assert len(await batch.receive(1)) == 1
 
 
-async def test_a_second_attempt_that_is_refused_leaves_the_first_in_doubt(
+async def test_resubmit_refused_retry_leaves_first_attempt_in_doubt(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     letters = await dead_letters(namespace, "doubt", 1)
@@ -319,7 +315,7 @@ async def test_a_second_attempt_that_is_refused_leaves_the_first_in_doubt(
     assert await bodies(namespace, "doubt") == []
 
 
-async def test_what_is_edited_the_second_time_is_not_made_anew_without_the_edit(
+async def test_resubmit_keeps_the_edit_of_a_second_attempt(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     shared_emulator.create_queue("mend", QueueOptions(requires_duplicate_detection=True))

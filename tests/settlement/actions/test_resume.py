@@ -37,7 +37,7 @@ def ids(messages: list[PeekedMessage]) -> list[str | None]:
     return [message.message_id for message in messages]
 
 
-async def test_each_is_finished_as_far_as_it_came_and_the_preview_says_so_and_does_nothing(
+async def test_resume_finishes_each_from_where_it_stopped(
     namespace: AsyncNamespace,
 ) -> None:
     letters = await dead_letters(namespace, "mixed", 6)
@@ -107,7 +107,7 @@ async def test_a_clone_is_recognised_wherever_it_went(
     assert await namespace.entity(f"{name}/$dlq").peek() == []
 
 
-async def test_where_a_duplicate_is_dropped_an_unknown_clone_is_sent_again(
+async def test_resume_resends_unknown_clones_with_duplicate_detection(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     shared_emulator.create_queue("once", QueueOptions(requires_duplicate_detection=True))
@@ -127,7 +127,7 @@ async def test_where_a_duplicate_is_dropped_an_unknown_clone_is_sent_again(
     assert ids(await namespace.entity("once/$dlq").peek()) == ["m2"]
 
 
-async def test_an_edited_clone_is_not_made_anew_by_who_does_not_know_the_edit(namespace: AsyncNamespace) -> None:
+async def test_resume_does_not_remake_an_edited_clone(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "mended", 1)
     await cut_off(namespace, letters[0], "mended", sent=False, edited=True)
     report = await (await the_plan(namespace, resend_unknown=True)).apply()
@@ -136,7 +136,7 @@ async def test_an_edited_clone_is_not_made_anew_by_who_does_not_know_the_edit(na
     assert await namespace.entity("mended").peek() == []
 
 
-async def test_an_original_that_somebody_holds_is_left_and_said_to_be_locked(namespace: AsyncNamespace) -> None:
+async def test_resume_reports_a_locked_original(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "held", 1)
     await cut_off(namespace, letters[0], "held", sent=True, marked=True)
     async with namespace.entity("held/$dlq").batch() as batch:
@@ -149,7 +149,7 @@ async def test_an_original_that_somebody_holds_is_left_and_said_to_be_locked(nam
     assert (await (await the_plan(namespace)).apply()).ok
 
 
-async def test_another_message_with_the_number_of_an_original_is_left_alone(
+async def test_resume_leaves_another_message_with_the_number(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     letters = await dead_letters(namespace, "anew", 1)
@@ -178,7 +178,7 @@ async def test_a_plan_that_another_run_overtakes_does_no_harm(namespace: AsyncNa
     assert namespace.journal.unfinished(namespace.host) == []
 
 
-async def test_entities_are_resumed_one_by_one_and_one_that_is_gone_hides_no_other(namespace: AsyncNamespace) -> None:
+async def test_resume_continues_past_a_missing_entity(namespace: AsyncNamespace) -> None:
     for name in ("lost", "kept"):
         letters = await dead_letters(namespace, name, 1)
         await cut_off(namespace, letters[0], name, sent=True, marked=True)

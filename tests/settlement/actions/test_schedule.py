@@ -201,7 +201,7 @@ async def test_cancelling_that_is_cut_off_tells_what_was_not_begun(namespace: As
     assert len(await queue.scheduled()) == 15
 
 
-async def test_cancelling_that_gets_no_answer_is_cut_off_with_what_nobody_knows(
+async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.actions.schedule._FINISH_WITHIN", 0.3)

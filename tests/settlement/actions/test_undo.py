@@ -59,7 +59,7 @@ def states(namespace: AsyncNamespace) -> list[ArchiveState]:
     return [each.state for each in namespace.archive.find(namespace.host)]
 
 
-async def test_what_a_report_removed_stands_there_again_with_bodies_and_types(namespace: AsyncNamespace) -> None:
+async def test_undo_restores_bodies_and_types_of_a_report(namespace: AsyncNamespace) -> None:
     original = Message(
         body=b"\x00exact\xff",
         message_id="m0",
@@ -188,7 +188,7 @@ async def test_duplicate_detection_does_not_swallow_what_is_sent_back(
     assert all(len(message.message_id or "") <= 128 for message in back)
 
 
-async def test_where_nobody_can_say_whether_duplicates_are_dropped_it_asks(
+async def test_undo_asks_when_duplicate_detection_is_unknown(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object) -> NoReturn:
@@ -228,9 +228,7 @@ async def unconfirmed(namespace: AsyncNamespace, emulator: RunningEmulator, name
     return report
 
 
-async def test_a_removal_without_an_answer_is_left_out_unless_it_is_asked_for(
-    own: AsyncNamespace, emulator: RunningEmulator
-) -> None:
+async def test_undo_includes_unknown_removals_only_if_asked(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     report = await unconfirmed(own, emulator, "doubt")
     with pytest.raises(DecisionError, match="1 are left out, because nobody knows whether they were removed"):
         await own.undo(report)
@@ -240,9 +238,7 @@ async def test_a_removal_without_an_answer_is_left_out_unless_it_is_asked_for(
     assert ids(await own.entity("doubt").peek()) == ["m0"]
 
 
-async def test_an_undo_without_an_answer_is_not_repeated_unless_it_is_asked_for(
-    own: AsyncNamespace, emulator: RunningEmulator
-) -> None:
+async def test_undo_repeats_an_unanswered_undo_only_if_asked(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     queue = await filled_queue(own, "unanswered", 3)
     report = await complete(queue, 3)
     plan = await own.undo(report)
@@ -256,7 +252,7 @@ async def test_an_undo_without_an_answer_is_not_repeated_unless_it_is_asked_for(
     assert len((await own.undo(report, include_unknown=True)).messages) == 3
 
 
-async def test_an_undo_that_was_killed_between_mark_and_answer_is_unknown(namespace: AsyncNamespace) -> None:
+async def test_undo_killed_before_the_answer_is_unknown(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "undo-killed", 2)
     report = await complete(queue, 2)
     archive = namespace.archive
@@ -281,7 +277,7 @@ async def test_what_the_service_refuses_can_be_tried_again(own: AsyncNamespace, 
     assert sorted(ids(await queue.peek())) == ["m0", "m1"]
 
 
-async def test_a_destination_that_is_not_there_is_told_and_nothing_is_marked(own: AsyncNamespace) -> None:
+async def test_undo_missing_destination_marks_nothing(own: AsyncNamespace) -> None:
     report = await complete(await filled_queue(own, "gone", 1), 1)
     plan = await own.undo(report, to="never-made", new_ids=False)
     with pytest.raises(ServiceBusError):

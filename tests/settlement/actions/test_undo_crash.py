@@ -117,7 +117,7 @@ def states(namespace: AsyncNamespace) -> dict[str | None, ArchiveState]:
 
 
 @pytest.mark.parametrize("death", DEATHS_OF_UNDO, ids=str)
-async def test_an_undo_that_was_killed_sends_nothing_twice_and_forgets_nothing(
+async def test_undo_killed_sends_nothing_twice_and_forgets_nothing(
     emulator: RunningEmulator, namespace: AsyncNamespace, tmp_path: Path, death: tuple[str, str, int]
 ) -> None:
     queue = namespace.entity("orders")
@@ -141,7 +141,7 @@ async def test_an_undo_that_was_killed_sends_nothing_twice_and_forgets_nothing(
 
 
 @pytest.mark.parametrize("death", DEATHS_OF_REMOVAL, ids=str)
-async def test_after_a_removal_that_was_killed_every_message_is_in_the_queue_or_in_the_archive(
+async def test_removal_killed_leaves_each_in_queue_or_archive(
     emulator: RunningEmulator, namespace: AsyncNamespace, tmp_path: Path, death: tuple[str, str, int]
 ) -> None:
     die(emulator, tmp_path, "complete", death)

@@ -14,7 +14,7 @@ from tests.settlement.actions.test_undo import complete, ids
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_plan_whose_messages_were_pruned_leaves_those_that_were_removed_later(
+async def test_undo_of_a_pruned_plan_leaves_later_removals(
     namespace: AsyncNamespace,
 ) -> None:
     queue = await filled_queue(namespace, "undo-pruned", 2)

@@ -148,7 +148,7 @@ async def test_a_resubmit_is_not_a_settlement(namespace: AsyncNamespace) -> None
     assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
-async def test_what_came_between_two_calls_is_given_back_when_the_second_is_cancelled(
+async def test_ahead_gives_back_arrivals_when_cancelled(
     namespace: AsyncNamespace,
 ) -> None:
     queue = await filled_queue(namespace, "between", 2)

@@ -86,9 +86,7 @@ async def test_a_removal_without_an_answer_is_repeated(
     assert len(await queue.peek()) == 10
 
 
-async def test_a_link_that_the_service_has_detached_meanwhile_is_opened_again(
-    shared_emulator: RunningEmulator, namespace: AsyncNamespace
-) -> None:
+async def test_deleting_reopens_a_detached_link(shared_emulator: RunningEmulator, namespace: AsyncNamespace) -> None:
     queue, numbers = await with_deferred(shared_emulator, namespace, 4, 4)
     deleter = DeferredDeleter(namespace.connection, queue.address)
     await deleter.delete(numbers[:2])

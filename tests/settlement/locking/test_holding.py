@@ -40,7 +40,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             yield World(emulator, namespace, clock)
 
 
-async def test_locks_are_renewed_for_longer_before_renewing_ended_and_after(world: World) -> None:
+async def test_extend_renews_before_and_after_renewal_ended(world: World) -> None:
     queue = await filled_queue(world.namespace, "longer", 2, lock_duration=MINUTE)
     async with queue.batch(renew_for=timedelta(seconds=30)) as batch:
         held = await batch.receive(2)
@@ -65,7 +65,7 @@ async def test_locks_are_renewed_for_longer_before_renewing_ended_and_after(worl
         batch.extend(MINUTE)
 
 
-async def test_a_session_is_renewed_for_longer_and_its_messages_end_with_it(world: World) -> None:
+async def test_extend_renews_a_session_and_its_messages(world: World) -> None:
     queue = await filled_queue(
         world.namespace, "sessions", session_messages("aa"), lock_duration=MINUTE, requires_session=True
     )

@@ -253,7 +253,7 @@ async def test_an_error_of_the_body_comes_out_as_it_is(namespace: AsyncNamespace
     assert (batch.release_report.ok, len(batch.release_report)) == (True, 1)
 
 
-async def test_a_message_that_cannot_be_read_is_held_like_the_others_and_can_be_dead_lettered(
+async def test_lock_holds_and_dead_letters_an_unreadable_message(
     namespace: AsyncNamespace,
 ) -> None:
     queue = await filled_queue(namespace, "unreadable", 1)

@@ -45,9 +45,7 @@ def payload(namespace: AsyncNamespace, message: ArchivedMessage) -> bytes:
     return namespace.archive.payloads([message.row])[message.row]
 
 
-async def test_completed_messages_are_in_the_archive_with_where_they_stood(
-    namespace: AsyncNamespace, tmp_path: Path
-) -> None:
+async def test_archive_keeps_completed_messages_with_their_place(namespace: AsyncNamespace, tmp_path: Path) -> None:
     queue = await filled_queue(namespace, "archived-completed", [b"\x00exact\xff"] * 2)
     async with queue.batch() as batch:
         first, _ = await batch.receive(2)
@@ -106,7 +104,7 @@ async def test_what_was_not_confirmed_is_archived_as_unknown(own: AsyncNamespace
         assert states(own) == [(unconfirmed[0], REMOVING)], "what was not attempted is taken out again"
 
 
-async def test_a_cancelled_settlement_leaves_no_row_without_an_answer_but_those_in_doubt(
+async def test_archive_rows_of_a_cancelled_settlement_are_in_doubt(
     own: AsyncNamespace, emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(own, "cancelled", 20)
@@ -139,9 +137,7 @@ async def test_a_full_archive_removes_nothing_from_the_service(emulator: Running
         assert archived(namespace) == []
 
 
-async def test_where_some_are_removed_already_a_full_archive_is_told_in_the_outcomes(
-    emulator: RunningEmulator, tmp_path: Path
-) -> None:
+async def test_archive_full_midway_is_reported_in_outcomes(emulator: RunningEmulator, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
     async with AsyncNamespace(
         Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
@@ -157,9 +153,7 @@ async def test_where_some_are_removed_already_a_full_archive_is_told_in_the_outc
         assert len(await queue.peek()) == len(skipped) == 40 - len(archived(namespace))
 
 
-async def test_a_resubmit_sends_no_clone_whose_original_cannot_be_archived(
-    emulator: RunningEmulator, tmp_path: Path
-) -> None:
+async def test_archive_full_keeps_resubmit_from_sending(emulator: RunningEmulator, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
     async with AsyncNamespace(
         Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive

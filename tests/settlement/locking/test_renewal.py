@@ -77,7 +77,7 @@ async def test_all_is_well_from_the_beginning(world: World) -> None:
         assert len(batch.messages) == 2
 
 
-async def test_a_pause_that_the_locks_survive_is_told_and_they_are_renewed_at_once(world: World) -> None:
+async def test_renewal_after_a_survived_pause_is_immediate(world: World) -> None:
     queue = await filled_queue(world.namespace, "paused", 3, lock_duration=MINUTE)
     async with queue.batch() as batch:
         held = await batch.receive(3)
@@ -93,7 +93,7 @@ async def test_a_pause_that_the_locks_survive_is_told_and_they_are_renewed_at_on
         assert (await batch.settle(Complete())).ok
 
 
-async def test_locks_that_ended_in_a_pause_are_told_at_once_and_are_not_settled(world: World) -> None:
+async def test_renewal_reports_locks_lost_in_a_pause(world: World) -> None:
     queue = await filled_queue(world.namespace, "overslept", 3, lock_duration=MINUTE)
     told: list[LockEvent] = []
     async with queue.batch() as batch:
@@ -159,7 +159,7 @@ async def test_after_renew_for_it_is_told_that_renewing_ended(world: World) -> N
         assert set(batch.lost) == numbers(held)
 
 
-async def test_locks_are_renewed_over_another_connection_when_their_own_is_gone(world: World) -> None:
+async def test_renewal_uses_another_connection_when_its_own_is_gone(world: World) -> None:
     queue = await filled_queue(world.namespace, "dropped", 5, lock_duration=MINUTE)
     async with queue.batch() as batch:
         held = await batch.receive(5)
@@ -173,7 +173,7 @@ async def test_locks_are_renewed_over_another_connection_when_their_own_is_gone(
     assert await queue.peek() == []
 
 
-async def test_locks_are_renewed_while_a_settlement_waits_for_a_service_that_does_not_answer(world: World) -> None:
+async def test_renewal_continues_while_a_settlement_waits(world: World) -> None:
     queue = await filled_queue(world.namespace, "stuck", 5, lock_duration=timedelta(seconds=10))
     async with queue.batch() as batch:
         held = await batch.receive(5)

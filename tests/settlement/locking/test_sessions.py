@@ -74,7 +74,7 @@ async def test_the_next_session_and_a_named_one_are_held_alone(namespace: AsyncN
         assert again.session_id == "a"
 
 
-async def test_messages_are_settled_in_their_session_and_the_rest_is_released(namespace: AsyncNamespace) -> None:
+async def test_session_settles_messages_and_releases_the_rest(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "settled", session_messages("aaaaab"), requires_session=True)
     async with queue.session("a") as session:
         held = await session.receive(10, max_wait=1)
@@ -200,7 +200,7 @@ async def test_after_renew_for_the_session_is_lost_with_all_its_messages(
 
 
 @pytest.mark.parametrize("fault", ["lose_locks", "close_links", "drop_connections"])
-async def test_a_session_that_is_taken_away_settles_nothing_and_is_not_locked_again(
+async def test_session_taken_away_settles_nothing(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
 ) -> None:
     name = fault.replace("_", "-")

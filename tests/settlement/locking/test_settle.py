@@ -103,7 +103,7 @@ def by_number(report: Report) -> dict[int | None, Outcome]:
     return {outcome.sequence_number: outcome for outcome in report}
 
 
-async def test_after_a_broken_connection_the_rest_is_left_for_a_second_call(
+async def test_settle_leaves_the_rest_after_a_broken_connection(
     namespace: AsyncNamespace, far: AsyncNamespace, proxy: tuple[Proxy, Connection]
 ) -> None:
     await filled_queue(namespace, "broken", 150)
@@ -128,7 +128,7 @@ async def test_after_a_broken_connection_the_rest_is_left_for_a_second_call(
     assert await namespace.entity("broken").peek() == []
 
 
-async def test_what_is_cut_off_by_a_cancellation_is_in_doubt_and_nothing_else_is_lost(
+async def test_settle_cancelled_leaves_only_cut_off_in_doubt(
     namespace: AsyncNamespace, far: AsyncNamespace, proxy: tuple[Proxy, Connection]
 ) -> None:
     await filled_queue(namespace, "cancelled", 30)

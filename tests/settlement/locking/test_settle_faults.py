@@ -185,9 +185,7 @@ async def test_a_service_that_falls_silent(
     assert await standing(queue) == {}
 
 
-async def test_a_batch_that_closes_after_its_connection_dropped_tells_what_it_could_not_release(
-    queue: AsyncEntity, emulator: RunningEmulator
-) -> None:
+async def test_batch_close_reports_what_it_could_not_release(queue: AsyncEntity, emulator: RunningEmulator) -> None:
     batch: LockedBatch = queue.batch()
     held: tuple[LockedMessage, ...] = ()
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the raise is the body's)

@@ -203,7 +203,7 @@ def test_somebody_elses_file_is_left_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_disk_that_cannot_be_written_to_is_told_before_anything_is_removed(tmp_path: Path) -> None:
+def test_archive_unwritable_disk_fails_before_removal(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ArchiveError, match=r"Nothing was done, because the archive .* cannot be used"):
         Archive(tmp_path / "file" / "archive.sqlite").keep([message()])

@@ -82,7 +82,7 @@ async def drop_again_and_again(emulator: RunningEmulator) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("write", "decision"), [("UPDATE", Defer()), ("DELETE", Complete()), ("DELETE", DeadLetter())])
-async def test_a_journal_that_cannot_be_written_afterwards_does_not_hide_what_was_done(
+async def test_ledger_unwritable_journal_keeps_outcomes(
     namespace: AsyncNamespace, write: str, decision: Decision
 ) -> None:
     queue = namespace.entity(await with_messages(namespace, 3))

@@ -86,9 +86,7 @@ def test_what_raises_inside_leaves_nothing(tmp_path: Path) -> None:
             assert open_album.execute("SELECT count(*) FROM photos").fetchall() == [(1,)]
 
 
-def test_what_cannot_be_committed_leaves_nothing_and_the_next_transaction_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_database_failed_commit_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_database, "_WAIT", 0.1)
     path = tmp_path / "album.sqlite"
     with closing(database(path)) as album, closing(sqlite3.connect(path)) as reader:
@@ -104,7 +102,7 @@ def test_what_cannot_be_committed_leaves_nothing_and_the_next_transaction_works(
             assert open_album.execute("SELECT id FROM photos").fetchall() == [(1,), (2,), (3,), (5,)]
 
 
-def test_a_disk_without_room_is_told_as_such_and_the_next_transaction_works(tmp_path: Path) -> None:
+def test_database_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
     with closing(database(tmp_path / "album.sqlite")) as album:
         with album.transaction() as open_album:
             ((pages,),) = open_album.execute("PRAGMA page_count").fetchall()

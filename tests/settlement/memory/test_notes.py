@@ -30,7 +30,7 @@ def test_a_note_is_there_the_next_time(journal: Journal) -> None:
     assert Notes(journal.database, "other.servicebus.windows.net").all() == {}
 
 
-def test_a_note_takes_the_place_of_an_earlier_one_and_an_empty_one_removes_it(journal: Journal) -> None:
+def test_note_replaces_an_earlier_one_and_empty_removes_it(journal: Journal) -> None:
     notes = Notes(journal.database, HOST)
     notes.write("abc", "first")
     notes.write("def", "other")
@@ -57,7 +57,7 @@ def test_what_cannot_be_kept_is_refused(journal: Journal, fingerprint: str, text
     assert notes.all() == {}
 
 
-def test_a_journal_of_the_second_version_gets_notes_and_keeps_what_it_has(tmp_path: Path) -> None:
+def test_notes_migrate_a_journal_of_version_two(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     entry = ResubmitEntry(HOST, "orders/$DeadLetterQueue", 7, "m7", "orders", "m7~1")
     with closing(Journal(path)) as journal:

@@ -36,7 +36,7 @@ class Worker:
             self.done[message.message_id] += 1
 
 
-async def test_work_is_not_done_twice_when_the_lock_is_lost_exactly_at_complete(
+async def test_seen_prevents_repeated_work_when_lock_lost_at_complete(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(namespace, "lost-at-complete", 1)
@@ -76,7 +76,7 @@ async def test_in_one_run_it_is_not_done_twice_also_without_a_memory(
 
 
 @pytest.mark.parametrize("fault", ["drop_before_nth", "drop_after_nth"])
-async def test_a_connection_that_is_lost_at_complete_loses_and_doubles_nothing(
+async def test_seen_connection_lost_at_complete_doubles_nothing(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
 ) -> None:
     name = fault.replace("_", "-")
@@ -143,7 +143,7 @@ anyio.run(main)
 """
 
 
-async def test_a_process_that_is_killed_before_complete_leaves_what_the_next_one_knows(
+async def test_seen_survives_a_kill_before_complete(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
     queue = await filled_queue(namespace, "killed", 3)
