@@ -235,9 +235,11 @@ def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figu
         by: the trait of each colour: ``reason``, ``description``, ``frame``, ``subject`` or ``source``.
         top: how many have a colour of their own; the rest are others.
     """
+    # Count the labels: the most frequent have their own colour, the rest are others.
     rows = _labelled_times(table, by)
     counts = Counter(name for _, name in rows)
     own = {name for name, _ in counts.most_common(top)}
+    # Count the messages of each label in bars of the same width.
     width = width_of_bars(min(rows)[0], max(rows)[0]) if rows else 1
     figure = _figure(f"{_counted(len(rows))} over time, by {by}", "enqueued (UTC)", "messages")
     for name in [*(name for name, _ in counts.most_common(top)), *([_OTHERS] if len(counts) > top else [])]:

@@ -85,9 +85,11 @@ def matching(table: pa.Table, expression: str) -> list[int]:
     expression = str(expression)  # DuckDB takes an instance of a subclass for the name of a column
     if len(expression) > _LONGEST:
         _refuse(expression, f"it is longer than {_LONGEST:,} characters")
+    # The index tells which rows are left.
     indexed = table.append_column(_INDEX, pa.array(range(len(table)), type=pa.int64()))
     with duckdb.connect(":memory:", config=_CONFIG) as database:
         database.execute("SET lock_configuration = true")
+        # An expression may be slow: interrupt it from another thread.
         timer = threading.Timer(_MOST_SECONDS, database.interrupt)
         timer.daemon = True
         timer.start()
@@ -113,6 +115,7 @@ def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
     """Parse one expression with DuckDB, and refuse queries in it."""
     import duckdb
 
+    # DuckDB describes a statement as JSON, without running it.
     try:
         [(text,)] = database.execute("SELECT json_serialize_sql($1::VARCHAR)", [_SELECT + expression]).fetchall()
         answer: Any = json.loads(text)
@@ -120,11 +123,13 @@ def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
         _refuse(expression, f"it cannot be parsed: {_shown(error)}")
     if answer.get("error"):
         _refuse(expression, f"{_shown(answer.get('error_message'))}{_place(expression, answer.get('position'))}")
+    # It must be one term, without clauses or tables.
     statements: Any = answer["statements"]
     node: Any = statements[0]["node"] if len(statements) == 1 else {}
     terms: Any = node.get("select_list", ())
     if len(terms) != 1 or any(node.get(clause) for clause in _CLAUSES) or node["from_table"]["type"] != "EMPTY":
         _refuse(expression, "it must be one expression that is true or false of a message")
+    # No part of it may be a query, or a function that reads something else.
     for part in _parts(terms[0]):
         if part.get("class") == "SUBQUERY":
             _refuse(

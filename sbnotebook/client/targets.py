@@ -81,6 +81,7 @@ def resolve(target: str | None = None, credential: Any = None) -> Target:
     if target is None:
         return _default(credential)
     text = target.strip()
+    # From the most to the least specific form; the error never repeats the text, which may be a secret.
     if text.lower() == EMULATOR:
         return Target(_emulator(), "the emulator on this machine")
     if "endpoint=" in text.lower():

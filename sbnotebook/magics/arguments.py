@@ -125,6 +125,7 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], o
     """
 
     def decorate(function: Callable[[Any, MagicArguments], object]) -> Callable[..., object]:
+        # IPython's decorators collect the arguments on the function, from the last to the first.
         for each in reversed(arguments):
             function = each(function)
         parser = magic_arguments()(function).parser
@@ -137,6 +138,7 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], o
                 _refuse_connection_string(line)
                 parser.parse_args([expanded(word, args.variables) for word in split_words(line)], args)
                 result = function(self, args)
+            # The last report stays in a variable; --into binds the result instead of showing it.
             if isinstance(result, Report):
                 shell.push({LAST_REPORT: result})
             name = getattr(args, "into", None)

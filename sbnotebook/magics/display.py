@@ -49,6 +49,7 @@ def register(shell: InteractiveShell, current: Current) -> None:
         rows = current.settings.max_rows
         printer.text(messages.as_text() if rows is None else messages.as_text(rows))
 
+    # Reports and messages are tables in notebooks and terminals; a locked batch is a board in notebooks.
     html.for_type(Report, tables.report_html)
     plain.for_type(Report, _report_text)
     html.for_type(Messages, messages_html)

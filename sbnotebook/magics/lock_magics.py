@@ -62,11 +62,13 @@ class LockMagics(PlanMagics):
         """
         if args.session is not None and args.next_session:
             raise ConfigurationError("Give --session or --next-session, not both.")
+        # Release the batch before, which may hold messages of the same entity.
         released = self.current.release()
         if released:
             say(f"Released {released:,} of the messages that were held before.")
         count = args.count or self.current.settings.lock_count
         entity, renew_for = self.current.namespace.entity(args.entity), args.renew_for
+        # A session is held before its first messages are received; a batch is held with them.
         if args.session is not None:
             batch = entity.session(args.session, renew_for=renew_for)
         elif args.next_session:

@@ -152,6 +152,7 @@ def edit_function(args: MagicArguments) -> Edit | None:
     if not callable(function):
         raise ConfigurationError(f"There is no function {args.edit[:40]!r}: define it first.")
 
+    # Checked here, too, so that the error names the function.
     def edit(message: ReceivedMessage) -> Message:
         edited = function(message)
         if not isinstance(edited, Message):

@@ -95,6 +95,7 @@ class SendMagics(PlanMagics):
             {"carrier": "UA"}
         """
         entity = self.current.namespace.entity(args.entity)
+        # With a message it sends for later; without one it shows or cancels scheduled messages.
         is_to_send = args.what is not None or args.cell is not None
         if is_to_send:
             if args.cancel or args.where:
@@ -132,6 +133,7 @@ class SendMagics(PlanMagics):
 
 
 def _what_to_send(args: MagicArguments) -> Any:
+    # The cell, a text on the line, or a variable: one of them.
     if args.cell is not None:
         if args.what is not None:
             raise ConfigurationError("The cell is the message: leave the text or variable on the line out.")
