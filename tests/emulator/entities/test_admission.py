@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -193,3 +194,68 @@ def test_a_topic_reads_the_session_of_every_message(registry: Registry, sent: Se
     topic = registry.create_topic("t", TopicOptions())
     topic.send(sent("x", session_id="s", scheduled_time=9), 0)
     assert [message.session_id for message in topic.log.walk()] == ["s"]
+
+
+def test_the_limits_of_a_queue_count_to_the_last_byte(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("q", QueueOptions(max_size_mb=1, max_message_size_kb=2048))
+    overhead = len(sent("x" * 1_048_000).payload) - 1_048_000
+    queue.admission.check([sent("x" * (1_048_576 - overhead))])
+    assert refused(queue, sent("x" * (1_048_577 - overhead))) is Refusal.QUOTA_EXCEEDED
+
+
+def test_the_header_may_have_65536_bytes(queue: Queue, sent: Sent) -> None:
+    overhead = sent("x", properties={"a": "x" * 60_000}).header_size - 60_000
+    queue.admission.check([sent("x", properties={"a": "x" * (65_536 - overhead)})])
+    assert refused(queue, sent("x", properties={"a": "x" * (65_537 - overhead)})) is Refusal.TOO_LARGE
+
+
+def test_an_id_has_at_most_128_characters(registry: Registry, sent: Sent) -> None:
+    unique = registry.create_queue("u", QueueOptions(requires_duplicate_detection=True))
+    unique.admission.check([sent("x", message_id="m" * 128)])
+    assert refused(unique, sent("x", message_id="m" * 129)) is Refusal.BAD_ARGUMENT
+
+
+def test_a_refusal_names_its_limit(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("q", QueueOptions(max_message_size_kb=1))
+    with pytest.raises(RefusedError, match=r"The message has \d+ bytes, the limit of 'q' is 1024\."):
+        queue.admission.check([sent("x" * 1024)])
+
+
+@pytest.mark.parametrize("when", [99, 100, 101])
+def test_only_a_later_time_schedules(registry: Registry, sent: Sent, when: int) -> None:
+    queue = registry.create_queue("q")
+    queue.send(sent("x", scheduled_time=when, time_to_live=5), 100)
+    message = next(queue.peek(0, 1))
+    assert (message.scheduled_time, queue.scheduled_count) == ((when, 1) if when > 100 else (None, 0))
+    assert message.expires_at == max(when, 100) + 5
+
+
+def test_a_forwarded_message_is_never_scheduled(registry: Registry, sent: Sent) -> None:
+    target = registry.create_queue("target")
+    queue = registry.create_queue("q", QueueOptions(forward_to="target"))
+    queue.send(sent("x", scheduled_time=50), 0)
+    registry.expire(50)
+    registry.update(queue, QueueOptions())
+    assert (target.counts.active, target.scheduled_count) == (1, 0)
+
+
+def test_only_an_entity_with_sessions_keeps_the_session(registry: Registry, sent: Sent) -> None:
+    plain = registry.create_queue("plain")
+    sessions = registry.create_queue("sessions", QueueOptions(requires_session=True))
+    for queue, session_id in ((plain, None), (sessions, "s")):
+        queue.send(sent("x", session_id="s"), 0)
+        assert next(queue.peek(0, 1)).session_id == session_id
+
+
+def test_partitions_follow_the_session_or_the_key_or_the_id(registry: Registry, sent: Sent) -> None:
+    plain = registry.create_queue("plain", QueueOptions(enable_partitioning=True))
+    options = QueueOptions(enable_partitioning=True, requires_duplicate_detection=True)
+    unique = registry.create_queue("unique", options)
+
+    def partition(queue: Queue, **more: Any) -> int:
+        return queue.send(sent("x", **more), 0) >> 48
+
+    assert partition(plain, session_id="a", partition_key="b") == partition(plain, session_id="a") == crc32(b"a") % 16
+    assert partition(plain, partition_key="b") == crc32(b"b") % 16
+    assert [partition(plain, message_id="c") for _ in range(3)] == [0, 1, 2]
+    assert partition(unique, message_id="c") == crc32(b"c") % 16

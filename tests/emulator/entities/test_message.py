@@ -152,3 +152,38 @@ def test_a_map_is_cut_into_its_items(count: int) -> None:
     value: AmqpValue = {f"key {number}": number for number in range(count)}
     encoded = b"\x40" + encode(value)
     assert map_items(encoded, 1) == [(encode(f"key {number}"), encode(number)) for number in range(count)]
+
+
+@pytest.mark.parametrize(("payload", "size", "known"), [(b"abc", -1, 3), (b"abc", 0, 0), (None, 9, 9), (None, -1, 0)])
+def test_a_message_knows_the_size_of_its_payload(payload: bytes | None, size: int, known: int) -> None:
+    assert BrokeredMessage(1, 1, 0, payload, size).size == known
+
+
+@pytest.mark.parametrize(
+    "encoded_map",
+    ["c1020040", "c103014040", "c104034040", "d10000000500000001a1", "c0030240", "45", "c1040240a101"],
+)
+def test_a_damaged_map_is_refused(encoded_map: str) -> None:
+    with pytest.raises(AmqpDecodeError):
+        map_items(bytes.fromhex(encoded_map), 0)
+
+
+def test_an_empty_message_is_refused() -> None:
+    with pytest.raises(AmqpDecodeError, match="it is empty"):
+        read_sent(b"")
+
+
+def test_the_last_moment_of_dotnet_is_a_time(encode_message: Encode) -> None:
+    payload = encode_message(sections={MESSAGE_ANNOTATIONS: {SCHEDULED: Timestamp(END_OF_TIME)}})
+    assert read_sent(payload).scheduled_time == END_OF_TIME
+    assert read_sent(encode_message(sections={HEADER: [None, None, UInt(0)]})).time_to_live == 0
+    assert read_sent(encode_message(sections={HEADER: [True, None]})).time_to_live is None
+
+
+@pytest.mark.parametrize(
+    "times", [[None, Timestamp(5)], [Timestamp(5), None], [Timestamp(5), Timestamp(5)], [Timestamp(5), Timestamp(6)]]
+)
+def test_a_long_life_needs_two_times_in_order(encode_message: Encode, times: list[Any]) -> None:
+    most = UInt(2**32 - 1)
+    payload = encode_message(sections={HEADER: [None, None, most], PROPERTIES: [*[None] * 8, *times]})
+    assert read_sent(payload).time_to_live == most

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -225,3 +226,73 @@ def test_times_that_are_outdated_do_not_pile_up() -> None:
     log.make_ready(kept)
     assert log.next_expiry == 7
     assert log.due(7) == [kept]
+
+
+def test_the_budget_is_64_megabytes_unless_it_is_told() -> None:
+    for size, remains in ((67_108_864 - 512, True), (67_108_864 - 511, False)):
+        shelves = Shelves()
+        log = MessageLog(5, residency := Residency(shelves))
+        log.add(BrokeredMessage(1, 1, 0, None, size))
+        residency.shed()
+        assert bool(log.resident_shelves()) is remains
+
+
+def test_shedding_stops_at_three_quarters_of_the_budget() -> None:
+    log, residency, _ = filled_log(budget=4 * SHELF * 612 - 1, numbers=range(4 * SHELF))
+    for turn, shelf in enumerate((2, 0, 3, 1)):
+        residency.turn = turn
+        log.get(shelf * SHELF)
+    residency.shed()
+    # Two shelves are left: three would be a byte too many. The others were used earlier.
+    assert [shelf.number for shelf in log.resident_shelves()] == [1, 3]
+    assert residency.size == 2 * SHELF * 612
+
+
+def test_shedding_is_tried_again_after_1024_turns_or_a_quarter_more() -> None:
+    log, residency, _ = filled_log(budget=1_000, numbers=range(2))
+    taken = log.take_ready()
+    assert taken is not None
+    taken.lock_token = uuid4()
+    residency.shed()
+    taken.lock_token = None
+    while log.resident_shelves():
+        residency.shed()
+    assert residency.turn == 1024
+    log, residency, shelves = filled_log(budget=1_000, numbers=range(2))
+    taken = log.take_ready()
+    assert taken is not None
+    taken.lock_token = uuid4()
+    residency.shed()
+    taken.lock_token = None
+    for size, remains in ((250 - 512, True), (1, False)):  # up to a quarter of the budget more, and beyond
+        residency.size += size + 512
+        residency.shed()
+        assert bool(log.resident_shelves()) is remains
+    assert shelves.loaded == []
+
+
+def test_a_forgotten_log_is_not_shed() -> None:
+    log, residency, _ = filled_log(budget=1, numbers=range(10))
+    residency.forget(log)
+    residency.shed()
+    assert len(log.resident_shelves()) == 1
+
+
+def test_a_message_of_a_shelf_in_the_store_cannot_be_removed() -> None:
+    log, residency, shelves = filled_log(budget=1, numbers=range(10))
+    residency.shed()
+    with pytest.raises(AssertionError, match="shelf of the message 3 was shed"):
+        log.remove(shelves.messages[3])
+    residency.storage = None
+    with pytest.raises(AssertionError, match="nowhere else"):
+        log.get(3)
+
+
+def test_restored_messages_are_taken_and_walked_in_order() -> None:
+    shelves = Shelves()
+    shelves.messages = {number: message(number, 1) for number in (1, 2, SHELF, SHELF + 1)}
+    log = MessageLog(5, Residency(shelves))
+    log.restore([ShelfSummary(0, 2, 2, 2, None), ShelfSummary(1, 2, 2, 2, None)])
+    assert [found.sequence_number for found in iter(log.take_ready, None)] == [1, 2, SHELF, SHELF + 1]
+    assert (log.ready_count, log.take_ready()) == (0, None)
+    assert [found.sequence_number for found in log.walk(2)] == [2, SHELF, SHELF + 1]

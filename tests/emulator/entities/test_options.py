@@ -101,3 +101,49 @@ def test_a_rule_does_not_show_its_keys() -> None:
     rule = AuthorizationRule("Root", "secret1", "secret2", frozenset([Claim.SEND]))
     assert "secret" not in repr(rule)
     assert "secret" not in repr(QueueOptions(authorization_rules=(rule,)))
+
+
+SHARED: dict[str, Any] = {
+    "default_time_to_live": None,
+    "auto_delete_on_idle": None,
+    "status": "Active",
+    "enable_batched_operations": True,
+    "user_metadata": None,
+}
+RECEIVING: dict[str, Any] = {
+    **SHARED,
+    "lock_duration": 60_000,
+    "max_delivery_count": 10,
+    "requires_session": False,
+    "dead_letter_on_expiration": False,
+    "forward_to": None,
+    "forward_dead_letters_to": None,
+}
+SENDING: dict[str, Any] = {
+    **SHARED,
+    "requires_duplicate_detection": False,
+    "duplicate_detection_window": 600_000,
+    "max_size_mb": 1024,
+    "max_message_size_kb": None,
+    "enable_partitioning": False,
+    "enable_express": False,
+    "authorization_rules": (),
+}
+
+
+def test_the_defaults_are_those_of_service_bus() -> None:
+    topic = {**SENDING, "support_ordering": True, "filter_messages_before_publishing": False}
+    assert options_to_json(QueueOptions()) == {**RECEIVING, **SENDING}
+    assert options_to_json(TopicOptions()) == topic
+    assert options_to_json(SubscriptionOptions()) == {**RECEIVING, "dead_letter_on_filter_errors": True}
+
+
+@pytest.mark.parametrize("name", ["lock_duration", "default_time_to_live", "max_message_size_kb", "max_size_mb"])
+def test_one_is_the_least(name: str) -> None:
+    assert getattr(QueueOptions(**{name: 1}), name) == 1
+
+
+@pytest.mark.parametrize("kind", [QueueOptions, TopicOptions, SubscriptionOptions, AuthorizationRule])
+def test_options_are_frozen_and_small(kind: type) -> None:
+    assert getattr(kind, "__dataclass_params__").frozen  # noqa: B009
+    assert "__dict__" not in dir(kind)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator.entities import Tier
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH
 
 
 @pytest.mark.parametrize("tier", list(Tier))
@@ -13,3 +14,21 @@ def test_a_tier_has_what_the_next_one_has(tier: Tier) -> None:
     assert (basic.has_topics, standard.has_topics, premium.has_topics) == (False, True, True)
     assert (standard.max_session_state, premium.max_session_state) == (262_144, 1_048_576)
     assert (basic.max_time_to_live, standard.max_time_to_live) == (14 * 86_400_000, None)
+
+
+def test_the_quotas_are_those_of_the_documentation() -> None:
+    kilobyte, day = 1024, 86_400_000
+    small, large, largest = 256 * kilobyte, 1024 * kilobyte, 102_400 * kilobyte
+    assert [tuple(tier.quotas) for tier in Tier] == [
+        (small, small, small, 0, 14 * day, 10_000, 0, False),
+        (small, small, small, small, None, 10_000, 2000, True),
+        (large, largest, large, large, None, 1_000_000, 2000, True),
+    ]
+    assert (MAX_HEADER_SIZE, MAX_ID_LENGTH, MAX_HOPS) == (65_536, 128, 4)
+
+
+def test_an_entity_can_lower_or_raise_its_limit() -> None:
+    assert Tier.PREMIUM.quotas.message_size(None) == 1024 * 1024
+    assert Tier.PREMIUM.quotas.message_size(1) == 1024
+    assert Tier.PREMIUM.quotas.message_size(200_000) == 102_400 * 1024
+    assert Tier.STANDARD.quotas.message_size(512) == 256 * 1024

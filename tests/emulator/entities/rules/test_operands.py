@@ -185,3 +185,86 @@ def test_texts_are_those_of_csharp() -> None:
         text_of(b"a")
     with pytest.raises(FilterError, match="too large"):
         text_of(Timestamp(2**62))
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (Int, -(2**31), 2**31 - 1), (UInt, 0, 2**32 - 1), (Long, -(2**63), 2**63 - 1), (ULong, 0, 2**64 - 1),
+    ],
+)  # fmt: skip
+def test_a_result_has_the_range_of_its_type(kind: type[int], low: int, high: int) -> None:
+    for value, symbol in ((low, "-"), (high, "+")):
+        found = combine(symbol, kind(value), kind(0))
+        assert (type(found), found) == (kind, value)
+        with pytest.raises(FilterError, match="too large for its type"):
+            combine(symbol, kind(value), kind(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (Byte, -(2**7), 2**7 - 1), (UByte, 0, 2**8 - 1), (Short, -(2**15), 2**15 - 1), (UShort, 0, 2**16 - 1),
+        (Int, -(2**31), 2**31 - 1), (UInt, 0, 2**32 - 1), (ULong, 0, 2**64 - 1),
+    ],
+)  # fmt: skip
+def test_a_number_is_converted_within_the_range_of_its_type(kind: type[int], low: int, high: int) -> None:
+    for value in (low, high):
+        assert type(convert(Long(value), kind(1))) is kind
+    for value in (low - 1, high + 1):
+        assert type(convert(Long(value), kind(1))) is Long
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "kind"),
+    [
+        (ULong, UByte, ULong), (ULong, Int, Long), (Long, UInt, Long), (UInt, UShort, UInt), (UInt, Byte, Long),
+        (Short, UByte, Int), (UByte, UShort, Int), (int, Int, Long),
+    ],
+)  # fmt: skip
+def test_the_type_of_a_result_holds_both_operands(left: type[int], right: type[int], kind: type[int]) -> None:
+    assert type(combine("+", left(1), right(1))) is kind
+    assert type(combine("+", right(1), left(1))) is kind
+
+
+@pytest.mark.parametrize(
+    ("left", "symbol", "right", "result"),
+    [
+        (-7.5, "%", 2.0, -1.5), (5.0, "%", math.inf, 5.0), (0.0, "/", 5.0, 0.0), (1.0, "/", -0.0, -math.inf),
+        (3.0, "-", Float(1.0), 2.0), (Int(-7), "/", Int(-2), Int(3)), (Int(-8), "%", Int(-3), Int(-2)),
+        (Timestamp(5), "-", Timestamp(3_600_005), -HOUR), (HOUR, "-", HOUR, timedelta()),
+    ],
+    ids=shown,
+)  # fmt: skip
+def test_signs_follow_csharp(left: Operand, symbol: str, right: Operand, result: Operand) -> None:
+    found = combine(symbol, left, right)
+    assert (type(found), found) == (type(result), result)
+
+
+@pytest.mark.parametrize(("left", "symbol"), [(math.inf, "%"), (math.nan, "/"), (0.0, "/"), (1.0, "%")])
+def test_a_division_by_zero_without_a_sign_is_no_number(left: float, symbol: str) -> None:
+    found: Any = combine(symbol, left, 0.0)
+    assert math.isnan(found)
+
+
+def test_a_joined_text_has_at_most_32768_characters() -> None:
+    assert combine("+", "a" * 32_767, "b") == "a" * 32_767 + "b"
+    with pytest.raises(FilterError, match="at most 32768 characters"):
+        combine("+", "a" * 32_767, "bc")
+
+
+def test_a_moment_ends_where_its_type_does() -> None:
+    millisecond = timedelta(milliseconds=1)
+    assert combine("+", Timestamp(2**63 - 2), millisecond) == Timestamp(2**63 - 1)
+    assert combine("-", Timestamp(-(2**63) + 1), millisecond) == Timestamp(-(2**63))
+    for moment, symbol in ((Timestamp(2**63 - 1), "+"), (Timestamp(-(2**63)), "-")):
+        with pytest.raises(FilterError, match="too large"):
+            combine(symbol, moment, millisecond)
+
+
+def test_a_time_span_is_counted_in_ticks() -> None:
+    assert amqp_value(timedelta(microseconds=1)) == Described(Symbol("com.microsoft:timespan"), Long(10))
+    assert to_operand(Described(Symbol("com.microsoft:timespan"), Long(19))) == timedelta(microseconds=1)
+    assert to_operand(Described(Symbol("com.microsoft:datetime-offset"), Long(621_355_968_000_010_000))) == 1
+    uri = Described(Symbol("com.microsoft:uri"), Long(1))
+    assert to_operand(uri) is uri

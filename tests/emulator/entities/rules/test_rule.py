@@ -71,3 +71,22 @@ def test_an_emulator_without_sql_does_not_wait_for_its_parser() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_a_correlation_filter_takes_its_fields_by_name() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        CorrelationFilter("id")  # type: ignore[misc]  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize("kind", [TrueFilter, FalseFilter, SqlFilter, CorrelationFilter, SqlAction, Rule])
+def test_rules_are_frozen_and_small(kind: type) -> None:
+    assert getattr(kind, "__dataclass_params__").frozen  # noqa: B009
+    assert "__dict__" not in dir(kind)
+
+
+def test_rules_with_equal_expressions_are_equal() -> None:
+    assert SqlFilter("a = 1") == SqlFilter("a = 1") != SqlFilter("a = 2")
+    assert SqlAction("SET a = 1") == SqlAction("SET a = 1") != SqlAction("SET a = 2")
+    assert "_test" not in repr(SqlFilter("a = 1"))
+    assert "_statements" not in repr(SqlAction("SET a = 1"))
+    assert "_system" not in repr(CorrelationFilter(subject="a"))

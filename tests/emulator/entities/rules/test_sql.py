@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.emulator.entities.rules import FilterError, RuleSubject, SqlAction, SqlFilter
+from sbnotebook.emulator.entities.rules.evaluation import MOST_STATEMENTS
+from sbnotebook.emulator.entities.rules.like import MOST_PATTERN_CHARACTERS
+from sbnotebook.emulator.entities.rules.operands import MOST_TEXT_CHARACTERS
 from sbnotebook.emulator.entities.rules.sql import MOST_CHARACTERS, MOST_NESTED, parse
 from sbnotebook.errors import ConfigurationError
 
@@ -92,3 +95,21 @@ def test_nonsense_expressions_raise_only_our_own_errors(kind: type[SqlFilter | S
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigurationError):
         assert parse(text).key
+
+
+def test_the_limits_are_those_of_the_documentation() -> None:
+    assert (MOST_CHARACTERS, MOST_NESTED, MOST_STATEMENTS) == (1024, 16, 32)
+    assert (MOST_PATTERN_CHARACTERS, MOST_TEXT_CHARACTERS) == (1024, 32_768)
+
+
+def test_a_long_mistake_is_quoted_up_to_40_characters() -> None:
+    with pytest.raises(ConfigurationError, match=f"near '{'b' * 40}'"):
+        parse("a = 1 a " + "b" * 41)
+
+
+def test_the_nesting_counts_open_parentheses_and_prefixes_in_a_row() -> None:
+    parse("(" * 8 + "-" * 8 + "1" + ")" * 8)
+    parse(" AND ".join(["(-a = 1)"] * 20))
+    parse("- - 1" + " + - - 1" * 20)
+    with pytest.raises(ConfigurationError, match="nested deeper than 16"):
+        parse("(" * 8 + "-" * 9 + "1" + ")" * 8)
