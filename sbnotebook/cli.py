@@ -101,11 +101,11 @@ def triage(
             "A connection string on the command line is seen by everybody on this machine, and kept in the shell's "
             "history: put it into an environment variable and give env:VARIABLE."
         )
-    from sbnotebook.widgets.app_page import Wanted
+    from sbnotebook.widgets.app_page import TriageRequest
     from sbnotebook.widgets.app_server import serve
 
     read_only = None if write is None else not write
-    serve(Wanted(entity, target, read_only, max_messages, str(Path.cwd())), port=port, is_opened=browser)
+    serve(TriageRequest(entity, target, read_only, max_messages, str(Path.cwd())), port=port, is_opened=browser)
 
 
 @app.command()

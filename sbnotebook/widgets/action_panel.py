@@ -1,4 +1,4 @@
-"""Where a plan is looked at, confirmed and watched: what every panel does to messages, it does here."""
+"""The panel that shows a plan, asks for confirmation, carries it out and reports. Every other panel acts by it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown
 from sbnotebook.widgets.plan_text import REMOVING, can_resume, can_undo, plan_blocks, report_blocks
 from sbnotebook.widgets.table.message_view import MessageView
 from sbnotebook.widgets.table.rows import MessageKey, Table
-from sbnotebook.widgets.text_view import Block, TextView, cell, said, title
+from sbnotebook.widgets.text_view import Block, TextView, cell, heading, paragraph
 
-__all__ = ["ActionPanel", "CarryingOut", "Ended", "Speed", "removed_by"]
+__all__ = ["ActionPanel", "PlanEnd", "PlanRun", "Speed", "removed_by"]
 
 _TICK: Final = 0.1
 """Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
@@ -40,8 +40,8 @@ _OUTCOME: Final = "outcome"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How carrying a plan out has ended.
+class PlanEnd:
+    """The end of a plan that was carried out.
 
     Args:
         report: an outcome for each message, as far as anything was begun.
@@ -56,7 +56,7 @@ class Ended:
 
 @dataclass(slots=True)
 class Speed:
-    """How many messages are finished each second, over the last five.
+    """The messages finished each second, over the last five seconds.
 
     Example:
         >>> speed = Speed()
@@ -80,19 +80,19 @@ class Speed:
 
     @property
     def a_second(self) -> float | None:
-        """Messages a second; None where that is not known yet."""
+        """Return the messages finished each second; None while unknown."""
         if not self._samples:
             return None
         (begin, first), (end, last) = self._samples[0], self._samples[-1]
         return (last - first) / (end - begin) if end - begin >= _SOONEST else None
 
     def seconds_for(self, count: int) -> float | None:
-        """How long so many messages will take; None where that is not known."""
+        """Return how many seconds so many messages will take; None while unknown."""
         rate = self.a_second
         return count / rate if rate else None
 
 
-class CarryingOut:
+class PlanRun:
     """A plan that is carried out; what becomes of each message is written into a table.
 
     Args:
@@ -108,8 +108,8 @@ class CarryingOut:
         plan: Plan,
         *,
         table: Table | None,
-        ticked: Callable[[CarryingOut], object],
-        ended: Callable[[Ended], object],
+        ticked: Callable[[PlanRun], object],
+        ended: Callable[[PlanEnd], object],
         limits: Limits,
     ) -> None:
         self.plan = plan
@@ -121,9 +121,9 @@ class CarryingOut:
         self._table = table
         self._table_problem: str | None = None
         self._ticked = ticked
-        self.thread = background.start(self._follow, done=ended, failed=lambda why: ended(Ended(Report(), why)))
+        self.thread = background.start(self._follow, done=ended, failed=lambda why: ended(PlanEnd(Report(), why)))
 
-    def _follow(self) -> Ended:
+    def _follow(self) -> PlanEnd:
         while not self.running.wait(_TICK):
             self._tick()
         self._tick()
@@ -134,7 +134,7 @@ class CarryingOut:
             problem, report = background.sentence(error), self.running.report
         self._mark(report)
         self._remove(report)
-        return Ended(report, problem, self._table_problem)
+        return PlanEnd(report, problem, self._table_problem)
 
     def _tick(self) -> None:
         if self.running.is_paused:
@@ -166,7 +166,7 @@ class CarryingOut:
             self._on_table(lambda: table.remove(gone))
 
     def _on_table(self, change: Callable[[], object]) -> None:
-        # A table that was closed meanwhile is no reason to lose sight of what goes on.
+        # A table that was closed meanwhile must not hide how the plan ends.
         try:
             change()
         except Exception as error:  # noqa: BLE001 (told with the report)
@@ -175,7 +175,7 @@ class CarryingOut:
 
 
 def removed_by(report: Report) -> list[MessageKey]:
-    """The keys of the messages that have left their entity, by a report."""
+    """Return the keys of the messages that have left their entity, by a report."""
     return [_key_of(each) for each in report if each.ok and each.verb in REMOVING]
 
 
@@ -190,7 +190,7 @@ def _text_of(outcome: Outcome) -> str:
 
 _ROWS: Final = 5
 _MINUTE: Final = 60
-_IDLE: Final = said(
+_IDLE: Final = paragraph(
     "Nothing is planned. Choose messages and what to do with them: the plan is shown here first.", "quiet"
 )
 
@@ -227,10 +227,10 @@ class ActionPanel(Panel):
         self._turn = 0
         self._plan: Plan | None = None
         self._limits = Limits()
-        self._work: CarryingOut | None = None
+        self._work: PlanRun | None = None
         self._report: Report | None = None
         self._reported: tuple[Block, ...] = ()
-        self._on_report = Callbacks(lambda why: self._add(said(why, "error")))
+        self._on_report = Callbacks(lambda why: self._add(paragraph(why, "error")))
         self._text = TextView()
         if isinstance(table, MessageView):
             # What does not load of the table does not load of this.
@@ -280,15 +280,15 @@ class ActionPanel(Panel):
             rate: messages a second at most, None for no limit.
 
         Returns:
-            A function that takes the plan back as long as it was not confirmed, because of what it is told.
+            A function that takes the plan back while it is not confirmed, and shows the reason that it is given.
         """
         with self._lock:
             if self._stage is _Stage.RUNNING:
-                self._add(said("Another plan is being carried out: wait for its end, or cancel it.", "warning"))
+                self._add(paragraph("Another plan is being carried out: wait for its end, or cancel it.", "warning"))
                 return lambda _: None
             self._turn += 1
             turn = self._turn
-            self._enter(_Stage.MAKING, *_heading(title), said("Looking which messages it is for …", "quiet"))
+            self._enter(_Stage.MAKING, *_heading(title), paragraph("Looking which messages it is for …", "quiet"))
 
         def look() -> tuple[Plan, Preview, Limits]:
             limits = Limits(max_in_flight, rate)
@@ -297,7 +297,7 @@ class ActionPanel(Panel):
 
         background.start(
             look,
-            done=lambda found: self._propose(turn, *found, hidden=hidden, heading=title),
+            done=lambda found: self._propose(turn, *found, hidden=hidden, title=title),
             failed=lambda why: self._fail(turn, why, title),
         )
         return lambda why: self._take_back(turn, why)
@@ -312,7 +312,7 @@ class ActionPanel(Panel):
 
     @property
     def busy(self) -> bool:
-        """Whether a plan is being made or carried out."""
+        """Tell whether a plan is being made or carried out."""
         return not self._quiet.is_set()
 
     def wait(self, seconds: float = 60.0) -> bool:
@@ -329,7 +329,7 @@ class ActionPanel(Panel):
 
     @property
     def report(self) -> Report | None:
-        """The report of what was carried out last; None when it was put away."""
+        """Return the report of the last plan that was carried out; None when it was put away."""
         return self._report
 
     def close(self) -> None:
@@ -350,8 +350,8 @@ class ActionPanel(Panel):
 
     # ------------------------------------------------------------ before
 
-    def _propose(self, turn: int, plan: Plan, preview: Preview, limits: Limits, *, hidden: int, heading: str) -> None:
-        blocks = plan_blocks(plan, preview, self._namespace, hidden=hidden, heading=heading, rate=limits.rate)
+    def _propose(self, turn: int, plan: Plan, preview: Preview, limits: Limits, *, hidden: int, title: str) -> None:
+        blocks = plan_blocks(plan, preview, self._namespace, hidden=hidden, title=title, rate=limits.rate)
         with self._lock:
             if turn == self._turn:
                 self._plan, self._limits = plan, limits
@@ -361,7 +361,7 @@ class ActionPanel(Panel):
                 self._enter(_Stage.PROPOSED, *blocks)
 
     def _confirmation(self, turn: int, kind: str = "") -> widgets.Button:
-        """A button for one plan alone: a click that was made on it, and comes when another is shown, does nothing."""
+        """Return a button for one plan alone: a late click on it does nothing when another plan is shown."""
         return button("Carry out", "Do what the plan says", lambda: self._confirmed(turn), kind=kind)
 
     def _take_back(self, turn: int, why: str) -> None:
@@ -369,14 +369,14 @@ class ActionPanel(Panel):
             if turn == self._turn and self._stage in (_Stage.MAKING, _Stage.PROPOSED):
                 self._turn += 1
                 self._plan = None
-                self._enter(_Stage.ENDED if self._report else _Stage.IDLE, said(why, "warning"))
+                self._enter(_Stage.ENDED if self._report else _Stage.IDLE, paragraph(why, "warning"))
 
-    def _fail(self, turn: int, why: str, heading: str = "") -> None:
+    def _fail(self, turn: int, why: str, title: str = "") -> None:
         with self._lock:
             if turn == self._turn:
                 # What was reported before can still be undone.
                 stage = _Stage.ENDED if self._report else _Stage.IDLE
-                self._enter(stage, *_heading(heading), said(why, "error"))
+                self._enter(stage, *_heading(title), paragraph(why, "error"))
 
     def _dismissed(self) -> None:
         """Forget the plan, and go back to the report before it."""
@@ -412,13 +412,13 @@ class ActionPanel(Panel):
             # What it does has been looked at; from now on the rows of the table say more.
             self._enter(_Stage.RUNNING, *(block for block in self._text.blocks if "rows" not in block))
             try:
-                self._work = CarryingOut(
+                self._work = PlanRun(
                     plan, table=self._table, ticked=self._ticked, ended=self._ended, limits=self._limits
                 )
             except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
                 self._fail(self._turn, background.sentence(error))
 
-    def _ticked(self, work: CarryingOut) -> None:
+    def _ticked(self, work: PlanRun) -> None:
         if self._stage is _Stage.RUNNING:
             total = max(work.plan.total, 1)
             self._bar.value = min(1.0, work.running.done / total)
@@ -438,13 +438,13 @@ class ActionPanel(Panel):
 
     # ------------------------------------------------------------ afterwards
 
-    def _ended(self, ended: Ended) -> None:
+    def _ended(self, ended: PlanEnd) -> None:
         with self._lock:
             if self._stage is not _Stage.RUNNING:  # it was closed
                 return
             work, self._work = self._work, None
             self._report = ended.report
-            problems = [said(each, "error") for each in (ended.problem, ended.table_problem) if each]
+            problems = [paragraph(each, "error") for each in (ended.problem, ended.table_problem) if each]
             blocks: list[Block] = []
             if work is not None and (ended.report or not ended.problem):
                 blocks = report_blocks(ended.report, work.plan, cut_off=self._cancel.disabled)
@@ -511,10 +511,10 @@ class ActionPanel(Panel):
 
 
 def _heading(text: str) -> list[Block]:
-    return [title(text)] if text else []
+    return [heading(text)] if text else []
 
 
-def _status(work: CarryingOut) -> str:
+def _status(work: PlanRun) -> str:
     told = sum(work.counts.values())
     # What is sent stands nowhere yet, and has no outcomes by number.
     done = told if work.plan.messages else work.running.done

@@ -1,4 +1,4 @@
-"""What a kernel of ``sbnotebook triage`` runs: one panel, which ends with its page."""
+"""The panel that a kernel of ``sbnotebook triage`` runs, and that ends with its page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sbnotebook.client.namespace import Namespace
 from sbnotebook.client.targets import resolve
 from sbnotebook.widgets.triage import Triage
 
-__all__ = ["Wanted", "show"]
+__all__ = ["TriageRequest", "show"]
 
 VARIABLE: Final = "SBNOTEBOOK_TRIAGE"
 """The environment variable that tells a kernel what to show: the notebook and the list of processes say nothing."""
@@ -21,8 +21,8 @@ _CLEAN_UP: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a page shows.
+class TriageRequest:
+    """A triage that the user asked for, and its options.
 
     Args:
         entity: the address.
@@ -39,7 +39,7 @@ class Wanted:
     folder: str = "."
 
     def namespace(self) -> Namespace:
-        """The namespace that is meant.
+        """Return the namespace of the target.
 
         Raises:
             ConfigurationError: it cannot be found.
@@ -55,13 +55,13 @@ class Wanted:
 
     @classmethod
     def kept(cls) -> Self:
-        """What the environment says."""
+        """Return the request from the environment."""
         return cls(**json.loads(os.environ[VARIABLE]))
 
 
 def show() -> Triage:
-    """The panel of the page; what it holds is given back when the kernel ends."""
-    wanted = Wanted.kept()
+    """Return the panel of the page. What it holds is given back when the kernel ends."""
+    wanted = TriageRequest.kept()
     os.chdir(wanted.folder)
     namespace = wanted.namespace()
     panel = Triage(namespace, wanted.entity, max_messages=wanted.max_messages)

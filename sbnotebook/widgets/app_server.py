@@ -1,8 +1,7 @@
-"""Serves the triage panel as an app, with Voilà: on this machine only, and to whom has the address with its token.
+"""The triage panel as an app, served by Voilà: on this machine only, and to anyone with the tokenized URL.
 
 Voilà asks for no password of its own, and other users of the machine reach its port, so there is a token in the
-address. Whatever a message might smuggle into the page, the page may load nothing from, and tell nothing to, anywhere
-else.
+address. A message that smuggles a script into the page gains nothing by it: the page may reach no other host.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from traitlets import default
 from traitlets.config import Config
 from voila.app import Voila
 
-from sbnotebook.widgets.app_page import Wanted
+from sbnotebook.widgets.app_page import TriageRequest
 
 __all__ = ["serve"]
 
@@ -52,14 +51,14 @@ _POLICY: Final = {
 
 
 class _OwnPython(KernelSpecManager):
-    """Knows the Python that this runs in only, whatever kernels are installed."""
+    """Knows only the Python that runs the server, and no other installed kernel."""
 
     @default("kernel_dirs")
     def _no_others(self) -> list[str]:
         return []
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        """The one that there is, without its warnings on the terminal."""
+        """Return the only kernel, without its warnings on the terminal."""
         spec = super().get_kernel_spec(kernel_name)
         spec.argv = [*spec.argv, "--IPKernelApp.log_level=ERROR"]
         return spec
@@ -101,13 +100,13 @@ class _App(Voila):
         address = f"http://{_HOST}:{self.port}/?token={self.token}"
         print(f"The triage is at {address}\nCtrl-C ends it, and gives back what it holds.", flush=True)  # noqa: T201
         if self.is_opened:
-            # By a file that is the user's own: the command line of a browser is seen by everybody on the machine.
+            # By a file that is the user's own: the command line of a browser is visible to all users of the machine.
             file = self.home / "open.html"
             file.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">')
             webbrowser.open(file.as_uri())
 
 
-def serve(wanted: Wanted, *, port: int = 0, is_opened: bool = True) -> None:
+def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> None:
     """Serve the panel until it is interrupted.
 
     Args:

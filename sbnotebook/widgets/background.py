@@ -52,7 +52,7 @@ class Callbacks:
         for function in tuple(self._functions):
             try:
                 function(*details)
-            except Exception as error:  # noqa: BLE001 (nobody else would see it)
+            except Exception as error:  # noqa: BLE001 (it would be seen nowhere else)
                 self._failed(sentence(error))
 
 
@@ -72,7 +72,7 @@ class Patience:
         over: is called after that.
 
     Example:
-        >>> waiting = Patience(15.0, lambda: print("nobody answered"))
+        >>> waiting = Patience(15.0, lambda: print("no answer"))
         >>> waiting.stop()  # as soon as an answer comes
     """
 
@@ -125,7 +125,7 @@ def start(work: Callable[[], T], *, done: Callable[[T], object], failed: Callabl
     def run() -> None:
         try:
             done(work())
-        except BaseException as error:  # noqa: BLE001 (nobody else would see it)
+        except BaseException as error:  # noqa: BLE001 (it would be seen nowhere else)
             failed(sentence(error))
 
     thread = threading.Thread(target=run, name="sbnotebook panel", daemon=True)
@@ -134,7 +134,7 @@ def start(work: Callable[[], T], *, done: Callable[[T], object], failed: Callabl
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong, in one sentence without secrets.
+    """Return what went wrong, in one sentence without secrets.
 
     Args:
         error: of ours, of the service, or of a user's function.

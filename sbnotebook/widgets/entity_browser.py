@@ -90,7 +90,7 @@ class Browser(Panel):
         return self.tree.wait(seconds) and self.messages.wait(seconds)
 
     def to_text(self) -> str:
-        """The entities as a table, or the messages of the one that is chosen; waits until they are there."""
+        """Return the entities as a table, or the messages of the chosen one, when they have come."""
         self.wait()
         return repr(self)
 

@@ -19,7 +19,7 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import Action, deferred_actions, scheduled_actions
 from sbnotebook.widgets.panel import button, row, set_shown, text
-from sbnotebook.widgets.peek_steps import Ask, Looked, look
+from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_view import MessageView
@@ -87,17 +87,17 @@ class PeekBar(widgets.VBox):
 
     @property
     def view(self) -> View:
-        """Which messages are seen."""
+        """Return which messages are shown."""
         return View(self.views.value)
 
     @property
     def session(self) -> str | None:
-        """The session that is chosen, None for none."""
+        """Return the chosen session, None for none."""
         place = self.sessions.index
         return self._ids[place] if self.view is View.SESSIONS and place is not None else None
 
-    def read(self) -> Ask:
-        """Which messages are wanted.
+    def read(self) -> PeekRequest:
+        """Return which messages to peek at.
 
         Raises:
             ConfigurationError: the number to begin with is none.
@@ -106,7 +106,7 @@ class PeekBar(widgets.VBox):
         if not first.isdecimal():
             raise ConfigurationError("From # is a sequence number, such as 1.")
         where = self.where.value.strip() or None
-        return Ask(self.count.value, int(first), _STATES.get(self.view), where, self.session)
+        return PeekRequest(self.count.value, int(first), _STATES.get(self.view), where, self.session)
 
     # ------------------------------------------------------------ what is seen
 
@@ -148,7 +148,7 @@ class PeekBar(widgets.VBox):
         Args:
             words: in words.
             problem: what is wrong with what was asked for.
-            is_busy: whether it goes on, so that it can be stopped.
+            is_busy: whether peeking is under way, so that it can be stopped.
             follows: whether messages may follow.
         """
         self.status.value, self.problem.value = words, problem
@@ -168,7 +168,7 @@ class PeekBar(widgets.VBox):
             self._quiet = before
 
 
-_ORPHANS: Final = "(not in this journal: deferred by somebody else, or before the journal was lost)"
+_ORPHANS: Final = "(not in this journal: deferred by another program, or before the journal was lost)"
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -177,12 +177,12 @@ class _Question:
 
     entity: Entity
     view: View
-    ask: Ask
+    ask: PeekRequest
     is_onward: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def is_same(self, view: View, ask: Ask) -> bool:
-        """Whether it asks for the same."""
+    def is_same(self, view: View, ask: PeekRequest) -> bool:
+        """Tell whether it asks for the same."""
         return (view, ask) == (self.view, self.ask)
 
 
@@ -201,7 +201,7 @@ class EntityMessages(widgets.VBox):
         self._lock = threading.RLock()
         self._entity: Entity | None = None
         self._question: _Question | None = None
-        self._looked = Looked()
+        self._looked = PeekProgress()
         self._thread: threading.Thread | None = None
         self.table = table
         self.bar = PeekBar(self.peek, self.peek_onward, self.stop)
@@ -263,7 +263,7 @@ class EntityMessages(widgets.VBox):
 
     @property
     def words(self) -> str:
-        """How far looking is, and what was wrong."""
+        """Return how far peeking is, and what was wrong."""
         return "\n".join(filter(None, (self.bar.status.value, self.bar.problem.value)))
 
     def close(self) -> None:
@@ -281,7 +281,7 @@ class EntityMessages(widgets.VBox):
     def _is_looking(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _begin(self, ask: Ask, *, is_onward: bool = False) -> None:
+    def _begin(self, ask: PeekRequest, *, is_onward: bool = False) -> None:
         entity = self._entity
         if entity is None:
             return
@@ -312,12 +312,12 @@ class EntityMessages(widgets.VBox):
                     show(messages)
                     show = self.table.append
 
-        def advance(looked: Looked) -> None:
+        def advance(looked: PeekProgress) -> None:
             with self._lock:
                 if question is self._question:
                     self.bar.say(f"Looking: {_found(looked)}…", is_busy=True)
 
-        looked = look(question.entity, question.ask, part, advance=advance, stop=question.stop)
+        looked = peek_in_steps(question.entity, question.ask, part, advance=advance, stop=question.stop)
         with self._lock:
             if question is not self._question:
                 return
@@ -329,7 +329,7 @@ class EntityMessages(widgets.VBox):
                 self._offer(scheduled_actions(question.entity))
 
     def _see_deferred(self, question: _Question) -> None:
-        Messages().where(question.ask.where)  # a wrong expression is told before anything is looked at
+        Messages().where(question.ask.where)  # a wrong expression fails before anything is peeked at
         found = question.entity.deferred(show_progress=False)
         wanted = found.where(question.ask.where)
         numbers = set(found.orphans.to_arrow().column("sequence_number").to_pylist())
@@ -360,12 +360,12 @@ class EntityMessages(widgets.VBox):
         self._selected.children = (SelectionBar(self.table, actions, self._actions),) if actions else ()
 
 
-def _found(looked: Looked) -> str:
+def _found(looked: PeekProgress) -> str:
     others = f" among {looked.looked_at:,}" if looked.looked_at != looked.found else ""
     return f"{looked.found:,} {'message' if looked.found == 1 else 'messages'}{others}"
 
 
-def _words(looked: Looked, shown: int) -> str:
+def _words(looked: PeekProgress, shown: int) -> str:
     if not shown:
         return "There are no such messages." if looked.looked_at else "No message stands here."
     more = "" if shown == looked.found else f", {shown:,} in all"

@@ -35,7 +35,7 @@ _HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "tran
 class EntityTree(anywidget.AnyWidget):
     """Queues, topics and subscriptions with their counts, and their sub-queues below them.
 
-    The counts are asked for when it is made, on Refresh, and every 30 seconds while somebody can see them: all queues
+    The counts are asked for when it is made, on Refresh, and every 30 seconds while they are visible: all queues
     and topics, and the subscriptions of the topics that are open.
 
     Args:
@@ -113,7 +113,7 @@ class EntityTree(anywidget.AnyWidget):
         return tables.text_table(_HEADERS, rows, f"{self._namespace.host}, as of {when:%H:%M:%S} UTC")
 
     def _topics(self) -> list[str]:
-        """The open nodes that are topics, or may be as long as nobody knows."""
+        """Return the open nodes that are topics, or may be as long as the counts are unknown."""
         others = {str(counts.address) for counts in self.counts if counts.kind != "topic"}
         return [path for path in self.expanded if path not in others]
 
@@ -140,13 +140,13 @@ class EntityTree(anywidget.AnyWidget):
 
 
 def _above(address: EntityAddress) -> list[str]:
-    """The nodes that have to be open for an address to be seen."""
+    """Return the nodes that have to be open for an address to be visible."""
     topic = [address.name] if address.subscription else []
     return [*topic, *([str(address.entity)] if address.sub_queue else [])]
 
 
 def _row_of(counts: EntityCounts) -> dict[str, object]:
-    """What the browser makes a node of, and those of its sub-queues; what an entity cannot have is None."""
+    """Return what the browser makes the nodes of an entity from; a count that it cannot have is None."""
     is_topic = counts.kind == "topic"
     return {
         "path": str(counts.address),
@@ -164,7 +164,7 @@ _WATCHED: Final = ("as_of", "problem", "chosen")
 
 
 class EntityList(widgets.VBox):
-    """What a tree shows, in widgets that every notebook has. All topics are open.
+    """The entities of a tree, in widgets that every notebook has. All topics are open.
 
     Args:
         tree: whose entities; what is chosen in one is chosen in the other.
@@ -211,7 +211,7 @@ class EntityList(widgets.VBox):
 
 
 def _lines_of(counts: EntityCounts) -> Iterator[tuple[str, str]]:
-    """The address and the words of an entity, and of its sub-queues."""
+    """Yield the address and the words of an entity, and of its sub-queues."""
     path, level = str(counts.address), 1 if counts.address.subscription else 0
     name = counts.address.subscription or counts.address.name
     yield path, _line(level, name, (counts.active, "active"), (counts.scheduled, "later"))

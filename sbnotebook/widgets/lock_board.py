@@ -24,7 +24,7 @@ from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_view import MessageView
 from sbnotebook.widgets.table.rows import MessageKey, keys_of
 
-__all__ = ["ENDED", "HELD", "LOST", "LockBoard", "Locks", "News"]
+__all__ = ["ENDED", "HELD", "LOST", "LockBoard", "LockChanges", "LockFollower"]
 
 HELD: Final = "held"
 LOST: Final = "lost"
@@ -33,8 +33,8 @@ _AT_RISK: Final = {LockEventKind.FAILING: "renewing fails", LockEventKind.LATE: 
 
 
 @dataclass(slots=True)
-class News:
-    """What has changed since the last look.
+class LockChanges:
+    """The changes since the last look.
 
     Args:
         again: keys of messages that were held before, and are held under another lock now.
@@ -50,7 +50,7 @@ class News:
         return bool(self.new or self.changed)
 
 
-class Locks:
+class LockFollower:
     """Follows the locks of a batch.
 
     Args:
@@ -63,9 +63,9 @@ class Locks:
         self._messages: dict[int, LockedMessage] = {}
         self._cells: dict[int, tuple[str, datetime | None]] = {}
 
-    def look(self) -> News:
+    def look(self) -> LockChanges:
         """See how it stands now."""
-        news = News()
+        news = LockChanges()
         for message in self._batch.messages:
             known = self._messages.get(message.sequence_number)
             if known is None or known.lock_token != message.lock_token:
@@ -82,24 +82,24 @@ class Locks:
         return news
 
     def cells(self, messages: list[LockedMessage]) -> dict[str, list[object]]:
-        """The columns of these messages, as they were seen last."""
+        """Return the columns of these messages, as they were at the last look."""
         seen = [self._cells[message.sequence_number] for message in messages]
         return {"lock": [lock for lock, _ in seen], "locked_until": [end for _, end in seen]}
 
     def locked(self, numbers: list[int]) -> list[LockedMessage]:
-        """The messages with these numbers, with the lock that each had last, which may have ended."""
+        """Return the messages with these numbers, each with its last lock, which may have ended."""
         return [self._messages[number] for number in numbers if number in self._messages]
 
     def numbers(self, *states: str) -> list[int]:
-        """The messages whose locks stand so."""
+        """Return the sequence numbers of the messages whose locks are in one of these states."""
         return [number for number, (lock, _) in self._cells.items() if lock in states]
 
     def rows(self) -> list[tuple[LockedMessage, str, datetime | None]]:
-        """All messages, how their locks stand, and when these end."""
+        """Return all messages, the states of their locks, and when these end."""
         return [(self._messages[number], lock, end) for number, (lock, end) in self._cells.items()]
 
     def forget(self, numbers: list[int]) -> None:
-        """Messages that are no longer held need not be known any more."""
+        """Forget messages that are no longer held."""
         for number in numbers:
             self._messages.pop(number, None)
             self._cells.pop(number, None)
@@ -142,8 +142,8 @@ _CLOSED: Final = "The batch is closed: what was held was given back. Lock messag
 class LockBoard(Panel):
     """Messages that are held under locks, with what is left of each lock, and what can be done with them.
 
-    The time that is left runs on in the browser, and the locks are renewed, also while a cell runs. Whatever settles
-    is a plan first, which is shown and asks. Closing the board closes the batch, which releases what it still holds.
+    The time that is left runs on in the browser, and the locks are renewed, also while a cell runs. An action
+    that settles shows its plan first, and asks. Closing the board closes the batch, which releases what it still holds.
 
     Args:
         namespace: where the batch was locked.
@@ -158,7 +158,7 @@ class LockBoard(Panel):
         self._namespace = namespace
         self.batch = batch
         """The messages that are held."""
-        self._locks = Locks(batch)
+        self._locks = LockFollower(batch)
         self._lock = threading.RLock()
         self._is_locking = False
         self._news = threading.Event()
@@ -212,7 +212,7 @@ class LockBoard(Panel):
             self._news.clear()
             try:
                 self.refresh()
-            except Exception as error:  # noqa: BLE001 (nobody else would see it)
+            except Exception as error:  # noqa: BLE001 (it would be seen nowhere else)
                 self._say(background.sentence(error))
             if not self.batch.is_open:
                 return
@@ -248,7 +248,7 @@ class LockBoard(Panel):
 
     @property
     def _is_lost(self) -> bool:
-        """Whether it is a session, and lost as a whole."""
+        """Tell whether the batch is a session that is lost as a whole."""
         return isinstance(self.batch, LockedSession) and self.batch.is_lost
 
     def _words(self) -> str:
@@ -263,7 +263,7 @@ class LockBoard(Panel):
         return visible(f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {_minutes(left)} from now.")
 
     def _trouble_words(self) -> str:
-        """What is wrong with the locks; nothing where all is well."""
+        """Return what is wrong with the locks; nothing if all is well."""
         lost, status = self._locks.numbers(LOST), self.batch.status
         parts: list[str] = []
         if lost:
@@ -278,7 +278,7 @@ class LockBoard(Panel):
     # ------------------------------------------------------------ acting
 
     def _plan(self, decision: Decision, messages: Messages) -> Plan:
-        """A plan for selected messages; those whose locks are lost are in it, and in its report."""
+        """Return a plan for selected messages; those with lost locks are part of it, and of its report."""
         with self._lock:
             chosen = self._locks.locked([number for _, number in keys_of(messages)])
         held = {message.lock_token for message in self.batch.messages}
@@ -314,7 +314,7 @@ class LockBoard(Panel):
         background.start(lambda: self.batch.extend(self._for.value), done=done, failed=self._say)
 
     def _reported(self, report: Report) -> None:
-        """What was given back or set aside is no longer held, and has left the board."""
+        """Remove the rows of what was given back or set aside."""
         self.refresh()
         with self._lock:
             settled = {each.sequence_number for each in report if each.ok}

@@ -58,7 +58,7 @@ class MonitorChart(anywidget.AnyWidget):
 class Monitor(Panel):
     """Watches counts, the age of the oldest message, and what comes in and goes out each second, at least.
 
-    Samples are taken while the panel can be seen; :meth:`start` takes them also where nobody looks. Each costs a
+    Samples are taken while the panel can be seen; :meth:`start` takes them also while the panel is hidden. Each costs a
     management operation and a few peeks for each entity, and nothing is locked.
 
     Args:
@@ -104,7 +104,7 @@ class Monitor(Panel):
         self.add_class("sbn-panel")
 
     def start(self) -> None:
-        """Take samples from now on, also while nobody looks, until :meth:`stop` or :meth:`close`."""
+        """Take samples from now on, also while the panel is hidden, until :meth:`stop` or :meth:`close`."""
         self._unseen = True
         self._set_wanted(wanted=True)
 
@@ -130,7 +130,7 @@ class Monitor(Panel):
     def use_plain(self, plain: bool = True) -> None:
         """Say the latest numbers in words instead of drawing lines, for where these do not appear, or draw them again.
 
-        Nobody can tell whether words are seen, so samples are taken until it is stopped or closed.
+        Whether words are visible is unknown, so samples are taken until it is stopped or closed.
         """
         self._patience.stop()
         self._drawing.children = (self._lines if plain else self.chart,)
@@ -139,11 +139,11 @@ class Monitor(Panel):
 
     @property
     def is_sampling(self) -> bool:
-        """Whether samples are being taken from time to time."""
+        """Tell whether samples are being taken from time to time."""
         return self._thread is not None
 
     def to_pandas(self) -> pd.DataFrame:
-        """The samples that are kept, the last 500 of each entity, with the fields of ``Sample`` as columns."""
+        """Return the last 500 samples of each entity, with the fields of ``Sample`` as columns."""
         import pandas as pd
 
         names = [field.name for field in fields(Sample)]
@@ -161,7 +161,7 @@ class Monitor(Panel):
         super().close()
 
     def to_text(self) -> str:
-        """The latest samples as a table; takes the first ones where there are none."""
+        """Return the latest samples as a table. Takes the first ones if needed."""
         if not self._history:
             self.sample()
         return repr(self)
@@ -245,7 +245,7 @@ class Monitor(Panel):
 
 
 def pause_after(every: float, took: float, failures: int) -> float:
-    """Seconds to the next sample: more where the service is slow, and more with each failure.
+    """Return the seconds to the next sample: more if Service Bus is slow, and more with each failure.
 
     Args:
         every: seconds that were asked for.

@@ -1,4 +1,4 @@
-"""What all panels have in common: in a terminal they are a text."""
+"""The parts that all panels are built from, and their base: in a terminal a panel is a text."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _STYLE: Final = """
 
 
 def panel_style() -> widgets.HTML:
-    """What a panel has among its children, so that its parts look as they should."""
+    """Return the style of all parts, which a panel has among its children."""
     return widgets.HTML(f"<style>{_STYLE}</style>", layout=widgets.Layout(display="none"))
 
 
 def text(value: str = "", *kinds: str) -> widgets.Label:
-    """A text of any origin, over as many lines as it needs.
+    """Make a text of any origin, over as many lines as it needs.
 
     Args:
         value: the text; it is shown as it is.
@@ -45,7 +45,7 @@ def text(value: str = "", *kinds: str) -> widgets.Label:
 
 
 def button(name: str, tooltip: str, clicked: Callable[[], object], *, icon: str = "", kind: str = "") -> widgets.Button:
-    """A button as wide as its name.
+    """Make a button as wide as its name.
 
     Args:
         name: what is on it.
@@ -66,7 +66,7 @@ def button(name: str, tooltip: str, clicked: Callable[[], object], *, icon: str 
 
 
 def row(*children: widgets.Widget) -> widgets.HBox:
-    """Widgets beside each other, in further lines where there is no room."""
+    """Put widgets beside each other, and in further lines where there is no room."""
     return widgets.HBox(children, layout=widgets.Layout(flex_flow="row wrap", align_items="center"))
 
 
@@ -83,7 +83,7 @@ class Panel(widgets.VBox):
     """
 
     def to_text(self) -> str:
-        """The panel as text, with what it has to wait for; by default its ``repr``, which does not wait."""
+        """Return the panel as text, when it has loaded; by default its ``repr``, which does not wait."""
         return repr(self)
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any] | None:

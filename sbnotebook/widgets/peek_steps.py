@@ -10,14 +10,14 @@ from typing import Final
 from sbnotebook.client import Entity
 from sbnotebook.client.messages import Messages
 
-__all__ = ["Ask", "Looked", "look"]
+__all__ = ["PeekProgress", "PeekRequest", "peek_in_steps"]
 
 _FIRST_STEP: Final = 250
 _LARGEST_STEP: Final = 8_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PeekRequest:
     """Which messages are wanted.
 
     Args:
@@ -36,13 +36,13 @@ class Ask:
 
     @property
     def takes_all(self) -> bool:
-        """Whether each message that stands there is wanted."""
+        """Tell whether each message is wanted."""
         return self.state is None and self.where is None
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What was looked at.
+class PeekProgress:
+    """The messages that were peeked at until now.
 
     Args:
         found: messages that are wanted.
@@ -57,28 +57,28 @@ class Looked:
     is_end: bool = False
 
 
-def look(
+def peek_in_steps(
     entity: Entity,
-    ask: Ask,
+    ask: PeekRequest,
     part: Callable[[Messages], object],
     *,
-    advance: Callable[[Looked], object] = lambda _: None,
+    advance: Callable[[PeekProgress], object] = lambda _: None,
     stop: Event | None = None,
-) -> Looked:
+) -> PeekProgress:
     """Peek until as many messages as wanted are found, or the end is reached.
 
     Args:
         entity: where.
         ask: which ones.
         part: is given each part of what is found.
-        advance: is told after each step how far it is.
+        advance: called after each step with the progress.
         stop: ends it after the step that it is in.
 
     Raises:
         ConfigurationError: the expression is wrong.
     """
-    Messages().where(ask.where)  # a wrong expression is told before anything is looked at
-    looked, step = Looked(next_number=ask.from_sequence_number), _FIRST_STEP
+    Messages().where(ask.where)  # a wrong expression fails before anything is peeked at
+    looked, step = PeekProgress(next_number=ask.from_sequence_number), _FIRST_STEP
     while looked.found < ask.count and not looked.is_end and not (stop is not None and stop.is_set()):
         wanted = min(step, ask.count - looked.found) if ask.takes_all else step
         page = entity.peek(
@@ -88,7 +88,7 @@ def look(
         is_cut = len(kept) > ask.count - looked.found
         kept = kept[: ask.count - looked.found]
         last = kept[-1] if is_cut else page[-1] if page else None
-        looked = Looked(
+        looked = PeekProgress(
             looked.found + len(kept),
             looked.looked_at + len(page),
             last.sequence_number + 1 if last is not None else looked.next_number,
@@ -101,6 +101,6 @@ def look(
     return looked
 
 
-def _kept(page: Messages, ask: Ask) -> Messages:
+def _kept(page: Messages, ask: PeekRequest) -> Messages:
     of_state = page if ask.state is None else page.where(f"state = '{ask.state}'")
     return of_state.where(ask.where)

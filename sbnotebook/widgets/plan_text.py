@@ -1,4 +1,4 @@
-"""What a panel says of a plan before it is carried out, and of its report afterwards."""
+"""The text of a plan before it is carried out, and of its report afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sbnotebook.model.amqp import AmqpValue, type_name
 from sbnotebook.model.property_text import to_text
 from sbnotebook.settlement.plan import Change, Preview
 from sbnotebook.widgets.pretty import json_layout, weight
-from sbnotebook.widgets.text_view import Block, cell, said, table, title
+from sbnotebook.widgets.text_view import Block, cell, heading, paragraph, rows_block
 
 __all__ = ["REMOVING", "can_resume", "can_undo", "changes_table", "plan_blocks", "report_blocks"]
 
@@ -40,7 +40,7 @@ _SENT_COLUMNS: Final = (
     "application_properties",
     "body_text",
 )
-"""Of new messages, which nobody has seen in a table."""
+"""Columns of new messages, which are in no table yet."""
 _MAX_CELL: Final = 160
 _MAX_FAILURES: Final = 50
 _MAX_LINES: Final = 40
@@ -61,12 +61,12 @@ _MEANING: Final = {
 
 
 def can_undo(report: Report, namespace: Namespace) -> bool:
-    """Whether what a report tells of can be sent back."""
+    """Tell whether what a report tells of can be sent back."""
     return namespace.archive is not None and any(each.ok and each.verb in _ARCHIVED for each in report)
 
 
 def can_resume(report: Report) -> bool:
-    """Whether resuming may finish what a report leaves open."""
+    """Tell whether resuming may finish what a report leaves open."""
     open_ends = {OutcomeStatus.UNCONFIRMED, OutcomeStatus.LOCK_LOST}
     return any(each.verb == Resubmit.verb and each.status in open_ends for each in report.failures)
 
@@ -80,32 +80,36 @@ def plan_blocks(
     namespace: Namespace,
     *,
     hidden: int = 0,
-    heading: str = "",
+    title: str = "",
     rate: float | None = None,
 ) -> list[Block]:
-    """The plan in words and numbers, with its first messages and what an edit changes in them.
+    """Describe the plan in words and numbers, with its first messages and what an edit changes in them.
 
     Args:
         plan: which one.
         preview: of it.
         namespace: where it is carried out.
         hidden: how many of its messages are not seen in the table, because a filter hides them.
-        heading: stands above, None for the plan's own verb.
+        title: stands above, "" for the plan's own verb.
         rate: messages a second at most, None for no limit.
     """
-    blocks = [title(heading)] if heading else []
-    blocks.append(said(f"{preview.sentence[:1].upper()}{preview.sentence[1:]}"))
+    blocks = [heading(title)] if title else []
+    blocks.append(paragraph(f"{preview.sentence[:1].upper()}{preview.sentence[1:]}"))
     if rate is not None:
-        blocks.append(said(f"At most {rate:,g} messages a second, so it takes {len(plan) / rate:,.0f} s or longer."))
+        blocks.append(
+            paragraph(f"At most {rate:,g} messages a second, so it takes {len(plan) / rate:,.0f} s or longer.")
+        )
     if hidden:
         are = "is" if hidden == 1 else "are"
-        blocks.append(said(f"{hidden:,} of them {are} hidden by the filter, and not seen in the table.", "warning"))
+        blocks.append(
+            paragraph(f"{hidden:,} of them {are} hidden by the filter, and not seen in the table.", "warning")
+        )
     if not namespace.is_emulator:
-        blocks.append(said(f"It is carried out in {namespace.host}, which is no emulator.", "warning"))
+        blocks.append(paragraph(f"It is carried out in {namespace.host}, which is no emulator.", "warning"))
     blocks += _of_return(plan.verb, namespace)
     if namespace.read_only:
         blocks.append(
-            said(
+            paragraph(
                 f"It cannot be carried out, because this connection to {namespace.host} only looks. Turn writing on "
                 "with %sb_connect --write, or connect(…, read_only=False).",
                 "warning",
@@ -122,20 +126,20 @@ def plan_blocks(
 
 
 def _of_return(verb: str, namespace: Namespace) -> list[Block]:
-    """Whether it can be undone."""
+    """Say whether it can be undone."""
     if verb not in _ARCHIVED:
         return []
     if namespace.archive is None:
-        return [said("There is no archive, so this cannot be undone.", "warning")]
+        return [paragraph("There is no archive, so this cannot be undone.", "warning")]
     days = namespace.archive.retention.days
-    return [said(f"Their originals are kept for {days:,} days, so that it can be undone.", "quiet")]
+    return [paragraph(f"Their originals are kept for {days:,} days, so that it can be undone.", "quiet")]
 
 
 def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str, *, is_open: bool) -> Block:
     values = [[getattr(message, name, None) for name in columns] for message in messages]
     used = [place for place in range(len(columns)) if any(row[place] not in (None, "", {}) for row in values)]
     rows = [[_short(row[place]) for place in used] for row in values]
-    return table([columns[place].replace("_", " ") for place in used], rows, caption, is_open=is_open)
+    return rows_block([columns[place].replace("_", " ") for place in used], rows, caption, is_open=is_open)
 
 
 def _short(value: object) -> object:
@@ -146,7 +150,7 @@ def _short(value: object) -> object:
 
 
 def changes_table(changes: Sequence[Change], caption: str = "") -> Block:
-    """What an edit changes, as lines that go and come.
+    """Return what an edit changes, as removed and added lines.
 
     Args:
         changes: fields of messages before and after.
@@ -161,7 +165,7 @@ def changes_table(changes: Sequence[Change], caption: str = "") -> Block:
             rows.append(["", "…", [(" ", f"{len(changes) - len(rows):,} more changes")]])
             break
         rows.append([change.sequence_number, change.field, lines])
-    return table(["message", "field", "change"], rows, caption)
+    return rows_block(["message", "field", "change"], rows, caption)
 
 
 def _lines(before: str, after: str) -> list[tuple[str, str]]:
@@ -177,7 +181,7 @@ def _lines(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def _laid_out(text: str) -> list[str]:
-    """The lines of a text, and of JSON a line for each value."""
+    """Return the lines of a text, and of JSON a line for each value."""
     layout = json_layout(text, _MAX_LAYOUT).text if text[:1] in ("{", "[") else ""
     return (layout or text).splitlines() or [text]
 
@@ -186,7 +190,7 @@ def _laid_out(text: str) -> list[str]:
 
 
 def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[Block]:
-    """How many messages ended in which way, what is not done, and what to do about that.
+    """Say how many messages ended in which way, what is not done, and what to do about it.
 
     Args:
         report: of the plan.
@@ -195,17 +199,17 @@ def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[
     """
     tone = "good" if report.ok else "warning"
     if cut_off and not report:
-        return [title(f"{plan.verb.capitalize()} was cut off"), said("Nothing was done yet.")]
+        return [heading(f"{plan.verb.capitalize()} was cut off"), paragraph("Nothing was done yet.")]
     ended = "is done" if report.ok else "was cut off" if cut_off else "has ended"
     blocks = [
-        title(f"{plan.verb.capitalize()} {ended}"),
-        said(f"{report.settled:,} of {_counted(len(report), 'message')} {_done(plan)}.", tone),
+        heading(f"{plan.verb.capitalize()} {ended}"),
+        paragraph(f"{report.settled:,} of {_counted(len(report), 'message')} {_done(plan)}.", tone),
     ]
     if report.ok:
         return blocks
     counts = [[str(status), count, _MEANING[status]] for status, count in report.counts.items()]
-    blocks.append(table(["status", "messages", "what it means"], counts))
-    blocks += [said(sentence, "warning") for sentence in _advice(report, plan.verb)]
+    blocks.append(rows_block(["status", "messages", "what it means"], counts))
+    blocks += [paragraph(sentence, "warning") for sentence in _advice(report, plan.verb)]
     # What was not attempted is said already, and would hide the others.
     failures = sorted(report.failures, key=lambda each: each.status is OutcomeStatus.SKIPPED)
     blocks.append(_failures(failures))
@@ -223,17 +227,17 @@ def _advice(report: Report, verb: str) -> Iterable[str]:
     unknown = report.counts.get(OutcomeStatus.UNCONFIRMED, 0)
     if unknown and can_resume(report):
         yield (
-            f"Of {_counted(unknown, 'message')} nobody knows whether the clone was sent. Resume looks where they stand "
-            "and where they go, and finishes what can be finished without sending anything twice."
+            f"Of {_counted(unknown, 'message')} it is unknown whether the clone was sent. Resume looks where they "
+            "stand and where they go, and finishes what can be finished without sending anything twice."
         )
     elif unknown and verb in _SENDING:
         yield (
-            f"Of {_counted(unknown, 'message')} nobody knows whether the service has it. Look whether it is there "
+            f"Of {_counted(unknown, 'message')} it is unknown whether the service has it. Look whether it is there "
             "before you send it once more: otherwise it may be there twice."
         )
     elif unknown:
         yield (
-            f"Of {_counted(unknown, 'message')} nobody knows whether it happened. Load them again: those that are "
+            f"Of {_counted(unknown, 'message')} it is unknown whether it happened. Load them again: those that are "
             f"gone are done, and those that are still there can be chosen to {verb} once more."
         )
     if report.counts.get(OutcomeStatus.SKIPPED, 0):
@@ -250,7 +254,7 @@ def _failures(failures: Sequence[Outcome]) -> Block:
     ]
     caption = f"Not settled: {_counted(len(failures), 'message')}{more}"
     is_open = failures[0].status is not OutcomeStatus.SKIPPED
-    return table(["sequence number", "message id", "status", "why"], rows, caption, is_open=is_open)
+    return rows_block(["sequence number", "message id", "status", "why"], rows, caption, is_open=is_open)
 
 
 def _counted(count: int, what: str) -> str:

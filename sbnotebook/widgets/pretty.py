@@ -52,7 +52,7 @@ class Layout(NamedTuple):
 
 
 def visible(text: str) -> str:
-    r"""A text in which every character can be seen: control characters by their names, others by their numbers.
+    r"""Make every character visible: control characters by their names, others by their numbers.
 
     Line ends and tabs stay; a carriage return before a line end is left out.
 
@@ -67,12 +67,12 @@ def visible(text: str) -> str:
 
 
 def weight(text: str) -> int:
-    """The bytes that a text takes in a message to the browser."""
+    """Return the bytes that a text takes in a message to the browser."""
     return len(json.dumps(text, ensure_ascii=False).encode())
 
 
 def cut(text: str, most: int) -> tuple[str, bool]:
-    """The beginning of a text that takes so many bytes in a message to the browser, and whether something is missing.
+    """Return the beginning of a text that fits in so many bytes of a message, and whether the rest is missing.
 
     Args:
         text: of visible characters.
@@ -89,7 +89,7 @@ def cut(text: str, most: int) -> tuple[str, bool]:
 
 
 def hex_lines(data: bytes) -> str:
-    r"""Bytes as lines of their offset, their values and their characters.
+    r"""Lay out bytes in lines of their offset, their values and their characters.
 
     Example:
         >>> print(hex_lines(b"Hello\x00 world, again"))
@@ -100,7 +100,7 @@ def hex_lines(data: bytes) -> str:
 
 
 def json_layout(text: str, most: int) -> Layout:
-    """JSON with a line for each value.
+    """Lay out JSON with a line for each value.
 
     Args:
         text: that may be JSON.
@@ -205,7 +205,7 @@ def _new_line(depth: int) -> str:
 
 
 def _laid_out(pieces_of: Callable[[str], Iterable[str]], text: str, most: int) -> Layout:
-    """The pieces up to a number of bytes and lines. The others are not made."""
+    """Join the pieces up to a number of bytes and lines. The others are not made."""
     taken: list[str] = []
     size = lines = 0
     more = len(text) > _MAX_PARSED

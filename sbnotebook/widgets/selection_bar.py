@@ -1,4 +1,4 @@
-"""What can be done with the selected messages: how many they are, and a button with a form for each action."""
+"""The bar below a table: how many messages are selected, and a button with a form for each action."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SelectionBar(widgets.VBox):
 
     @property
     def words(self) -> str:
-        """How many messages are selected, and what was said last."""
+        """Return how many messages are selected, and what was said last."""
         return " ".join(filter(None, (self._count.value, self._said.value)))
 
     def update(self) -> None:

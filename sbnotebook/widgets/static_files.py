@@ -20,7 +20,7 @@ _EXPORT: Final = re.compile(r"^export (?!default\b)", re.MULTILINE)
 
 @cache
 def module(*names: str) -> str:
-    """Files of JavaScript as one ES module.
+    """Join files of JavaScript to one ES module.
 
     Args:
         names: of files in ``static``, each after those that it imports when it is loaded. The last has the default
@@ -39,7 +39,7 @@ def module(*names: str) -> str:
 
 @cache
 def style(*names: str) -> str:
-    """Files of CSS as one.
+    """Join files of CSS.
 
     Args:
         names: of files in ``static``.

@@ -20,7 +20,7 @@ from sbnotebook.widgets.background import Patience
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.static_files import module, style
 
-__all__ = ["Block", "TextView", "Tone", "cell", "said", "table", "title"]
+__all__ = ["Block", "TextView", "Tone", "cell", "heading", "paragraph", "rows_block"]
 
 _MOST: Final = 400
 """Characters of a cell."""
@@ -36,7 +36,7 @@ Tone = Literal["plain", "quiet", "good", "warning", "error"]
 
 
 class Block(TypedDict, total=False):
-    """A part of what is shown. Made by :func:`title`, :func:`said` and :func:`table`."""
+    """A part of what is shown. Made by :func:`heading`, :func:`paragraph` and :func:`rows_block`."""
 
     kind: Literal["title", "said", "table"]
     text: str
@@ -47,20 +47,20 @@ class Block(TypedDict, total=False):
     open: bool
 
 
-def title(text: str) -> Block:
-    """What all of it is about."""
+def heading(text: str) -> Block:
+    """Make a title."""
     return {"kind": "title", "text": cell(text, _MOST_SAID), "tone": "plain"}
 
 
-def said(text: str, tone: Tone = "plain") -> Block:
-    """A sentence."""
+def paragraph(text: str, tone: Tone = "plain") -> Block:
+    """Make a sentence."""
     return {"kind": "said", "text": cell(text, _MOST_SAID), "tone": tone}
 
 
-def table(
+def rows_block(
     columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", *, is_open: bool = True
 ) -> Block:
-    """Rows below a caption that opens and closes them.
+    """Make a table below a caption that opens and closes it.
 
     Args:
         columns: their names.
@@ -69,7 +69,7 @@ def table(
         is_open: whether the rows are seen at first.
 
     Example:
-        >>> table(["number", "change"], [[7, [("-", "old"), ("+", "new")]]])["rows"]
+        >>> rows_block(["number", "change"], [[7, [("-", "old"), ("+", "new")]]])["rows"]
         [[7, [('-', 'old'), ('+', 'new')]]]
     """
     shown = [[value if _is_whole(value) else cell(value) for value in row] for row in rows]
@@ -82,7 +82,7 @@ def _is_whole(value: object) -> bool:
 
 
 def cell(value: object, most: int = _MOST) -> str:
-    r"""A value as a text of visible characters, cut at a length.
+    r"""Return a value as a text of visible characters, cut at a length.
 
     Example:
         >>> cell("red\u202eder"), cell(None), cell("long" * 200)[-18:]
@@ -104,7 +104,7 @@ class TextView(ipywidgets.VBox):
 
     Example:
         >>> view = TextView()
-        >>> view.show(title("Complete 2 messages?"), said("Nothing is archived.", "warning"))
+        >>> view.show(heading("Complete 2 messages?"), paragraph("Nothing is archived.", "warning"))
         >>> print(view)
         Complete 2 messages?
         Nothing is archived.
@@ -127,7 +127,7 @@ class TextView(ipywidgets.VBox):
         self.children = (self._plain if plain or self._is_always_plain else self._rich,)
 
     def _heard(self, _widget: object, _content: object, _buffers: object) -> None:
-        """The browser has loaded it."""
+        """Show the text in colours, because the browser has loaded the widget."""
         if self._patience is not None:
             self._patience.stop()
         self.use_plain(False)

@@ -22,7 +22,7 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel, removed_by
 from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
-from sbnotebook.widgets.peek_steps import Ask, Looked, look
+from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_view import MessageView
@@ -93,7 +93,7 @@ class TriageHeader(widgets.VBox):
         """Say about how many messages there are by the service's count; any thread may.
 
         Args:
-            about: the count, 0 where nobody knows.
+            about: the count, 0 while unknown.
         """
         self._about = about
         self._bar.max = max(about, 1)
@@ -128,7 +128,7 @@ class TriageHeader(widgets.VBox):
 
     @property
     def words(self) -> str:
-        """What it says, for those who see text only."""
+        """Return what the header says, for those who see text only."""
         return " ".join(filter(None, (self._count.value, self._problem.value)))
 
     def _switch(self, *, is_loading: bool) -> None:
@@ -211,7 +211,7 @@ _BUSY: Final = "Something is being carried out: wait until it has ended, or canc
 class Triage(Panel):
     """The messages of an entity by cause, and what can be done with those that are selected.
 
-    It peeks, so nothing is locked or changed by looking. Whatever is done is a plan first, which is shown and asks.
+    It peeks, so nothing is locked or changed by looking. Each action shows its plan first, and asks.
 
     Args:
         namespace: where the entity is.
@@ -321,10 +321,10 @@ class Triage(Panel):
             self._stop = stop = threading.Event()
             self._gone = []
             self._header.begin()
-            ask = Ask(self._limit or sys.maxsize, first)
+            ask = PeekRequest(self._limit or sys.maxsize, first)
 
-            def work() -> Looked | None:
-                looked = look(self._entity, ask, part, advance=self._advance, stop=stop)
+            def work() -> PeekProgress | None:
+                looked = peek_in_steps(self._entity, ask, part, advance=self._advance, stop=stop)
                 if complete is not None:
                     if stop.is_set():
                         return None
@@ -335,10 +335,10 @@ class Triage(Panel):
         if first == 1:
             background.start(self._expected, done=self._header.expect, failed=lambda _: None)
 
-    def _advance(self, looked: Looked) -> None:
+    def _advance(self, looked: PeekProgress) -> None:
         self._header.advance(looked.looked_at)
 
-    def _looked(self, looked: Looked | None) -> None:
+    def _looked(self, looked: PeekProgress | None) -> None:
         if looked is not None:  # else what was there before stays
             self._next, self._is_end = looked.next_number, looked.is_end
         self._header.end(self._count_messages(), is_fresh=looked is not None)
@@ -349,13 +349,13 @@ class Triage(Panel):
         self._header.say_problem(f"Peeking did not come to its end: {problem}")
 
     def _expected(self) -> int:
-        """About how many messages there are, by the service's counts, which not everybody may ask for."""
+        """Return about how many messages there are, by the counts of Service Bus, which some may not ask for."""
         address = self._entity.address
         (counts,) = self._namespace.counts([address.entity])
         return min(_count_in(counts, address.sub_queue), self._limit or sys.maxsize)
 
     def _count_messages(self) -> str:
-        """How many messages are shown, in words; what is of no use without any is hidden."""
+        """Return how many messages are shown, in words, and hide what is of no use without any."""
         count = len(self.table.messages)
         is_letters = self._entity.address.sub_queue is SubQueue.DEAD_LETTER
         self._empty.value = _NO_LETTERS if is_letters else _NO_MESSAGES
@@ -402,7 +402,7 @@ class Triage(Panel):
         super().close()
 
     def to_text(self) -> str:
-        """The causes as text, when peeking has ended, and how one goes on where nothing can be clicked."""
+        """Return the causes as text, when peeking has ended, and how to go on without buttons."""
         self.wait()
         lines = self._lines()
         if self.table.messages:

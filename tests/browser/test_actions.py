@@ -22,7 +22,7 @@ from sbnotebook.model import Message
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.forms.resubmit_form import ResubmitForm
+from sbnotebook.widgets.forms.message_actions import ResubmitForm
 namespace = sbnotebook.connect("emulator")
 namespace.create_queue("orders")
 queue = namespace.entity("orders")
@@ -35,9 +35,9 @@ panel = ActionPanel(namespace, table=table)""",
     f"HTML({CONTROL!r})",
 ]
 PROPOSE = """\
-options = how.read()
+proposal = how.proposal(queue, form.edit)
 panel.propose(
-    lambda: options.plan(queue, table.selected, form.edit), hidden=3, title="Repair", rate=options.limits.rate
+    lambda: proposal.make(table.selected), hidden=3, title="Repair", rate=proposal.limits.rate
 )"""
 
 
@@ -91,7 +91,7 @@ def test_messages_are_repaired_before_ones_eyes(browser: Browser, lab: Lab) -> N
     expect(prose).to_contain_text("What was skipped is as it was, and can be chosen again.")
     expect(settled).to_have_count(0, timeout=RUN_TIMEOUT)  # their rows have left, as they have
 
-    notebook.kernel("how.rate.box.value = ''\n" + PROPOSE)
+    notebook.kernel("how.rate.value = ''\n" + PROPOSE)
     click(page, "Carry out")
     expect(prose).to_contain_text(re.compile(r"(\d+) of \1 messages of orders settled\."), timeout=RUN_TIMEOUT)
     bodies = "sorted(m.body_text[13:25] for m in queue.peek())"

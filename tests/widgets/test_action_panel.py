@@ -247,7 +247,7 @@ def test_what_nobody_knows_is_told_and_can_be_finished(namespace: Namespace, sha
     shared_emulator.faults.entity("answered").drop_after_nth = 1
     click(panel, "Carry out")
     until(lambda: not panel.busy)
-    assert "Of 1 message nobody knows whether the clone was sent. Resume looks" in repr(panel)
+    assert "Of 1 message it is unknown whether the clone was sent. Resume looks" in repr(panel)
     assert keys_of(table.messages) == [("asked", 1)]
     assert buttons(panel) == ["Resume", "Done"]
     click(panel, "Resume")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from sbnotebook.client import Namespace
 from sbnotebook.model import Complete, Message
 from sbnotebook.settlement.plan import Limits
-from sbnotebook.widgets.action_panel import CarryingOut, Ended, Speed
+from sbnotebook.widgets.action_panel import PlanEnd, PlanRun, Speed
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import MessageKey
 
@@ -28,14 +28,14 @@ class RecordedTable(MessageTable):
         self.gone += keys
 
 
-def carried_out(namespace: Namespace, name: str, table: RecordedTable) -> Ended:
+def carried_out(namespace: Namespace, name: str, table: RecordedTable) -> PlanEnd:
     namespace.create_queue(name)
     queue = namespace.entity(name)
     queue.send([Message(message_id=str(n)) for n in range(5)], batch_size=5)
     plan = queue.pick([1, 2, 99], Complete(), show_progress=False)
-    ends: list[Ended] = []
+    ends: list[PlanEnd] = []
     ticks: list[float] = []
-    work = CarryingOut(
+    work = PlanRun(
         plan, table=table, ticked=lambda work: ticks.append(work.running.done), ended=ends.append, limits=Limits()
     )
     work.thread.join(60)

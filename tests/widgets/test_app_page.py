@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sbnotebook.widgets.app_page import VARIABLE, Wanted
+from sbnotebook.widgets.app_page import VARIABLE, TriageRequest
 
 if TYPE_CHECKING:
     import pytest
@@ -12,12 +12,12 @@ REMOTE = "orders.servicebus.windows.net"
 
 def test_what_is_wanted_reaches_a_kernel_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
-    wanted = Wanted("orders/$dlq", "env:ORDERS", is_read_only=False, max_messages=5, folder="/home")
+    wanted = TriageRequest("orders/$dlq", "env:ORDERS", is_read_only=False, max_messages=5, folder="/home")
     wanted.keep()
-    assert Wanted.kept() == wanted
+    assert TriageRequest.kept() == wanted
 
 
 def test_outside_of_the_emulator_it_only_looks_until_writing_is_asked_for() -> None:
     for wanted, is_read_only in ((None, True), (True, True), (False, False)):
-        with Wanted("orders", REMOTE, is_read_only=wanted).namespace() as namespace:
+        with TriageRequest("orders", REMOTE, is_read_only=wanted).namespace() as namespace:
             assert namespace.read_only is is_read_only

@@ -7,7 +7,7 @@ import pytest
 from sbnotebook.client import Messages, Namespace
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
-from sbnotebook.widgets.peek_steps import Ask, Looked, look
+from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 
 
 def test_a_page_and_onward(namespace: Namespace) -> None:
@@ -18,25 +18,27 @@ def test_a_page_and_onward(namespace: Namespace) -> None:
         batch.defer().raise_for_failures()
 
     parts: list[Messages] = []
-    looked = look(queue, Ask(count=600), parts.append)
+    looked = peek_in_steps(queue, PeekRequest(count=600), parts.append)
     assert (looked.found, looked.is_end, looked.next_number) == (600, False, 601)
-    looked = look(queue, Ask(count=600, from_sequence_number=601), parts.append)
-    assert looked == Looked(100, 100, 701, is_end=True)
+    looked = peek_in_steps(queue, PeekRequest(count=600, from_sequence_number=601), parts.append)
+    assert looked == PeekProgress(100, 100, 701, is_end=True)
     assert [message.sequence_number for part in parts for message in part] == list(range(1, 701))
 
     parts.clear()
-    told: list[Looked] = []
-    ask = Ask(count=200, where="subject = 'odd'", state="active")
-    looked = look(queue, ask, parts.append, advance=told.append)
+    told: list[PeekProgress] = []
+    ask = PeekRequest(count=200, where="subject = 'odd'", state="active")
+    looked = peek_in_steps(queue, ask, parts.append, advance=told.append)
     assert sum(map(len, parts)) == looked.found == 200
     assert {message.subject for part in parts for message in part} == {"odd"}
     assert told[-1] == looked
-    following = look(queue, Ask(where="subject = 'odd'", from_sequence_number=looked.next_number), parts.append)
+    following = peek_in_steps(
+        queue, PeekRequest(where="subject = 'odd'", from_sequence_number=looked.next_number), parts.append
+    )
     assert following.found + 200 == 349, "none twice and none left out: one of 350 is deferred"
 
     stop = Event()
-    looked = look(queue, ask, parts.append, advance=lambda _: stop.set(), stop=stop)
+    looked = peek_in_steps(queue, ask, parts.append, advance=lambda _: stop.set(), stop=stop)
     assert (looked.looked_at, looked.is_end) == (250, False)
     with pytest.raises(ConfigurationError):
-        look(queue, Ask(where="subjekt = 'odd'"), parts.append)
+        peek_in_steps(queue, PeekRequest(where="subjekt = 'odd'"), parts.append)
     namespace.delete_queue("paged")

@@ -38,7 +38,7 @@ def queue(namespace: Namespace, request: pytest.FixtureRequest) -> Entity:
 
 def test_a_plan_is_told_in_words_and_numbers(namespace: Namespace, queue: Entity) -> None:
     plan = queue.purge()
-    blocks = plan_blocks(plan, plan.preview(5), namespace, hidden=1, heading="Tidy up")
+    blocks = plan_blocks(plan, plan.preview(5), namespace, hidden=1, title="Tidy up")
     said = words(blocks)
     assert said.startswith(f"Tidy up\nPurge 7 messages of {queue.address}")
     assert "1 of them is hidden by the filter" in said
@@ -84,15 +84,15 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     )
     said = words(blocks)
     assert said.startswith("Purge was cut off\n1 of 3 messages")
-    assert "Of 1 message nobody knows whether it happened. Load them again" in said
+    assert "Of 1 message it is unknown whether it happened. Load them again" in said
     assert "What was skipped is as it was" in said
     failures = blocks[-1].get("rows", [])
-    assert [row[0] for row in failures] == [3, 1], "what nobody knows stands before what was not attempted"
+    assert [row[0] for row in failures] == [3, 1], "what is unknown stands before what was not attempted"
     assert words(report_blocks(Report(), plan, cut_off=True)) == "Purge was cut off\nNothing was done yet."
     sent = queue.plan_send(["a"])
     assert f"1 of 1 message sent to {queue.address}, and confirmed." in words(report_blocks(sent.apply(), sent))
     resubmitted = words(report_blocks(report_of("resubmit", OutcomeStatus.UNCONFIRMED), plan))
-    assert "nobody knows whether the clone was sent. Resume looks" in resubmitted
+    assert "it is unknown whether the clone was sent. Resume looks" in resubmitted
     assert resubmitted.startswith("Purge has ended\n0 of 1"), "it is not done"
     sent_once = words(report_blocks(report_of("send", OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED), sent))
     assert sent_once.startswith("Send has ended\n0 of 2 messages sent to")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sbnotebook.widgets.text_view import TextView, cell, said, table, title
+from sbnotebook.widgets.text_view import TextView, cell, heading, paragraph, rows_block
 
 if TYPE_CHECKING:
     import pytest
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 def test_what_is_shown_is_a_text_in_a_terminal_too() -> None:
     view = TextView()
-    view.show(title("A title"), said("A sentence."), table(["a", "b"], [[1, "x"]], "Rows"))
+    view.show(heading("A title"), paragraph("A sentence."), rows_block(["a", "b"], [[1, "x"]], "Rows"))
     assert repr(view).startswith("A title\nA sentence.\nRows\n")
-    view.show(table(["number", "change"], [[7, [("-", "old"), ("+", "new")]]], "Changes"))
+    view.show(rows_block(["number", "change"], [[7, [("-", "old"), ("+", "new")]]], "Changes"))
     assert repr(view) == "Changes\n  7\n    - old\n    + new"
 
 
 def test_all_that_is_shown_is_visible_short_and_exact() -> None:
     hostile = "\u202e<b>" + "x" * 10_000
-    block = table(["cell"], [[hostile], [2**60 + 1], [None]])
+    block = rows_block(["cell"], [[hostile], [2**60 + 1], [None]])
     rows = [row[0] for row in block.get("rows", [])]
     assert rows[0].startswith("⟨U+202E⟩<b>")
     assert len(rows[0]) < 500
@@ -30,14 +30,14 @@ def test_nothing_takes_no_room() -> None:
     view = TextView()
     view.show()
     assert view.layout.display == "none"
-    view.show(said("Something."))
+    view.show(paragraph("Something."))
     assert view.layout.display is None
 
 
 def test_where_custom_widgets_do_not_load_it_is_a_box_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBNOTEBOOK_WIDGETS", "plain")
     view = TextView()
-    view.show(said("$x$ stays as it is."))
+    view.show(paragraph("$x$ stays as it is."))
     box: Any = view.children[0]
     assert len(view.children) == 1
     assert (box.value, box.disabled) == ("$x$ stays as it is.", True)
@@ -46,7 +46,7 @@ def test_where_custom_widgets_do_not_load_it_is_a_box_of_text(monkeypatch: pytes
 
 def test_it_changes_to_the_plain_box_and_back() -> None:
     view = TextView()
-    view.show(said("Something."))
+    view.show(paragraph("Something."))
     rich: Any = view.children[0]
     view.use_plain(True)
     (plain,) = view.children

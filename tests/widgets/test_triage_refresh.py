@@ -27,7 +27,7 @@ def test_what_is_removed_while_it_looks_is_not_shown_again(
     triage.actions.propose(lambda: queue.pick(chosen, Complete(), show_progress=False))
     until(lambda: not triage.actions.busy)
 
-    peeked, go_on, look = threading.Event(), threading.Event(), module.look
+    peeked, go_on, look = threading.Event(), threading.Event(), module.peek_in_steps
 
     def look_slowly(*given: Any, **options: Any) -> Any:
         looked = look(*given, **options)
@@ -35,7 +35,7 @@ def test_what_is_removed_while_it_looks_is_not_shown_again(
         go_on.wait()
         return looked
 
-    monkeypatch.setattr(module, "look", look_slowly)  # many messages take their time
+    monkeypatch.setattr(module, "peek_in_steps", look_slowly)  # many messages take their time
     triage.refresh()
     peeked.wait()
     carry_out: Any = triage.actions._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)

@@ -1,1 +1,1 @@
-"""What is asked before a plan is made."""
+"""Forms that ask for the details of a plan."""

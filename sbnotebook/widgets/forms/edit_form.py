@@ -1,4 +1,4 @@
-"""How messages are changed before they are resubmitted: by a form or a Python function, with what it changes shown."""
+"""A form for changes to messages before they are resubmitted: by fields or by a Python function, with a preview."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sbnotebook.settlement.plan import Edit, changes_of
 from sbnotebook.widgets import background
 from sbnotebook.widgets.forms.edits import (
     TEMPLATE,
-    Step,
+    EditStep,
     StepKind,
     edit_functions,
     edit_named,
-    edit_of,
     edit_of_source,
+    edit_of_steps,
     notebook_names,
 )
 from sbnotebook.widgets.panel import button, panel_style, row, set_shown, text
 from sbnotebook.widgets.plan_text import changes_table
-from sbnotebook.widgets.text_view import Block, TextView, said
+from sbnotebook.widgets.text_view import Block, TextView, paragraph
 
 __all__ = ["EditForm", "StepRow"]
 
@@ -62,12 +62,12 @@ class StepRow(widgets.HBox):
         self._ask()
 
     @property
-    def step(self) -> Step:
-        """What is written in it."""
+    def step(self) -> EditStep:
+        """Return the change as it was written."""
         kind = self.kind.value or StepKind.SUBJECT
         # Spaces at the ends of a text to find or to set are meant.
         name = self.name.value if kind is StepKind.REPLACE else self.name.value.strip()
-        return Step(kind, name, self.value.value)
+        return EditStep(kind, name, self.value.value)
 
     def _ask(self, _change: object = None) -> None:
         kind = self.kind.value or StepKind.SUBJECT
@@ -139,14 +139,14 @@ class EditForm(widgets.VBox):
 
     @property
     def edit(self) -> Edit | None:
-        """What was described; None where nothing is changed.
+        """Return the edit that was described; None where nothing is changed.
 
         Raises:
             DecisionError: it cannot be used as it is, and why.
         """
         if self.way.value == _FIELDS:
             steps = [each.step for each in self.steps]
-            return edit_of(steps) if steps else None
+            return edit_of_steps(steps) if steps else None
         if self.function.value != _TYPED:
             return edit_named(self.function.value or "", self._names())
         # What was run is what is used: code that was changed since then was not looked at.
@@ -156,11 +156,11 @@ class EditForm(widgets.VBox):
 
     @property
     def steps(self) -> tuple[StepRow, ...]:
-        """The changes of the form."""
+        """Return the changes of the form."""
         return self._steps.children
 
     def add_step(self) -> StepRow:
-        """One more change, to be filled in."""
+        """Add a change, to be filled in."""
         made = StepRow(self._remove, self._refresh)
         self._steps.children = (*self.steps, made)
         return made
@@ -176,7 +176,7 @@ class EditForm(widgets.VBox):
         background.start(
             lambda: self._look(source),
             done=lambda found: self._show(turn, *found),
-            failed=lambda why: self._show(turn, "", (said(why, "error"),)),
+            failed=lambda why: self._show(turn, "", (paragraph(why, "error"),)),
         )
 
     def close(self) -> None:
@@ -196,14 +196,16 @@ class EditForm(widgets.VBox):
         edit = self.edit
         messages = self._messages()
         if edit is None:
-            return "", (said("Nothing is changed: add a change, or send the messages as they are.", "quiet"),)
+            return "", (paragraph("Nothing is changed: add a change, or send the messages as they are.", "quiet"),)
         if not messages:
-            return "", (said("Select messages to see what it changes in them.", "quiet"),)
+            return "", (paragraph("Select messages to see what it changes in them.", "quiet"),)
         self._place %= len(messages)
         message = messages[self._place]
         changes = changes_of(message, edit)
         which = f"Message {self._place + 1:,} of {len(messages):,}, number {message.sequence_number}"
-        return which, (changes_table(changes) if changes else said("It changes nothing in this message.", "warning"),)
+        return which, (
+            changes_table(changes) if changes else paragraph("It changes nothing in this message.", "warning"),
+        )
 
     def _show(self, turn: int, which: str, blocks: tuple[Block, ...]) -> None:
         with self._lock:

@@ -20,12 +20,12 @@ from sbnotebook.widgets.forms.json_edit import json_text, parse_path, remove_at,
 
 __all__ = [
     "TEMPLATE",
-    "Step",
+    "EditStep",
     "StepKind",
     "edit_functions",
     "edit_named",
-    "edit_of",
     "edit_of_source",
+    "edit_of_steps",
     "notebook_names",
 ]
 
@@ -41,7 +41,7 @@ _FILE: Final = "<edit>"
 
 
 def notebook_names() -> dict[str, Any]:
-    """What the notebook has defined; nothing outside of one."""
+    """Return what the notebook has defined; nothing outside a notebook."""
     from IPython.core.getipython import get_ipython
 
     shell: Any = get_ipython()
@@ -49,7 +49,7 @@ def notebook_names() -> dict[str, Any]:
 
 
 def edit_functions(names: Mapping[str, Any]) -> list[str]:
-    """The names of functions that somebody has defined, and that can be called with one message."""
+    """Return the names of the user's functions that can be called with one message."""
     return sorted(name for name, value in names.items() if not name.startswith("_") and _takes_one(value))
 
 
@@ -59,7 +59,7 @@ def _takes_one(value: object) -> bool:
 
 
 def edit_named(name: str, names: Mapping[str, Any]) -> Edit:
-    """A function that the notebook has defined.
+    """Return a function that the notebook has defined.
 
     Raises:
         DecisionError: there is none of that name.
@@ -71,7 +71,7 @@ def edit_named(name: str, names: Mapping[str, Any]) -> Edit:
 
 
 def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
-    r"""Run what somebody has typed, and take the function that it defines: ``edit``, or the last one.
+    r"""Run code that the user typed, and return the function that it defines: ``edit``, or the last one.
 
     Args:
         source: Python code. It is run here and now, as a cell of the notebook is.
@@ -101,7 +101,7 @@ def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
 
 
 def _told(function: Callable[[Any], Any], file: str) -> Edit:
-    """The function as an edit whose errors name the line."""
+    """Return the function as an edit whose errors name the line."""
     refuse_coroutine_function(function, "An edit")
 
     def edit(message: ReceivedMessage) -> Message:
@@ -122,7 +122,7 @@ def _where(error: BaseException, file: str) -> str:
 
 
 class StepKind(StrEnum):
-    """What a step changes."""
+    """The kinds of changes."""
 
     SET_PROPERTY = "Set property"
     REMOVE_PROPERTY = "Remove property"
@@ -136,12 +136,12 @@ class StepKind(StrEnum):
 
     @property
     def name_of(self) -> str:
-        """What its name is of; "" where it has none."""
+        """Return what to write as its name; "" where it has none."""
         return _NAMES.get(self, "")
 
     @property
     def value_of(self) -> str:
-        """What its value is; "" where it has none."""
+        """Return what to write as its value; "" where it has none."""
         return _VALUES.get(self, "")
 
 
@@ -167,7 +167,7 @@ _VALUES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EditStep:
     """One change.
 
     Args:
@@ -178,7 +178,7 @@ class Step:
     Example:
         >>> from sbnotebook import PeekedMessage
         >>> message = PeekedMessage(entity="orders", sequence_number=7, body=b'{"carrier": "??"}')
-        >>> Step(StepKind.SET_JSON, "$.carrier", "UA").edit()(message).body
+        >>> EditStep(StepKind.SET_JSON, "$.carrier", "UA").edit()(message).body
         b'{"carrier": "UA"}'
     """
 
@@ -187,7 +187,7 @@ class Step:
     value: str = ""
 
     def edit(self) -> Edit:
-        """What carries it out.
+        """Return the edit that makes this change.
 
         Raises:
             DecisionError: something is missing, or the path is none.
@@ -212,8 +212,8 @@ class Step:
                 return lambda message: message.with_changes(**changes)
 
 
-def edit_of(steps: Sequence[Step]) -> Edit:
-    """An edit that takes these steps, one after the other.
+def edit_of_steps(steps: Sequence[EditStep]) -> Edit:
+    """Return an edit that takes these steps, one after the other.
 
     Raises:
         DecisionError: one of them cannot be taken.
@@ -236,7 +236,7 @@ def _set_property(name: str, text: str, message: Message) -> Message:
 
 
 def _typed(text: str, before: AmqpValue) -> AmqpValue:
-    """A text as the type that a property has; a new one is a text."""
+    """Convert a text to the type that the property has; a new property is a text."""
     return text if before is None else from_text(text, type_name(before))
 
 

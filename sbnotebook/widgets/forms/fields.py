@@ -14,7 +14,15 @@ from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.text_view import TextView
 
 __all__ = [
-    "FORM_CHANGED", "Field", "as_it_is", "destination", "number", "on_change", "optional", "required", "whole_number",
+    "FORM_CHANGED",
+    "Field",
+    "as_it_is",
+    "number",
+    "on_change",
+    "optional",
+    "queue_or_topic",
+    "required",
+    "whole_number",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -145,7 +153,7 @@ def optional(read: Callable[[str], T]) -> Callable[[str], T | None]:
     """Return a reader that gives None for an empty text.
 
     Example:
-        >>> optional(destination)("") is None
+        >>> optional(queue_or_topic)("") is None
         True
     """
     return lambda value: read(value) if value else None
@@ -166,7 +174,7 @@ def required(problem: str) -> Callable[[str], str]:
     return read
 
 
-def destination(value: str) -> EntityAddress:
+def queue_or_topic(value: str) -> EntityAddress:
     """Return the address of a queue or topic.
 
     Raises:

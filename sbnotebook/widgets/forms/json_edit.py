@@ -34,7 +34,7 @@ class _Item(NamedTuple):
 
 
 def parse_path(text: str) -> Path:
-    r"""A path such as ``$.carrier.code`` or ``legs[0]["from"]``.
+    r"""Parse a path such as ``$.carrier.code`` or ``legs[0]["from"]``.
 
     Raises:
         DecisionError: the text is none.
@@ -58,7 +58,7 @@ def parse_path(text: str) -> Path:
 
 
 def json_text(text: str) -> str:
-    """What somebody typed as JSON: as it is where it is JSON, and otherwise as a string.
+    """Return a typed text as JSON: unchanged if it is JSON, and otherwise as a string.
 
     Example:
         >>> json_text("7"), json_text("UA"), json_text('"7"')
@@ -72,7 +72,7 @@ def json_text(text: str) -> str:
 
 
 def set_at(text: str, path: Path, value: str) -> str:
-    """The document with another value at a path; a member that is not there is added.
+    """Return the document with another value at a path. A missing member is added.
 
     Args:
         text: the document.
@@ -99,7 +99,7 @@ def set_at(text: str, path: Path, value: str) -> str:
 
 
 def remove_at(text: str, path: Path) -> str:
-    """The document without the member or element at a path; as it is where there is none.
+    """Return the document without the member or element at a path; unchanged if it has none.
 
     Example:
         >>> remove_at('{"a": 1, "b": [1, 2], "c": 3}', ("b", 0)), remove_at('{"a": 1, "b": 2}', ("b",))
@@ -118,7 +118,7 @@ def remove_at(text: str, path: Path) -> str:
 
 
 def _checked(text: str) -> int:
-    """Where the value of the document begins."""
+    """Check that a text is JSON, and return where its value begins."""
     try:
         _DECODER.decode(text)
     except RecursionError:
@@ -152,7 +152,7 @@ def _walk(text: str, start: int) -> Iterator[_Item]:
 
 
 def _added(text: str, start: int, items: Sequence[_Item], path: Path, value: str) -> str:
-    """The document with a further member or element in the object or list at ``start``."""
+    """Return the document with a further member or element in the object or list at ``start``."""
     first, *inner = path
     for step in reversed(inner):
         if isinstance(step, int):

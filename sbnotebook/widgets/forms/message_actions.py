@@ -1,4 +1,4 @@
-"""What can be done with selected messages, and the form that each action opens."""
+"""The actions on selected messages, and the form that each of them opens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.plan import Edit, Limits
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.widgets.forms.edit_form import EditForm
-from sbnotebook.widgets.forms.fields import Field, as_it_is, destination, number, optional, required, whole_number
+from sbnotebook.widgets.forms.fields import Field, as_it_is, number, optional, queue_or_topic, required, whole_number
 from sbnotebook.widgets.panel import row
 from sbnotebook.widgets.table.rows import Table, keys_of
 
@@ -340,7 +340,7 @@ class ResubmitForm(widgets.VBox):
 
     def __init__(self, address: EntityAddress) -> None:
         whom = ", where all of its subscriptions get them" if address.subscription else ""
-        self.to = Field("To", optional(destination), placeholder=f"{address.sends_to}{whom}", label=140)
+        self.to = Field("To", optional(queue_or_topic), placeholder=f"{address.sends_to}{whom}", label=140)
         self.delay = Field(
             "Delay",
             optional(duration),

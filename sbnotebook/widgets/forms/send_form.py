@@ -18,7 +18,7 @@ from sbnotebook.model.amqp import AmqpValue, type_name
 from sbnotebook.model.property_text import from_text, to_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.forms.fields import FORM_CHANGED, Field, as_it_is, destination, on_change
+from sbnotebook.widgets.forms.fields import FORM_CHANGED, Field, as_it_is, on_change, queue_or_topic
 from sbnotebook.widgets.panel import button, row, set_shown, text
 
 __all__ = ["SendForm"]
@@ -76,7 +76,7 @@ class SendForm(widgets.VBox):
     Args:
         namespace: where it is sent.
         panel: shows the plan and carries it out.
-        to: the queue or topic that stands in the form at first.
+        to: the queue or topic in the form at first.
 
     Example:
         >>> form = SendForm(namespace, ActionPanel(namespace), "orders")  # doctest: +SKIP
@@ -87,7 +87,7 @@ class SendForm(widgets.VBox):
         self._panel = panel
         self._take_back: Callable[[str], object] = lambda _: None
         self.body_problem, self.properties_problem = text("", "problem"), text("", "problem")
-        self.to = _field("Send to", destination, "a queue or a topic", to)
+        self.to = _field("Send to", queue_or_topic, "a queue or a topic", to)
         self.body = widgets.Textarea(
             description="Body", placeholder='{"flight": 1545}', rows=6, style=_STYLE, layout={"width": _WIDE}
         )
@@ -174,7 +174,7 @@ class SendForm(widgets.VBox):
             self.add_property(*each)
 
     def message(self) -> Message:
-        """The message that is in the form.
+        """Return the message in the form.
 
         Raises:
             ConfigurationError: a property's value does not fit its type, or has no name, or its name comes twice.

@@ -1,7 +1,7 @@
 """One message with all that it carries, for the pane beside the message table.
 
 What is sent to the browser is cut so that it stays under a megabyte; the whole body is fetched piece by piece where
-somebody copies or downloads it. All of it is text that is shown as text.
+the user copies or downloads it. All of it is shown as text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EXTENSIONS: Final = {"JSON": "json", "XML": "xml", "Text": "txt", "Hex": "bin"}
 
 
 def detail_of(message: ReceivedMessage) -> dict[str, Any]:
-    """What the pane shows of a message: less than a megabyte of JSON in which every character can be seen.
+    """Return what the pane shows of a message: less than a megabyte of JSON, every character of it visible.
 
     Args:
         message: peeked or locked, of any size.
@@ -82,7 +82,7 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def body_part(message: ReceivedMessage, offset: int, *, as_text: bool = False) -> bytes:
-    """A piece of a body as it is, at most :data:`PART` bytes; fewer where it ends.
+    """Return a piece of a body as it is, at most :data:`PART` bytes; fewer at its end.
 
     Args:
         message: whose body it is.
@@ -103,7 +103,7 @@ def body_part(message: ReceivedMessage, offset: int, *, as_text: bool = False) -
 
 
 def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, str]], list[str]]:
-    """The body in the ways in which it can be read, the best first, and what there is to say of it."""
+    """Return the body in the ways in which it can be read, the best first, and notes on it."""
     notes = [visible(f"Its bytes could not be read as a message: {_short(message.unreadable)}.")] * bool(
         message.unreadable
     )
@@ -128,7 +128,7 @@ def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, s
 
 
 def _layout(text: str, content_type: str) -> tuple[str, Layout]:
-    """What the body seems to be, and its layout."""
+    """Return what the body seems to be, and its layout."""
     begin = text[:1_000].lstrip("\ufeff \t\r\n")[:1]
     if begin and (begin in "{[" or "json" in content_type):
         return "JSON", json_layout(text.lstrip("\ufeff"), _MAX_LAYOUT)
@@ -150,7 +150,7 @@ def _kind(message: ReceivedMessage) -> str:
 
 
 def _sections(message: ReceivedMessage) -> list[dict[str, Any]]:
-    """The properties, until they have taken their room."""
+    """Return the properties, until they have taken their room."""
     own = {name: value for name, value in message.application_properties.items() if name not in _SHOWN_ABOVE}
     sections = (
         ("Dead letter", _fields(message, _DEAD_LETTER)),

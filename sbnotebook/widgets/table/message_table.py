@@ -20,7 +20,7 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.static_files import module, style
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
-from sbnotebook.widgets.table.packing import Column, columns_of, packets, patch_column
+from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
 from sbnotebook.widgets.table.rows import RowModel, Rows, Table, matches
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail")
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""
 _MAX_NOTE: Final = 10_000
-_CAUSE: Final = Column("cause", "text", hidden=True)
+_CAUSE: Final = TableColumn("cause", "text", hidden=True)
 
 
 class MessageTable(Table, anywidget.AnyWidget):
@@ -74,7 +74,7 @@ class MessageTable(Table, anywidget.AnyWidget):
     ) -> None:
         is_shared = isinstance(messages, RowModel)
         self.model = messages if is_shared else RowModel(messages, columns=columns, causes=causes)
-        self._columns: list[Column] = []
+        self._columns: list[TableColumn] = []
         self._hidden = 0
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
         self._on_ready = Callbacks(self.say_problem)
@@ -116,14 +116,14 @@ class MessageTable(Table, anywidget.AnyWidget):
         """Send other rows."""
         self._hidden = 0
         rows = self.model.rows
-        self._columns = columns_of(rows.table, rows.extra, self.model.columns)
+        self._columns = table_columns(rows.table, rows.extra, self.model.columns)
         self._send_rows()
 
     def rows_added(self, first: int) -> None:
         """Send the rows from number ``first`` on, and all rows of the columns that are new."""
         rows = self.model.rows
         known = {column.name: column for column in self._columns}
-        now = columns_of(rows.table, rows.extra, self.model.columns)
+        now = table_columns(rows.table, rows.extra, self.model.columns)
         new = [column for column in now if column.name not in known]
         self._columns = [*known.values(), *new]
         self._send_columns()
@@ -178,7 +178,7 @@ class MessageTable(Table, anywidget.AnyWidget):
     def _send_columns(self) -> None:
         self._emit("columns", total=len(self.model.rows), columns=[column.message for column in self._columns])
 
-    def _send_packets(self, columns: Sequence[Column], first: int, page: str | None = None) -> None:
+    def _send_packets(self, columns: Sequence[TableColumn], first: int, page: str | None = None) -> None:
         if not self._pages:
             return
         table = self._table_with_causes()

@@ -27,7 +27,7 @@ _PLAIN: Final = "This is the plain table: the browser did not load the other one
 
 
 class TableOptions(TypedDict, total=False):
-    """How a table shows its messages: see :class:`sbnotebook.widgets.table.message_table.MessageTable`."""
+    """Options of a table: see :class:`sbnotebook.widgets.table.message_table.MessageTable`."""
 
     columns: Sequence[str] | None
     facets: Sequence[str] | None

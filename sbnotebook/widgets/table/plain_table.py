@@ -20,7 +20,7 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.panel import NO_MATHEMATICS, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.table.message_detail import detail_of
-from sbnotebook.widgets.table.packing import CUT, Column, cleaned, columns_of
+from sbnotebook.widgets.table.row_packing import CUT, TableColumn, cleaned, table_columns
 from sbnotebook.widgets.table.rows import MessageKey, RowModel, Rows, Table
 from sbnotebook.widgets.text_view import cell
 
@@ -289,17 +289,17 @@ class PlainRows:
         self.rows = rows
         self._cells = rows.with_extra()
         self._texts: dict[str, Any] = {}
-        self._known = columns_of(self._cells, rows.extra, chosen)
+        self._known = table_columns(self._cells, rows.extra, chosen)
 
-    def columns(self) -> list[Column]:
-        """The columns that are shown beside the sequence number; changed cells may bring new ones to the end."""
+    def columns(self) -> list[TableColumn]:
+        """Return the columns beside the sequence number. Changed cells may bring new ones to the end."""
         names = {column.name for column in self._known} | {"cause"}
-        new = [Column(name, "text") for name in tuple(self.rows.patched) if name not in names]
+        new = [TableColumn(name, "text") for name in tuple(self.rows.patched) if name not in names]
         shown = [column for column in self._known if column.name != _ALWAYS and not column.hidden]
         return [*shown[: _MOST_COLUMNS - len(new)], *new]
 
     def text(self, row: int, name: str) -> str:
-        """What stands in a cell, in visible characters, cut at a length."""
+        """Return the content of a cell, in visible characters, cut at a length."""
         patched = self.rows.patched.get(name, {})
         if row in patched:
             return cell(patched[row], CUT)
@@ -308,7 +308,7 @@ class PlainRows:
     def find(
         self, text: str = "", *, only: Collection[int] | None = None, sort: str | None = None, descending: bool = False
     ) -> list[int]:
-        """The rows to show, in their order.
+        """Return the rows to show, in their order.
 
         Args:
             text: has to stand in one of their cells, in capitals or not.
@@ -326,7 +326,7 @@ class PlainRows:
         return [row for row in order if shown[row]]
 
     def _holding(self, text: str) -> Any:
-        """For each row whether one of its cells holds a text."""
+        """Return for each row whether one of its cells contains a text."""
         found: Any = pa.array([False] * len(self.rows))
         for name in {*self._cells.column_names, *tuple(self.rows.patched)}:
             values = self._texts_of(name)
@@ -349,7 +349,7 @@ class PlainRows:
         return pc.array_sort_indices(values, order=order, null_placement="at_end").to_pylist()
 
     def _column(self, name: str) -> Any:
-        """A column with the cells that were changed."""
+        """Return a column with its changed cells."""
         known: Any = self._cells.column(name) if name in self._cells.column_names else pa.nulls(len(self.rows))
         # Cells may change meanwhile, so they are looked at in a copy.
         values: Any = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
@@ -366,7 +366,7 @@ class PlainRows:
 
 
 def _as_texts(values: Any) -> Any:
-    """Values as texts to look into; None for those that nobody searches."""
+    """Return values as texts to search; None for those that are not searched."""
     kind = values.type
     if pa.types.is_string(kind):
         return cleaned(values)
@@ -393,8 +393,8 @@ class PlainPage(widgets.GridBox):
     message that it stood beside, or for none.
 
     Args:
-        tick: is told of each message that is selected, or is no longer; also where it is so already.
-        look: is told of the message that somebody wants to see.
+        tick: called with the key of a message, and whether it is selected now; perhaps it was before.
+        look: called with the key of the message to show.
     """
 
     def __init__(self, tick: Callable[[MessageKey, bool], object], look: Callable[[MessageKey], object]) -> None:
@@ -430,7 +430,7 @@ class PlainPage(widgets.GridBox):
         for label, value in zip(self._cells, texts, strict=True):
             label.value = label.tooltip = value
 
-    def _lay_out(self, view: PlainRows, rows: Sequence[int], columns: Sequence[Column]) -> None:
+    def _lay_out(self, view: PlainRows, rows: Sequence[int], columns: Sequence[TableColumn]) -> None:
         old = [*self._boxes, *self._buttons, *self._heads]
         keys = [view.rows.keys[number] for number in rows]
         self._boxes = [self._box(key) for key in keys]
@@ -469,7 +469,7 @@ class PlainPage(widgets.GridBox):
         return button("Look", f"Show message #{key[1]}", partial(self._look, key))
 
 
-def _width(column: Column) -> str:
+def _width(column: TableColumn) -> str:
     if column.name in _WIDE:
         return "minmax(120px, 2fr)"
     return _WIDTHS.get(column.kind, "minmax(110px, 1fr)")

@@ -19,8 +19,8 @@ from sbnotebook.analysis import frames, tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets.background import Callbacks
-from sbnotebook.widgets.table.causes import CauseFinder, Causes
-from sbnotebook.widgets.table.packing import CUT, NOT_SHOWN, texts_of
+from sbnotebook.widgets.table.cause_finder import CauseFinder, Causes
+from sbnotebook.widgets.table.row_packing import CUT, NOT_SHOWN, texts_of
 
 __all__ = [
     "NOTHING",
@@ -377,7 +377,7 @@ def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
 
 
 class Table:
-    """What a panel can do with its table of messages, however the table is drawn."""
+    """The methods of every table of messages, however it is drawn."""
 
     model: RowModel
 

@@ -9,41 +9,41 @@ from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.model.amqp import encode
 from sbnotebook.model.amqp.types import ULong, type_name
 from sbnotebook.model.body import BodyType
-from sbnotebook.widgets.forms.edits import Step, StepKind, edit_of
+from sbnotebook.widgets.forms.edits import EditStep, StepKind, edit_of_steps
 
 
 def message(**fields: Any) -> PeekedMessage:
     return PeekedMessage(entity=EntityAddress("orders"), sequence_number=7, **fields)
 
 
-def edited(given: PeekedMessage, *steps: Step) -> Any:
-    return edit_of(steps)(given)
+def edited(given: PeekedMessage, *steps: EditStep) -> Any:
+    return edit_of_steps(steps)(given)
 
 
 def test_properties_keep_their_types_and_new_ones_are_texts() -> None:
     before = message(application_properties={"attempt": ULong(1), "urgent": False, "old": "x"})
     after = edited(
         before,
-        Step(StepKind.SET_PROPERTY, "attempt", "12"),
-        Step(StepKind.SET_PROPERTY, "urgent", "true"),
-        Step(StepKind.SET_PROPERTY, "new", "12"),
-        Step(StepKind.REMOVE_PROPERTY, "old"),
-        Step(StepKind.REMOVE_PROPERTY, "none"),
+        EditStep(StepKind.SET_PROPERTY, "attempt", "12"),
+        EditStep(StepKind.SET_PROPERTY, "urgent", "true"),
+        EditStep(StepKind.SET_PROPERTY, "new", "12"),
+        EditStep(StepKind.REMOVE_PROPERTY, "old"),
+        EditStep(StepKind.REMOVE_PROPERTY, "none"),
     ).application_properties
     assert after == {"attempt": 12, "urgent": True, "new": "12"}
     assert type_name(after["attempt"]) == "ulong"
     with pytest.raises(ConfigurationError, match="'many' is not a property value of the AMQP type 'ulong'"):
-        edited(before, Step(StepKind.SET_PROPERTY, "attempt", "many"))
+        edited(before, EditStep(StepKind.SET_PROPERTY, "attempt", "many"))
 
 
 def test_fields_are_set_and_emptied() -> None:
     before = message(subject="old", correlation_id="c", session_id="s")
     after = edited(
         before,
-        Step(StepKind.SUBJECT, value="new"),
-        Step(StepKind.CONTENT_TYPE, value="application/json"),
-        Step(StepKind.CORRELATION_ID),
-        Step(StepKind.SESSION_ID, value="t"),
+        EditStep(StepKind.SUBJECT, value="new"),
+        EditStep(StepKind.CONTENT_TYPE, value="application/json"),
+        EditStep(StepKind.CORRELATION_ID),
+        EditStep(StepKind.SESSION_ID, value="t"),
     )
     assert (after.subject, after.content_type, after.correlation_id, after.session_id) == (
         "new",
@@ -55,9 +55,9 @@ def test_fields_are_set_and_emptied() -> None:
 
 def test_bodies_are_changed_as_texts() -> None:
     steps = (
-        Step(StepKind.REPLACE, "??", "UA"),
-        Step(StepKind.SET_JSON, "$.flight", "1546"),
-        Step(StepKind.REMOVE_JSON, "$.old"),
+        EditStep(StepKind.REPLACE, "??", "UA"),
+        EditStep(StepKind.SET_JSON, "$.flight", "1546"),
+        EditStep(StepKind.REMOVE_JSON, "$.old"),
     )
     text = '{"carrier": "??", "flight": 1545, "old": 1, "name": "Grüße"}'
     after = '{"carrier": "UA", "flight": 1546, "name": "Grüße"}'
@@ -79,15 +79,15 @@ def test_bodies_are_changed_as_texts() -> None:
 )
 def test_bodies_that_would_not_stay_as_they_are_are_refused(body: bytes, said: str) -> None:
     with pytest.raises(DecisionError, match=said):
-        edited(message(body=body), Step(StepKind.REPLACE, "??", "UA"))
+        edited(message(body=body), EditStep(StepKind.REPLACE, "??", "UA"))
 
 
 def test_what_a_step_does_not_change_stays_the_same_message() -> None:
     before = message(body=b"text")
-    assert edited(before, Step(StepKind.REPLACE, "nowhere", "x")) is before
+    assert edited(before, EditStep(StepKind.REPLACE, "nowhere", "x")) is before
 
 
 @pytest.mark.parametrize("kind", [kind for kind in StepKind if kind.name_of])
 def test_a_step_without_its_name_is_refused(kind: StepKind) -> None:
     with pytest.raises(DecisionError, match="is missing"):
-        edit_of([Step(kind, "", "x")])
+        edit_of_steps([EditStep(kind, "", "x")])

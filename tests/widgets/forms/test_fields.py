@@ -5,7 +5,7 @@ import pytest
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.widgets.forms.fields import Field, number, on_change, whole_number
-from sbnotebook.widgets.text_view import TextView, said
+from sbnotebook.widgets.text_view import TextView, paragraph
 
 
 def test_a_field_reads_its_text_without_the_spaces_around_it() -> None:
@@ -26,7 +26,7 @@ def test_changes_of_a_form_are_told_and_what_it_says_is_not() -> None:
     told: list[str] = []
     view, field, rows = TextView(), Field("At most", whole_number), widgets.VBox()
     on_change(widgets.VBox([view, field, rows]), lambda: told.append("changed"))
-    view.show(said("Trying …"))
+    view.show(paragraph("Trying …"))
     view.use_plain(True)
     assert told == []
     field.box.value = "none"

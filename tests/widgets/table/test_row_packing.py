@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
-from sbnotebook.widgets.table import packing
-from sbnotebook.widgets.table.packing import Column, Packet, cleaned, columns_of, packets, patch_column
+from sbnotebook.widgets.table import row_packing as packing
+from sbnotebook.widgets.table.row_packing import Packet, TableColumn, cleaned, packets, patch_column, table_columns
 
 if TYPE_CHECKING:
     import pytest
@@ -64,7 +64,7 @@ def test_every_kind_of_value_comes_out_as_it_went_in() -> None:
             "list": [[1], None, []],
         }
     )
-    columns = columns_of(table.append_column("entity", pa.array(["o"] * 3)), {}, table.column_names)
+    columns = table_columns(table.append_column("entity", pa.array(["o"] * 3)), {}, table.column_names)
     assert [column.kind for column in columns[:9]] == [
         "number", "number", "number", "time", "flag", "text", "text", "text", "text",
     ]  # fmt: skip
@@ -91,10 +91,10 @@ def test_texts_hold_nothing_that_could_be_taken_for_something_else() -> None:
 
 
 def test_columns_that_say_nothing_are_left_out_and_others_wait_behind() -> None:
-    plain = columns_of(to_arrow([peeked(1, body=b"x"), peeked(2, body=b"y")]), {})
+    plain = table_columns(to_arrow([peeked(1, body=b"x"), peeked(2, body=b"y")]), {})
     assert [column.name for column in plain if not column.hidden] == ["sequence_number", "body_text"]
     assert [column.name for column in plain if column.hidden] == ["entity"]
-    rich = columns_of(
+    rich = table_columns(
         to_arrow([
             peeked(1, subject="UA", state=MessageState.DEFERRED, delivery_count=2, correlation_id="c"),
             peeked(2, entity=EntityAddress.parse("other"), application_properties={"a": 1}),
@@ -105,7 +105,7 @@ def test_columns_that_say_nothing_are_left_out_and_others_wait_behind() -> None:
         "entity", "sequence_number", "state", "subject", "delivery_count", "outcome",
     ]  # fmt: skip
     assert [column.name for column in rich if column.hidden] == ["correlation_id", "application_properties"]
-    chosen = columns_of(to_arrow([peeked(1, subject="UA")]), {}, ["subject", "nowhere", "sequence_number"])
+    chosen = table_columns(to_arrow([peeked(1, subject="UA")]), {}, ["subject", "nowhere", "sequence_number"])
     assert [column.name for column in chosen if not column.hidden] == ["subject", "sequence_number"]
     assert chosen[0].message == {"name": "subject", "title": "subject", "kind": "text", "hidden": False}
 
@@ -114,7 +114,7 @@ def test_few_rows_come_first_and_no_packet_is_large(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(packing, "_MAX_PACKET", 4_000)
     # Bodies that cannot be compressed to nothing.
     table = to_arrow([peeked(number, body=str(number**40).encode()[:100]) for number in range(2_000)])
-    columns = columns_of(table, {})
+    columns = table_columns(table, {})
     found = list(packets(table, columns))
     assert found[0].count <= 500
     assert all(len(packet.data) <= 4_000 for packet in found)
@@ -128,18 +128,18 @@ def test_few_rows_come_first_and_no_packet_is_large(monkeypatch: pytest.MonkeyPa
 def test_slices_of_maps_keep_their_own_values() -> None:
     known = {"DeadLetterReason": "Bad"}
     table = to_arrow([peeked(n, application_properties={"a": 1, **known, "n": n}) for n in range(1_200)])
-    found = list(packets(table, [Column("application_properties", "text")]))
+    found = list(packets(table, [TableColumn("application_properties", "text")]))
     assert [text for packet in found for text in unpacked(packet)["application_properties"]] == [
         f"a=1, n={number}" for number in range(1_200)
     ]
-    nothing_else = columns_of(to_arrow([peeked(1, application_properties=known)]), {})
+    nothing_else = table_columns(to_arrow([peeked(1, application_properties=known)]), {})
     assert "application_properties" not in [column.name for column in nothing_else]
 
 
 def test_changed_cells_fit_their_column() -> None:
     new, values = patch_column("outcome", ["settled", None, EntityAddress.parse("orders"), "two\nlines\u202e"], None)
     assert (new.kind, values) == ("text", ["settled", None, "orders", "two lines·"])
-    assert patch_column("count", [1, 2.5, None, "x"], Column("count", "number"))[1] == [1.0, 2.5, None, None]
-    assert patch_column("until", [NOON, None], None) == (Column("until", "time"), [NOON.timestamp() * 1000, None])
-    assert patch_column("done", [True, False], None) == (Column("done", "flag"), [1.0, 0.0])
+    assert patch_column("count", [1, 2.5, None, "x"], TableColumn("count", "number"))[1] == [1.0, 2.5, None, None]
+    assert patch_column("until", [NOON, None], None) == (TableColumn("until", "time"), [NOON.timestamp() * 1000, None])
+    assert patch_column("done", [True, False], None) == (TableColumn("done", "flag"), [1.0, 0.0])
     assert patch_column("share", [float("nan"), 1.0], None)[1] == [None, 1.0]

@@ -26,7 +26,17 @@ import pyarrow.compute as pc
 
 from sbnotebook.analysis.tables import printable
 
-__all__ = ["CUT", "NOT_SHOWN", "Column", "Packet", "cleaned", "columns_of", "packets", "patch_column", "texts_of"]
+__all__ = [
+    "CUT",
+    "NOT_SHOWN",
+    "Packet",
+    "TableColumn",
+    "cleaned",
+    "packets",
+    "patch_column",
+    "table_columns",
+    "texts_of",
+]
 
 CUT: Final = 200
 """Characters of a text that are shown in a row; who wants more looks into the message."""
@@ -71,7 +81,7 @@ _FIRST_COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of the table.
 
     Args:
@@ -112,8 +122,8 @@ class Packet:
     data: bytes
 
 
-def columns_of(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[str] | None = None) -> list[Column]:
-    """The columns that say something, those that are shown at first before the others.
+def table_columns(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[str] | None = None) -> list[TableColumn]:
+    """Return the columns that hold something, with those that are shown at first before the others.
 
     Args:
         table: with message columns.
@@ -131,13 +141,13 @@ def columns_of(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[str] 
     hidden = [name for name in dict.fromkeys((*table.column_names, *extra)) if name in everywhere and name not in shown]
     kinds = {**dict(zip(table.column_names, table.schema.types, strict=True)), **{n: a.type for n, a in extra.items()}}
     return [
-        *(Column(name, _kind(kinds[name])) for name in shown),
-        *(Column(name, _kind(kinds[name]), hidden=True) for name in hidden),
+        *(TableColumn(name, _kind(kinds[name])) for name in shown),
+        *(TableColumn(name, _kind(kinds[name]), hidden=True) for name in hidden),
     ]
 
 
-def packets(table: pa.Table, columns: Sequence[Column], first: int = 0) -> Iterator[Packet]:
-    """The rows from a row number on, a few first, so that they are soon seen.
+def packets(table: pa.Table, columns: Sequence[TableColumn], first: int = 0) -> Iterator[Packet]:
+    """Yield the rows from a row number on, a few first, so that users soon see them.
 
     Args:
         table: with these columns.
@@ -151,7 +161,7 @@ def packets(table: pa.Table, columns: Sequence[Column], first: int = 0) -> Itera
 
 
 def cleaned(texts: Any) -> Any:
-    r"""Texts cut at :data:`CUT` characters, with a dot for what cannot be printed and a space for line ends.
+    r"""Cut texts at :data:`CUT` characters, with a dot for what is not printable and a space for line ends.
 
     Example:
         >>> cleaned(pa.array(["two\nlines", "\x1b[31mred"])).to_pylist()
@@ -162,7 +172,7 @@ def cleaned(texts: Any) -> Any:
 
 
 def texts_of(values: Any) -> Any:
-    """Values of any kind as texts, maps as ``name=value, name=value``.
+    """Return values of any kind as texts, maps as ``name=value, name=value``.
 
     Example:
         >>> texts_of(pa.array([7, None])).to_pylist()
@@ -177,9 +187,9 @@ def texts_of(values: Any) -> Any:
 
 
 def patch_column(
-    name: str, values: Sequence[object], known: Column | None, *, hidden: bool = False
-) -> tuple[Column, list[object]]:
-    """The column of changed cells, and their values for the browser.
+    name: str, values: Sequence[object], known: TableColumn | None, *, hidden: bool = False
+) -> tuple[TableColumn, list[object]]:
+    """Return the column of changed cells, and their values for the browser.
 
     Args:
         name: the column's.
@@ -187,7 +197,7 @@ def patch_column(
         known: the column, where it is there already.
         hidden: whether a new column is, until the user asks for it.
     """
-    column = known or Column(name, _kind_of_values(values), hidden)
+    column = known or TableColumn(name, _kind_of_values(values), hidden)
     return column, [_json_value(column.kind, value) for value in values]
 
 
@@ -208,7 +218,7 @@ def _json_value(kind: str, value: object) -> object:
 
 
 def _telling(table: pa.Table) -> Iterator[str]:
-    """The columns with a value that is not null, empty or what nearly every message has."""
+    """Yield the columns with a value that is not null, empty or what nearly every message has."""
     for name in table.column_names:
         values: Any = table.column(name)
         if name in NOT_SHOWN or values.null_count == len(values):
@@ -236,7 +246,7 @@ def _kind(kind: Any) -> str:
     return "number" if pa.types.is_integer(kind) or pa.types.is_floating(kind) else "text"
 
 
-def _packed(table: pa.Table, columns: Sequence[Column], start: int, count: int) -> Iterator[Packet]:
+def _packed(table: pa.Table, columns: Sequence[TableColumn], start: int, count: int) -> Iterator[Packet]:
     part = table.slice(start, count)
     pieces = [(column, *_coded(column, part.column(column.name))) for column in columns]
     data = zlib.compress(b"".join(piece for _, _, piece in pieces), _FAST)
@@ -251,7 +261,7 @@ def _packed(table: pa.Table, columns: Sequence[Column], start: int, count: int) 
     yield Packet(start, count, parts, data)
 
 
-def _coded(column: Column, values: Any) -> tuple[str, bytes]:
+def _coded(column: TableColumn, values: Any) -> tuple[str, bytes]:
     if column.kind == "text":
         return _coded_texts(_one_array(cleaned(texts_of(values))))
     array = _one_array(values)

@@ -6,7 +6,7 @@ import json
 
 from sbnotebook import EntityAddress, PeekedMessage
 from sbnotebook.client import Messages
-from sbnotebook.widgets.table.causes import MOST, CauseFinder, Causes, causes_of
+from sbnotebook.widgets.table.cause_finder import MOST, CauseFinder, Causes, causes_of
 from tests.widgets.conftest import until
 
 ORDERS, BILLS = EntityAddress.parse("orders/$dlq"), EntityAddress.parse("bills/$dlq")

@@ -1,4 +1,4 @@
-"""What went wrong with the messages of a table, for the list of causes beside it."""
+"""The causes of the messages of a table, found in the background, for the list beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sbnotebook.widgets.pretty import visible
 __all__ = ["MOST", "CauseFinder", "Causes", "causes_of"]
 
 MOST: Final = 200
-"""Causes that are told one by one; the messages of the others are counted together."""
+"""Causes that are listed one by one; the messages of the others are counted together."""
 _LONGEST: Final = 300
 
 
@@ -126,7 +126,7 @@ class _Tally:
         self.fingerprints += added
 
     def causes(self) -> Causes:
-        """All of them until now."""
+        """Return all causes found until now."""
         told = [self._told[fingerprint] for fingerprint, _ in self._counts.most_common(MOST)]
         return Causes(list(self.fingerprints), told)
 
