@@ -33,6 +33,10 @@ READY = """() => {
     const context = window.jupyterapp?.shell.currentWidget?.context;
     return context?.isReady && context.sessionContext.session?.kernel?.status === 'idle';
 }"""
+FAILURES = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
+    .flatMap((cell) => cell.toJSON().outputs ?? [])
+    .filter((output) => output.output_type === 'error')
+    .map((output) => `${output.ename}: ${output.evalue}`)"""
 RUN_ALL = "async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells') }"
 RUN_CODE = """async (code) => {
     const kernel = window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;
@@ -200,6 +204,7 @@ def run_notebook(
     notebook.kernel(f"import os; os.environ['XDG_DATA_HOME'] = {str(lab.folder.parent / f'data-{name}')!r}")
     page.evaluate(RUN_ALL)
     page.wait_for_function(READY, timeout=patience)
+    assert page.evaluate(FAILURES) == [], "a cell failed, and those behind it did not run"
     return notebook
 
 

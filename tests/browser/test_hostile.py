@@ -32,10 +32,11 @@ orders.send(hostile_messages())""",
     """\
 from sbnotebook import Browser, LockBoard, MessageTable, Monitor, Triage
 from sbnotebook.widgets.table.plain_table import PlainTable
+from sbnotebook.widgets.table.rows import RowModel
 triage = Triage(namespace, "orders/$dlq")
 triage""",
     "messages = namespace.entity('orders/$dlq').peek(show_progress=False)\nMessageTable(messages)",
-    "PlainTable(messages, causes=True)",
+    "PlainTable(RowModel(messages, causes=True))",
     "board = LockBoard(namespace, orders.lock(100))\nboard",
     "browser = Browser(namespace, 'orders/$dlq')\nbrowser",
     "Monitor(namespace, ['orders', 'orders/$dlq'])",
