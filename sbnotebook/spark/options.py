@@ -4,8 +4,8 @@ For all:
 
 =======================  ==========================================================================================
 entity                   ``orders``, ``orders/$dlq``, ``events/subscriptions/audit``; to send, a queue or a topic
-connectionString         one of these four says which namespace; by ``.option(…)`` only, and not with Spark Connect:
-                         SQL's ``OPTIONS``, Spark's settings and Spark Connect show it
+connectionString         exactly one of these four names the namespace. Give this one by ``.option(…)`` only, and not
+                         with Spark Connect: SQL's ``OPTIONS``, Spark's settings and Spark Connect show it
 secret.connectionString  the same under a name that Spark hides in SQL's ``OPTIONS`` and its settings, too
 fullyQualifiedNamespace  ``NAME.servicebus.windows.net``, with the connection string for it that
                          :func:`sbnotebook.spark.register` was given, or else with the DefaultAzureCredential of the
@@ -31,13 +31,13 @@ mode                     ``browse`` (by default) peeks onward and consumes nothi
 maxMessagesPerTrigger    messages of a micro-batch at most; 10,000 by default
 maxBytesPerTrigger       bytes of a micro-batch at most, ``16m`` for example; a message that is larger comes alone
 partitions               tasks that read a micro-batch; 1 by default
-fromSequenceNumber       to browse: where a new stream begins, included, or ``latest`` for what comes from now on
+fromSequenceNumber       to browse: where a new stream begins, included, or ``latest`` for messages from now on
 state                    to browse: messages in this state only
-orphans                  to consume: what is done when a stream starts with messages that are deferred already and are
-                         not in its checkpoint: ``report`` them in the log (by default), ``adopt`` them into the
-                         stream, or ``ignore`` them
+orphans                  to consume: what to do with messages that are deferred when the stream starts and are not in
+                         its checkpoint: ``report`` them in the log (by default), ``adopt`` them into the stream, or
+                         ``ignore`` them
 failOnDataLoss           to consume: whether the stream fails (by default) when messages of a micro-batch that is read
-                         again are not there any more; ``false`` goes on with those that are there, and warns
+                         again are gone; ``false`` continues with the others, and warns
 =======================  ==========================================================================================
 
 To write (``frame.write`` and ``frame.writeStream``):
