@@ -30,12 +30,12 @@ class Pause:
 
     @property
     def is_on(self) -> bool:
-        """Whether it has begun and not ended."""
+        """Tell whether the pause has begun and not ended."""
         return self._over is not None
 
     @property
     def holds(self) -> bool:
-        """Whether work waits for its end, so that nothing is under way any more."""
+        """Tell whether work waits for the end of the pause, so that nothing is under way."""
         return self._held_up > 0
 
     def begin(self) -> None:
@@ -132,7 +132,7 @@ class Throttle:
             await self._sleep(until - self._now())
 
     def refused(self) -> None:
-        """The service said that it is busy."""
+        """Slow down, because the service said that it is busy."""
         now = self._now()
         if now < self._stopped_until:  # asked before the stop: the same wave
             return
@@ -141,7 +141,7 @@ class Throttle:
         self._stopped_until = self._next_at = now + self._pause
 
     def accepted(self) -> None:
-        """The service accepted a transfer."""
+        """Speed up again, because the service accepted a transfer."""
         if self._gap == 0.0 or self._now() < self._stopped_until:  # asked before the stop
             return
         self._gap *= _RECOVERY

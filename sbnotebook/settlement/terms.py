@@ -57,7 +57,7 @@ def _is_decision(given: object) -> bool:
 def outcome_for(
     message: ReceivedMessage, decision: Decision, status: OutcomeStatus, description: str | None = None
 ) -> Outcome:
-    """The outcome of one message, where no error of the service has to be told."""
+    """Return the outcome of one message without an error of the service."""
     return Outcome(
         status=status,
         verb=decision.verb,
@@ -69,7 +69,7 @@ def outcome_for(
 
 
 def outcome_until_now(message: ReceivedMessage, decision: Decision, why: str, *, begun: bool) -> Outcome:
-    """The outcome of one message of which nothing is known yet.
+    """Return the outcome of one message of which nothing is known yet.
 
     Args:
         message: which one.
@@ -82,7 +82,7 @@ def outcome_until_now(message: ReceivedMessage, decision: Decision, why: str, *,
 
 
 def is_same(message: ReceivedMessage, chosen: ReceivedMessage) -> bool:
-    """Whether a message with the number of a chosen one is that one.
+    """Tell whether a message with the number of a chosen message is that message.
 
     An entity that was made anew gives the same numbers to others, at other times. Where a time is not known, such as
     where only a number was given, the number decides.

@@ -23,7 +23,7 @@ _MAX_COUNT: Final = 2**31 - 1
 
 
 def clone_of(message: ReceivedMessage, decision: Resubmit, edit: Edit | None, now: datetime) -> Message:
-    """The message that a resubmit sends in place of one.
+    """Return the message that a resubmit sends in place of an original.
 
     It keeps all that the sender wrote, drops the reasons of the dead-letter queue, counts in ``ResubmitCount``, names
     the first original in ``OriginalMessageId``, and has a message id that is derived from the original's, from where

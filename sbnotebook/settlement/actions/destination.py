@@ -38,14 +38,14 @@ class Destination:
         self._described: dict[EntityAddress, DestinationDescription] = {}
 
     async def duplicate_window(self) -> timedelta | None:
-        """For how long the destination drops a second message with the same id; None when it does not.
+        """Return for how long the destination drops a second message with the same id; None when it does not.
 
         It is also None where that cannot be asked, for want of the right Manage.
         """
         return (await self._describe(self.address)).duplicate_window
 
     async def find(self, ids: Collection[str]) -> set[str]:
-        """Which of some message ids stand there: active, scheduled, deferred, dead-lettered, or forwarded."""
+        """Return the message ids that stand there: active, scheduled, deferred, dead-lettered, or forwarded."""
         left = set(ids)
         for place in await self._places():
             if left:
@@ -53,7 +53,7 @@ class Destination:
         return set(ids) - left
 
     async def _places(self) -> list[EntityAddress]:
-        """Where a message that was sent there may be, in the order in which messages move."""
+        """Yield where a message that was sent there may be, in the order in which messages move."""
         places: list[EntityAddress] = []
         targets = [self.address]
         for target in targets:  # it grows

@@ -73,7 +73,7 @@ class Recall:
         self._decision = decision
 
     async def of(self, entries: Sequence[ResubmitEntry], *, can_make_edited: bool = True) -> list[Recalled]:
-        """What is known of some originals, one for each.
+        """Return what is known of some originals, one for each.
 
         Args:
             entries: which ones.
@@ -106,7 +106,7 @@ class Recall:
         )
 
     async def _clones_there(self, entries: Sequence[ResubmitEntry]) -> set[int]:
-        """Of some entries those whose clone is confirmed, or stands where it was sent to."""
+        """Return the entries whose clone is confirmed, or stands where it was sent to."""
         sent: set[int] = set()
         doubtful: dict[EntityAddress, list[ResubmitEntry]] = {}
         for entry in entries:

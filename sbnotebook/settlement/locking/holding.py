@@ -34,26 +34,26 @@ class Holding(ABC):
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether messages can be held: from when the batch is opened until it is closed."""
+        """Tell whether messages can be held: from when the batch is opened until it is closed."""
 
     @property
     def messages(self) -> tuple[LockedMessage, ...]:
-        """The messages that are held now, in the order in which they came."""
+        """Return the messages that are held now, in the order in which they came."""
         return tuple(hold.message for hold in self._held if hold.is_read)
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """Sequence numbers of messages whose lock ended before they were settled."""
+        """Return the sequence numbers of messages whose lock ended before they were settled."""
         return self._held.lost
 
     @property
     def status(self) -> LockEvent:
-        """How renewing goes: that all is well, that it is late or fails and for which messages, or that it ended."""
+        """Return how renewing goes: well, late or failing and for which messages, or ended."""
         return self._renewal.state if self.is_open else self._events.state
 
     @property
     def events(self) -> tuple[LockEvent, ...]:
-        """What has happened to the locks until now, lost ones among it; the last thousand events."""
+        """Return the last thousand events of the locks, lost locks included."""
         return self._events.kept
 
     def watch(self, watcher: LockWatcher) -> Callable[[], None]:
@@ -69,22 +69,22 @@ class Holding(ABC):
 
     @property
     def renewal_error(self) -> str | None:
-        """What is wrong with renewing, in a sentence; None when all is well."""
+        """Return what is wrong with renewing, in a sentence; None when all is well."""
         status = self.status
         return status.description if status.is_trouble else None
 
     def holds(self, message: LockedMessage) -> bool:
-        """Whether the very lock that a message came with is held still."""
+        """Tell whether the very lock that a message came with is still held."""
         return self._held.is_held(message, self.clock.now())
 
     def locked_until(self, sequence_number: int) -> datetime | None:
-        """When the lock of a held message ends as it was renewed last; None when it is not held."""
+        """Return when the lock of a message ends, as last renewed; None when it is not held."""
         hold = self._held.get(sequence_number)
         return hold.locked_until if hold else None
 
     @property
     def lock_ends(self) -> dict[int, datetime]:
-        """When the locks that are held end, as they were renewed last, by sequence number.
+        """Return when each held lock ends, as last renewed, by sequence number.
 
         By the clock of this machine, which may differ from the service's in :meth:`locked_until`.
         """
@@ -92,7 +92,7 @@ class Holding(ABC):
 
     @property
     def renew_until(self) -> datetime:
-        """When renewing stops; the locks end soon after."""
+        """Return when renewing stops; the locks end soon after."""
         return self._renewal.until
 
     def extend(self, renew_for: timedelta) -> datetime:

@@ -54,7 +54,7 @@ class LockEvent:
 
     @property
     def is_trouble(self) -> bool:
-        """Whether locks are lost, or may be soon."""
+        """Tell whether locks are lost, or may be soon."""
         return self.kind is not LockEventKind.RENEWING
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class LockEvents:
 
     @property
     def kept(self) -> tuple[LockEvent, ...]:
-        """The last thousand events."""
+        """Return the last thousand events."""
         return tuple(self._kept)
 
     def watch(self, watcher: LockWatcher) -> Callable[[], None]:
@@ -103,7 +103,7 @@ class LockEvents:
 
 
 def numbered(sequence_numbers: Iterable[int], shown: int = 5) -> str:
-    """Sequence numbers as people read them.
+    """Return sequence numbers as text for people.
 
     Example:
         >>> numbered(range(1, 9))

@@ -63,7 +63,7 @@ class Hold:
         self.extend(asked, self.locked_until)
 
     def extend(self, asked: datetime, locked_until: datetime) -> None:
-        """The lock was renewed.
+        """Note that the lock was renewed.
 
         Args:
             asked: when that was asked for.
@@ -78,7 +78,7 @@ class Hold:
         self.renew_at = asked + min(self.lasts * _RENEW_AT, _RENEW_WITHIN) if is_plausible else asked
 
     def shift(self, by: timedelta) -> None:
-        """The clock of this machine was set."""
+        """Note that the clock of this machine was set."""
         self.ends += by
         self.renew_at += by
 
@@ -103,16 +103,16 @@ class HeldMessages:
         return len(self._holds)
 
     def get(self, sequence_number: int) -> Hold | None:
-        """The lock of a message; None when it is not held."""
+        """Return the lock of a message; None when it is not held."""
         return self._holds.get(sequence_number)
 
     def of(self, message: LockedMessage) -> Hold | None:
-        """The very lock that a message came with; None when that one ended."""
+        """Return the very lock that a message came with; None when that lock ended."""
         hold = self._holds.get(message.sequence_number)
         return hold if hold is not None and hold.message.lock_token == message.lock_token else None
 
     def is_held(self, message: LockedMessage, now: datetime) -> bool:
-        """Whether the very lock that a message came with lasts still, by the clock of this machine."""
+        """Tell whether the very lock that a message came with still lasts, by the clock of this machine."""
         hold = self.of(message)
         return hold is not None and hold.ends > now
 
@@ -125,12 +125,12 @@ class HeldMessages:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """Numbers of messages whose last lock ended before they were settled."""
+        """Return the numbers of messages whose last lock ended before they were settled."""
         last = {number: status for number, status, _ in tuple(self._ended.values())}
         return tuple(n for n, status in last.items() if status is OutcomeStatus.LOCK_LOST and n not in self._holds)
 
     def take_newly_lost(self) -> tuple[int, ...]:
-        """Numbers of messages whose lock was lost since this was asked last."""
+        """Return the numbers of messages whose lock was lost since the last call."""
         lost, self._newly_lost = self._newly_lost, []
         return tuple(lost)
 
@@ -177,7 +177,7 @@ class HeldMessages:
         return known
 
     def lose(self, hold: Hold, why: str = "The lock ended before.") -> None:
-        """The lock ended, if it is held still.
+        """Note that the lock ended, if it is still held.
 
         Args:
             hold: the lock.
@@ -187,11 +187,11 @@ class HeldMessages:
             self._end(hold, OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.LOCK_LOST, why)
 
     def leave(self, hold: Hold) -> None:
-        """The lock is left to end by itself."""
+        """Leave the lock to end by itself."""
         self._end(hold, OutcomeStatus.SKIPPED, _LEFT)
 
     def outcome_of(self, message: LockedMessage, decision: Decision) -> Outcome:
-        """The outcome of a message of this batch for which nothing was attempted now."""
+        """Return the outcome of a message of this batch for which nothing was attempted now."""
         hold = self.of(message)
         if hold is not None:
             status = OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.SKIPPED

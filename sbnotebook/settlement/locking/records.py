@@ -151,7 +151,7 @@ class RemovalRecord:
             self._archive.note_ends(removed=removed, kept=kept, untouched=untouched)
 
     async def _payloads(self, holds: Sequence[Hold]) -> dict[int, bytes]:
-        """The bytes by sequence number, as they came, and by looking again where they did not come whole."""
+        """Return the bytes by sequence number, as they came; peek again where they did not come whole."""
         found: dict[int, bytes] = {}
         missing: list[int] = []
         for hold in holds:
@@ -174,7 +174,7 @@ class RemovalRecord:
 
 
 def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb: str) -> ArchivedMessage:
-    """What the archive keeps of a message.
+    """Return what the archive keeps of a message.
 
     Args:
         message: what was read of it.

@@ -45,7 +45,7 @@ class Clock(Protocol):
     """Where the time comes from; tests turn one by hand."""
 
     def now(self) -> datetime:
-        """The time in UTC."""
+        """Return the time in UTC."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> datetime:
-        """The time in UTC."""
+        """Return the time in UTC."""
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
@@ -73,7 +73,7 @@ class Renewing(Protocol):
 
     @property
     def state(self) -> LockEvent:
-        """How renewing goes."""
+        """Return how renewing goes."""
         ...
 
     async def run(self) -> None:
@@ -109,7 +109,7 @@ class Links:
 
     @contextlib.asynccontextmanager
     async def one(self, wait: float) -> AsyncGenerator[ServiceBusReceiver]:
-        """A receiver to renew over.
+        """Return a receiver to renew over.
 
         Args:
             wait: seconds to wait for the batch's own at most.
@@ -128,7 +128,7 @@ class Links:
         yield self._spare
 
     async def changed(self) -> None:
-        """What was used last did not answer: close what can be closed, and take the other one next time."""
+        """Close the receiver that did not answer, and take the other one next time."""
         await self.close()
         self._avoids_own = not self._avoids_own
 
@@ -177,7 +177,7 @@ class Renewal:
 
     @property
     def state(self) -> LockEvent:
-        """How renewing goes, as far as the clock tells: also while this loop stands still, and cannot look."""
+        """Return how renewing goes by the clock, even while the loop is blocked."""
         return self._standstill(self._clock.now()) or self._events.state
 
     def tell_lost(self, description: str = "The locks ended before the messages were settled.") -> None:
@@ -283,7 +283,7 @@ class Renewal:
 
 
 def _is_about_messages(error: Exception) -> bool:
-    """Whether it was answered, and refused for a message's sake, so that others may be renewed."""
+    """Tell whether the service answered and refused for a message's sake, so that others may be renewed."""
     _, retryable = errors.condition_of(error)
     is_one_lock = isinstance(error, MessageLockLostError | MessageNotFoundError)
     return is_one_lock or (type(error) is ServiceBusError and retryable is False)

@@ -52,7 +52,7 @@ class WakeUp:
 
     @classmethod
     def of(cls, message: Message) -> Self | None:
-        """What a message says if it is a wake-up message; None for all others.
+        """Return what a wake-up message says; None for any other message.
 
         Anybody can send such a message: it is read, and nothing in it is obeyed but which message to receive.
 
@@ -72,12 +72,12 @@ class WakeUp:
 
     @classmethod
     def for_message(cls, message: ReceivedMessage) -> Self:
-        """What is to be said of a message."""
+        """Return the wake-up for a message."""
         enqueued = message.enqueued_time.isoformat() if message.enqueued_time else ""
         return cls(message.entity, message.sequence_number, enqueued)
 
     def message(self, due: datetime, *, deferral: int, session_id: str | None = None) -> Message:
-        """The wake-up message.
+        """Return the wake-up message.
 
         Args:
             due: when it becomes active.
@@ -101,7 +101,7 @@ class WakeUp:
         )
 
     def is_of(self, message: ReceivedMessage) -> bool:
-        """Whether a message is the one that was deferred."""
+        """Tell whether a message is the one that was deferred."""
         return WakeUp.for_message(message) == self
 
 
@@ -164,4 +164,4 @@ class WakeUps:
             raise SettlementFailedError(f"{why}: {failures[0].description}. Nothing was deferred.", failures)
 
     async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
-        """Nothing: a wake-up for a message that is not deferred does no harm."""
+        """Do nothing: a wake-up for a message that is not deferred does no harm."""

@@ -149,12 +149,12 @@ class ArchivedMessage:
 
     @property
     def address(self) -> EntityAddress:
-        """Where it stood."""
+        """Return where the message stood."""
         return EntityAddress.parse(self.entity)
 
     @property
     def place(self) -> tuple[str, int, str]:
-        """What makes it the same message when it was archived twice."""
+        """Return what makes it the same message when it was archived twice."""
         return (self.entity.casefold(), self.sequence_number, self.enqueued_time)
 
 
@@ -238,7 +238,7 @@ class Archive:
     def find(
         self, namespace: str, entity: EntityAddress | None = None, *, since: datetime | None = None
     ) -> list[ArchivedMessage]:
-        """Messages of a namespace, oldest first, without their bytes: see :meth:`payloads`.
+        """Return messages of a namespace, oldest first, without their bytes: see :meth:`payloads`.
 
         Args:
             namespace: the host.
@@ -253,12 +253,12 @@ class Archive:
         return self._found(_FIND, values)
 
     def find_numbers(self, namespace: str, entity: EntityAddress, numbers: Sequence[int]) -> list[ArchivedMessage]:
-        """Messages of an entity by their sequence numbers, oldest first, without their bytes."""
+        """Return messages of an entity by their sequence numbers, oldest first, without their bytes."""
         values = {"namespace": namespace, "entity": entity.path, "numbers": json.dumps(list(numbers))}
         return self._found(_FIND_NUMBERS, values)
 
     def counts(self, namespace: str) -> list[ArchivedCount]:
-        """How many messages of a namespace were removed, by where and by what, the latest first.
+        """Count the removed messages of a namespace by entity and verb, the latest first.
 
         Args:
             namespace: the host.
@@ -274,7 +274,7 @@ class Archive:
         ]
 
     def payloads(self, rows: Sequence[int]) -> dict[int, bytes]:
-        """The AMQP bytes of messages, by row."""
+        """Return the AMQP bytes of messages, by row."""
         with self._transaction() as database:
             return dict(database.execute(_PAYLOADS, (json.dumps(rows),)).fetchall())
 
@@ -303,7 +303,7 @@ class Archive:
 
     @property
     def size(self) -> int:
-        """How many bytes the archived messages take on disk."""
+        """Return how many bytes the archived messages take on disk."""
         if not self.path.exists():
             return 0
         with self._transaction() as database:
@@ -362,7 +362,7 @@ class Archive:
 
 
 def archive_of(setting: Archive | bool | None, folder: Path) -> Archive | None:
-    """The archive that a setting means; None for none.
+    """Return the archive that a setting means; None for none.
 
     Args:
         setting: an archive; True for the one in ``folder``, unless SBNOTEBOOK_ARCHIVE is off in the environment;

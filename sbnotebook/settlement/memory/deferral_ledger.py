@@ -100,7 +100,7 @@ class DeferralLedger:
             database.executemany(f"DELETE FROM deferrals WHERE {_KEY}", keys)  # noqa: S608
 
     def entries(self, entity: EntityAddress) -> dict[int, DeferralEntry]:
-        """What is written of an entity, by sequence number."""
+        """Return the deferrals of an entity, by sequence number."""
         with self._database.transaction() as database:
             rows = database.execute(
                 "SELECT sequence_number, message_id, enqueued_time, confirmed, deferred_by, deferred_at FROM deferrals"
@@ -113,7 +113,7 @@ class DeferralLedger:
         }
 
     def counts(self) -> list[tuple[EntityAddress, int, datetime]]:
-        """The entities of which something is written, each with how many messages, and when the last was deferred."""
+        """Return the entities with deferrals, each with its number of messages and the time of the last."""
         with self._database.transaction() as database:
             rows = database.execute(
                 "SELECT entity, count(*), max(deferred_at) FROM deferrals WHERE namespace = ? GROUP BY entity",
@@ -126,7 +126,7 @@ class DeferralLedger:
 
 
 def time_text(moment: datetime | None) -> str:
-    """A message's enqueued time as the journal has it."""
+    """Return a message's enqueued time as the journal has it."""
     return moment.isoformat() if moment else ""
 
 

@@ -116,16 +116,16 @@ class ResubmitEntry:
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """Which original it is of."""
+        """Return the key of the original."""
         return (self.source.casefold(), self.sequence_number, self.enqueued_time)
 
     def is_of(self, message: ReceivedMessage) -> bool:
-        """Whether it is the resubmit of this message, and not of another that had its number before."""
+        """Tell whether it is the resubmit of this message, and not of another that had its number before."""
         return (message.sequence_number, time_text(message)) == (self.sequence_number, self.enqueued_time)
 
 
 def time_text(message: ReceivedMessage) -> str:
-    """A message's enqueued time as entries hold it."""
+    """Return a message's enqueued time as entries hold it."""
     return message.enqueued_time.isoformat() if message.enqueued_time else ""
 
 
@@ -194,7 +194,7 @@ class Journal:
         return [entry for entry in entries if source is None or entry.source.casefold() == source.casefold()]
 
     def find_unfinished(self, entries: Sequence[ResubmitEntry]) -> dict[tuple[str, int, str], ResubmitEntry]:
-        """Of some originals the resubmits that were begun before and not ended, by key."""
+        """Return the resubmits of some originals that were begun before and not ended, by key."""
         wanted = {entry.key for entry in entries}
         found: dict[tuple[str, int, str], ResubmitEntry] = {}
         numbers = json.dumps([entry.sequence_number for entry in entries])

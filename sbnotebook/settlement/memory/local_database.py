@@ -44,7 +44,7 @@ class LocalDatabase:
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
-        """What is written inside is on disk, all of it, when the block ends; nothing of it when the block raises.
+        """Write everything inside to disk when the block ends; nothing of it when the block raises.
 
         Threads take turns, and one that holds it must not begin another inside.
 
@@ -108,7 +108,7 @@ class LocalDatabase:
         return True
 
     def _version(self, database: sqlite3.Connection) -> int | None:
-        """The file's version, 0 for a new one; None when it is something else."""
+        """Return the file's version, 0 for a new file; None when it is something else."""
         try:
             # All of the answer is fetched: a statement that is not read to its end keeps a lock on the file.
             ((version, tables),) = database.execute(_STATE_OF_FILE).fetchall()

@@ -59,7 +59,7 @@ class Notes:
                 database.execute("INSERT INTO notes VALUES (?, ?, ?, ?)", (*key, note, datetime.now(UTC).isoformat()))
 
     def all(self) -> dict[str, str]:
-        """The notes by fingerprint."""
+        """Return the notes by fingerprint."""
         with self._database.transaction() as database:
             rows = database.execute(
                 "SELECT fingerprint, note FROM notes WHERE namespace = ? ORDER BY fingerprint", (self._namespace,)

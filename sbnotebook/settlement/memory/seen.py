@@ -55,7 +55,7 @@ class Seen:
         self._retention = retention
 
     def done_at(self, messages: Collection[ReceivedMessage]) -> dict[str, datetime]:
-        """When messages of one entity were done, by :func:`key_of`; without those that were not, or too long ago."""
+        """Return when messages of one entity were done, by :func:`key_of`; without those that were not, or too long ago."""
         places = [self._place(message) for message in messages]
         if not places:
             return {}
@@ -91,7 +91,7 @@ class Seen:
 
 
 def key_of(message: ReceivedMessage) -> str:
-    """What a message is known by in its entity.
+    """Return what a message is known by in its entity.
 
     Example:
         >>> from sbnotebook.model import EntityAddress, PeekedMessage
