@@ -55,7 +55,7 @@ class Seen:
         self._retention = retention
 
     def done_at(self, messages: Collection[ReceivedMessage]) -> dict[str, datetime]:
-        """Return when messages of one entity were done, by :func:`key_of`; without those that were not, or too long ago."""
+        """Return when messages of one entity were done, by :func:`key_of`, without those done too long ago."""
         places = [self._place(message) for message in messages]
         if not places:
             return {}
