@@ -46,7 +46,7 @@ def emulator(  # noqa: PLR0913 - one for each option
     in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep nothing.")] = False,
     queue: Annotated[list[str] | None, typer.Option(help="A queue to have; may be said several times.")] = None,
     tier: Annotated[Tier, typer.Option(case_sensitive=False, help="What the namespace has and allows.")] = Tier.PREMIUM,
-    # An emulator that was started on demand ends when nobody uses it.
+    # An emulator that was started on demand ends when it is not used.
     end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run the emulator until it is interrupted. It prints its connection string when it is ready."""

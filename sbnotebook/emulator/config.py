@@ -15,23 +15,13 @@ from typing import Any, Final, TypeVar, cast
 from sbnotebook.emulator.entities import RefusedError, Registry, Subscription, Topic
 from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
-from sbnotebook.emulator.service.properties import PROPERTIES, read_properties
+from sbnotebook.emulator.service.properties import CORRELATION_PROPERTIES, PROPERTIES, read_properties
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue
 
 __all__ = ["Config", "SubscriptionConfig", "TopicConfig", "apply_config", "read_config"]
 
 _LOGGER: Final = logging.getLogger(__name__)
-_SYSTEM: Final = {
-    "ContentType": "content_type",
-    "CorrelationId": "correlation_id",
-    "Label": "subject",
-    "MessageId": "message_id",
-    "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session_id",
-    "SessionId": "session_id",
-    "To": "to",
-}
 _O = TypeVar("_O", bound=Options)
 
 
@@ -74,6 +64,7 @@ def read_config(path: Path) -> Config:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"The configuration {path} cannot be read: {error}.") from None
+    # Collect the entities of all namespaces.
     config = Config()
     if "UserConfig" not in _object(document, "the file"):
         raise ConfigurationError(f"The configuration {path} must have UserConfig, and in it Namespaces.")
@@ -174,7 +165,7 @@ def _filter(name: str, properties: dict[str, Any]) -> CorrelationFilter | SqlFil
 
 
 def _correlation(item: dict[str, Any]) -> CorrelationFilter:
-    texts = {option: str(item[key]) for key, option in _SYSTEM.items() if item.get(key) is not None}
+    texts = {option: str(item[key]) for key, option in CORRELATION_PROPERTIES.items() if item.get(key) is not None}
     properties = _object(item.get("Properties") or {}, "Properties of a CorrelationFilter")
     for key, value in properties.items():
         if not isinstance(value, str | int | float):

@@ -321,7 +321,7 @@ def _in_thread(server: EmulatorServer) -> Generator[RunningEmulator]:
         emulator.stop()
         thread.join()
 
-    # Whoever leaves it open ends it here: Python has no such thread any more when it takes its last objects apart.
+    # An emulator left open ends here: when Python destroys its last objects, the thread is gone already.
     atexit.register(end)
     try:
         yield emulator

@@ -38,7 +38,7 @@ _LOG_LINES: Final = 15
 
 # By data directory, with the emulator's process id. A forked worker inherits the connection: it counts, too.
 _leases: dict[Path, tuple[int, http.client.HTTPResponse]] = {}
-# Kept, because Python complains about a process that nobody holds any more.
+# Kept, because Python complains about a process without a reference.
 _started: list[subprocess.Popen[bytes]] = []
 
 
@@ -110,7 +110,7 @@ def ensure_running(data_dir: Path | None = None) -> str:
 
 
 def stop(data_dir: Path | None = None) -> bool:
-    """End the emulator of a data directory, whoever uses it, and wait until it has let go of its messages.
+    """End the emulator of a data directory, even if it is in use, and wait until it has closed its store.
 
     Args:
         data_dir: directory of its messages; None for the user's own directory.
@@ -195,6 +195,7 @@ def _take_lease(directory: Path, state: EmulatorState) -> bool:
         return False
     if _leases.get(directory, (0, None))[0] == state.pid:
         return True
+    # The emulator holds the answer open: the connection is the lease.
     connection = http.client.HTTPConnection(state.host, state.port, timeout=_ANSWER_TIMEOUT)
     try:
         connection.request("GET", "/lease")

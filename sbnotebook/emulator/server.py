@@ -132,18 +132,21 @@ class EmulatorServer:
     async def start(self) -> None:
         """Load the data directory, and listen."""
         async with AsyncExitStack() as stack:
+            # Load the messages.
             store = None
             if self._data_dir is not None:
                 store = Store(self._data_dir)
                 stack.callback(store.close)
                 now = self._clock.now()
                 restore(self._registry, store.load(now), store, now=now)
+            # Create the namespace.
             self._broker = Broker(
                 self._registry, self._clock, store, self._on_store_failure, token_clock=self._token_clock
             )
             self._broker.access.rules += self._keys
             self._make_queues()
             self._make_topics()
+            # Listen, HTTP first: every port speaks both protocols.
             http = await self._start_http()
             stack.push_async_callback(http.cleanup)
             stack.callback(self._broker.stop)

@@ -26,7 +26,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_time(monkeypatch: pytest.Mon
 
 
 @pytest.mark.anyio
-async def test_the_system_clock_wakes_and_can_be_told_not_to() -> None:
+async def test_the_system_clock_wakes_unless_cancelled() -> None:
     clock = SystemClock()
     woken: list[str] = []
     done = asyncio.Event()
@@ -37,7 +37,7 @@ async def test_the_system_clock_wakes_and_can_be_told_not_to() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_manual_clock_stands_still_until_it_is_turned() -> None:
+async def test_a_manual_clock_stands_still_until_it_is_advanced() -> None:
     clock = ManualClock(1_000)
     woken: list[int] = []
     clock.wake_at(2_000, lambda: woken.append(2_000))

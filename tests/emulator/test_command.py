@@ -61,7 +61,7 @@ def received(connection_string: str) -> list[str]:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_is_and_ends_when_it_is_told(sign: signal.Signals, tmp_path: Path) -> None:
+def test_command_prints_its_address_and_ends_on_a_signal(sign: signal.Signals, tmp_path: Path) -> None:
     config = tmp_path / "Config.json"
     topic = {"Name": "events", "Subscriptions": [{"Name": "audit"}]}
     config.write_text(
@@ -102,7 +102,7 @@ def test_a_start_that_fails_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--port", "--http-port"])
 @pytest.mark.parametrize("port", ["-1", "65536"])
-def test_a_port_that_there_is_not_is_refused(option: str, port: str) -> None:
+def test_an_invalid_port_is_refused(option: str, port: str) -> None:
     answer = CliRunner().invoke(app, ["--in-memory", option, port])
     assert answer.exit_code == 2
     assert "than or equal to" in answer.output
@@ -116,7 +116,7 @@ def test_a_port_that_there_is_not_is_refused(option: str, port: str) -> None:
         ("localhost", "localhost", False),
     ],
 )
-def test_it_warns_when_others_can_reach_it(host: str, reached: str, is_warned: bool) -> None:
+def test_command_warns_when_others_can_reach_it(host: str, reached: str, is_warned: bool) -> None:
     with started("--in-memory", "--host", host) as (process, where):
         assert where.startswith(f"Endpoint=sb://{reached}:")
         process.terminate()
@@ -159,7 +159,7 @@ class Sender(threading.Thread):
 
 
 @needs_signals
-def test_what_was_confirmed_survives_a_kill_in_the_middle(tmp_path: Path) -> None:
+def test_confirmed_messages_survive_a_kill(tmp_path: Path) -> None:
     confirmed: list[str] = []
     sent: list[str] = []
     for life in range(3):
@@ -185,7 +185,7 @@ def test_what_was_confirmed_survives_a_kill_in_the_middle(tmp_path: Path) -> Non
 
 
 @needs_signals
-def test_what_was_completed_does_not_come_back(tmp_path: Path) -> None:
+def test_completed_messages_do_not_come_back(tmp_path: Path) -> None:
     options = ("--data-dir", str(tmp_path), "--queue", "orders")
     with (
         started(*options) as (process, where),
@@ -204,7 +204,7 @@ def test_what_was_completed_does_not_come_back(tmp_path: Path) -> None:
 
 
 @needs_signals
-def test_without_room_on_the_disk_it_confirms_nothing_and_ends(tmp_path: Path) -> None:
+def test_a_full_disk_ends_it_without_a_confirmation(tmp_path: Path) -> None:
     limited = ["bash", "-c", 'ulimit -f 400; exec "$@"', "bash", *COMMAND]
     options = ("--data-dir", str(tmp_path), "--queue", "orders")
     with started(*options, command=limited) as (process, where):

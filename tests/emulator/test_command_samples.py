@@ -26,7 +26,7 @@ def connection_string(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 
 @pytest.mark.parametrize("name", ["queue_sync", "queue_async"])
-def test_the_documentations_samples_run_with_only_a_connection_string(name: str, connection_string: str) -> None:
+def test_documented_samples_run_with_a_connection_string_only(name: str, connection_string: str) -> None:
     environment = {**os.environ, "SERVICEBUS_CONNECTION_STR": connection_string, "SERVICEBUS_QUEUE_NAME": name}
     ended = subprocess.run(
         [sys.executable, str(SAMPLES / f"{name}.py")],

@@ -123,7 +123,7 @@ def written(tmp_path: Path, document: object) -> Path:
     return path
 
 
-def test_all_that_the_schema_knows_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_property_of_the_schema_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = read_config(written(tmp_path, DOCUMENT))
     assert not caplog.messages
     assert config.queues == {
@@ -162,7 +162,7 @@ def test_all_that_the_schema_knows_is_read(tmp_path: Path, caplog: pytest.LogCap
         ({"Topics": [{"Name": "t", "Subscriptions": 5}]}, "Subscriptions must be a list"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_name(tmp_path: Path, namespace: object, match: str | None) -> None:
+def test_an_invalid_value_is_refused_with_its_name(tmp_path: Path, namespace: object, match: str | None) -> None:
     path = written(tmp_path, {"UserConfig": {"Namespaces": [namespace]}})
     if match is None:
         read_config(path)
@@ -171,7 +171,7 @@ def test_what_cannot_be_is_refused_with_its_name(tmp_path: Path, namespace: obje
         read_config(path)
 
 
-def test_a_property_that_there_is_not_is_passed_over_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_property_is_ignored_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = {"Name": "q", "Properties": {"LockDuratoin": "PT5S", "MaxDeliveryCount": 3}}
     topic = {"Name": "t", "Properties": {"LockDuration": "PT5S"}}
     document = {"UserConfig": {"Namespaces": [{"Queues": [queue], "Topics": [topic]}]}}
@@ -200,7 +200,7 @@ def test_a_file_without_the_outermost_name_is_no_configuration(tmp_path: Path, d
         ({"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a = 1"}, "Action": {"SqlExpression": "GO"}}, "rule r"),
     ],
 )
-def test_a_rule_that_cannot_be_is_refused_with_its_name(tmp_path: Path, properties: dict[str, Any], match: str) -> None:
+def test_an_invalid_rule_is_refused_with_its_name(tmp_path: Path, properties: dict[str, Any], match: str) -> None:
     subscription = {"Name": "s", "Rules": [{"Name": "r", "Properties": properties}]}
     topics = [{"Name": "t", "Subscriptions": [subscription]}]
     with pytest.raises(ConfigurationError, match=match):
@@ -208,7 +208,7 @@ def test_a_rule_that_cannot_be_is_refused_with_its_name(tmp_path: Path, properti
 
 
 @pytest.mark.parametrize("text", [None, "{", "[" * 100_000, "\xff"])
-def test_a_file_that_is_not_there_or_no_json_is_one_sentence(tmp_path: Path, text: str | None) -> None:
+def test_an_unreadable_file_is_reported_in_one_sentence(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "Config.json"
     if text is not None:
         path.write_text(text, encoding="latin-1")
@@ -216,7 +216,7 @@ def test_a_file_that_is_not_there_or_no_json_is_one_sentence(tmp_path: Path, tex
         read_config(path)
 
 
-def test_what_is_there_gets_the_options_and_rules_of_the_file(tmp_path: Path) -> None:
+def test_existing_entities_get_the_options_and_rules_of_the_file(tmp_path: Path) -> None:
     registry, config = Registry(), read_config(written(tmp_path, DOCUMENT))
     registry.create_queue("PLAIN", QueueOptions(max_delivery_count=3))
     registry.create_queue("other")

@@ -14,7 +14,7 @@ from sbnotebook.emulator import ManualClock, QueueOptions, running
 from sbnotebook.errors import ConfigurationError, EmulatorError, InvalidEntityAddressError
 
 
-def test_it_runs_while_the_block_runs(tmp_path: Path) -> None:
+def test_emulator_runs_while_the_block_runs(tmp_path: Path) -> None:
     threads = threading.active_count()
     for active in (0, 1):
         with running(queues=["orders"], data_dir=tmp_path) as emulator:
@@ -27,7 +27,7 @@ def test_it_runs_while_the_block_runs(tmp_path: Path) -> None:
     assert threading.active_count() == threads
 
 
-def test_it_ends_with_an_error_in_the_block(tmp_path: Path) -> None:
+def test_emulator_ends_with_an_error_in_the_block(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="mine"), running(data_dir=tmp_path):
         raise RuntimeError("mine")
     with running(data_dir=tmp_path):
@@ -43,7 +43,7 @@ def test_a_start_that_fails_is_raised(tmp_path: Path) -> None:
             pass
 
 
-def test_it_can_be_ended_in_the_block() -> None:
+def test_emulator_can_be_stopped_in_the_block() -> None:
     with running(queues=["orders"]) as emulator:
         emulator.stop()
         with suppress(EmulatorError):
@@ -79,7 +79,7 @@ except EmulatorError as error:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit for the size of files")
-def test_what_could_not_be_kept_is_said_at_the_end_of_the_block(tmp_path: Path) -> None:
+def test_a_store_failure_is_raised_at_the_end_of_the_block(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
     inside, at_the_end = done.stdout.splitlines()
@@ -87,7 +87,7 @@ def test_what_could_not_be_kept_is_said_at_the_end_of_the_block(tmp_path: Path) 
     assert "its data could not be kept" in at_the_end
 
 
-def test_an_entity_that_nobody_uses_for_long_enough_is_deleted() -> None:
+def test_an_idle_entity_is_deleted() -> None:
     clock = ManualClock()
     with running(queues={"brief": QueueOptions(auto_delete_on_idle=300_000)}, clock=clock) as emulator:
         with (
@@ -132,7 +132,7 @@ client.get_queue_sender("orders").send_messages(ServiceBusMessage("kept"))
 """
 
 
-def test_one_that_is_left_open_ends_with_the_process(tmp_path: Path) -> None:
+def test_an_emulator_left_open_ends_with_the_process(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", LEFT_OPEN, str(tmp_path)], timeout=60, check=True)
     with running(data_dir=tmp_path) as emulator:
         assert emulator.counts("orders").active == 1

@@ -26,7 +26,7 @@ def orders(emulator: RunningEmulator) -> Generator[ServiceBusSender]:
         yield sender
 
 
-def test_nothing_is_left_of_entities_locks_and_faults(tmp_path: Path) -> None:
+def test_reset_removes_entities_locks_and_faults(tmp_path: Path) -> None:
     with running(queues=["orders", "bills"], data_dir=tmp_path) as emulator:
         with orders(emulator) as sender, client_of(emulator) as client:
             sender.send_messages([ServiceBusMessage("x"), ServiceBusMessage("y")])
@@ -68,7 +68,7 @@ def schedule(emulator: RunningEmulator, after: timedelta) -> None:
     assert emulator.counts("orders").scheduled == 1
 
 
-def test_a_clock_that_is_used_from_now_on_also_ends_what_began_before() -> None:
+def test_use_clock_also_ends_locks_taken_before() -> None:
     with running(queues=["orders"]) as emulator:
         schedule(emulator, timedelta(hours=1))
         clock = ManualClock()

@@ -96,7 +96,7 @@ def test_a_message_arrives_late_and_its_lock_runs_already(
     assert emulator.counts("orders").locked == 2
 
 
-def test_what_is_late_for_a_receiver_that_is_gone_is_given_back(
+def test_a_late_message_for_a_gone_receiver_is_released(
     receiver: ServiceBusReceiver, emulator: RunningEmulator
 ) -> None:
     emulator.faults.delivery_delay_ms = 1000
@@ -173,7 +173,7 @@ def test_a_retry_after_an_unknown_outcome_sends_twice(emulator: RunningEmulator)
     assert emulator.counts("orders").active == 2
 
 
-def test_a_retry_after_an_unknown_outcome_sends_once_where_duplicates_are_detected(emulator: RunningEmulator) -> None:
+def test_a_retry_with_duplicate_detection_sends_once(emulator: RunningEmulator) -> None:
     emulator.create_queue("once", QueueOptions(requires_duplicate_detection=True))
     with (
         ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,
@@ -258,7 +258,7 @@ def test_closed_links_are_attached_again_by_the_next_call(
     assert len(receiver.receive_messages(2, max_wait_time=5)) == 2
 
 
-def test_the_retries_of_the_sdk_outlast_closed_links_and_dropped_connections(emulator: RunningEmulator) -> None:
+def test_sdk_retries_outlast_closed_links_and_connections(emulator: RunningEmulator) -> None:
     with (
         ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,
         client.get_queue_sender("orders") as sender,
@@ -281,7 +281,7 @@ def test_connections_are_dropped(sender: ServiceBusSender, emulator: RunningEmul
     assert emulator.counts("orders").active == 2
 
 
-def test_a_frozen_connection_is_heard_once_it_is_thawed(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
+def test_a_frozen_connection_is_read_once_it_is_thawed(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
     emulator.freeze()
     with pytest.raises(OperationTimeoutError):
         sender.send_messages(X, timeout=0.5)
@@ -339,7 +339,7 @@ def test_reset_ends_all_faults(client: ServiceBusClient, emulator: RunningEmulat
     assert emulator.faults == Faults()
 
 
-def test_what_is_not_there_cannot_break(emulator: RunningEmulator) -> None:
+def test_faults_of_an_unknown_entity_are_refused(emulator: RunningEmulator) -> None:
     for act in (emulator.lose_locks, emulator.close_links, emulator.drop_connections, emulator.freeze):
         with pytest.raises(ConfigurationError, match="There is no entity 'nobody'"):
             act("nobody")
@@ -375,7 +375,7 @@ def test_faults_are_written_and_read() -> None:
         ({"entities": {"orders": {"slow_disk_ms": 5}}}, "There is no fault 'slow_disk_ms'"),
     ],
 )
-def test_a_fault_that_cannot_be_is_said(document: dict[str, object], sentence: str) -> None:
+def test_an_invalid_fault_is_reported(document: dict[str, object], sentence: str) -> None:
     faults = Faults()
     with pytest.raises(ConfigurationError, match=sentence):
         faults.change({"accept_delay_ms": 5, **document})

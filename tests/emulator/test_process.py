@@ -73,7 +73,7 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_it_is_started_once_and_found_again(data_dir: Path) -> None:
+def test_emulator_is_started_once_and_found_again(data_dir: Path) -> None:
     with ThreadPoolExecutor() as pool:
         users = [
             pool.submit(
@@ -91,7 +91,7 @@ def test_it_is_started_once_and_found_again(data_dir: Path) -> None:
     assert ensure_running(data_dir) in answers
 
 
-def test_what_was_sent_is_there_after_a_stop(data_dir: Path) -> None:
+def test_sent_messages_are_kept_after_a_stop(data_dir: Path) -> None:
     where = ensure_running(data_dir)
     create_queue(data_dir)
     with (
@@ -119,7 +119,7 @@ def test_another_is_started_after_a_crash(data_dir: Path) -> None:
     assert second.pid != first.pid
 
 
-def test_one_that_was_started_by_hand_is_found_and_ended(data_dir: Path) -> None:
+def test_an_emulator_started_by_hand_is_found_and_stopped(data_dir: Path) -> None:
     with started_by_hand("--host", "localhost", "--data-dir", str(data_dir)) as (process, where):
         assert ensure_running(data_dir) == where
         assert stop(data_dir)
@@ -140,7 +140,7 @@ def test_a_stop_waits_until_the_messages_are_let_go(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["emulator/starting.lock/x", "emulator/emulator.log/x"])
-def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path, taken: str) -> None:
+def test_an_unusable_directory_is_reported(tmp_path: Path, taken: str) -> None:
     (tmp_path / taken).mkdir(parents=True)
     with pytest.raises(EmulatorStartError, match="cannot use the data directory"):
         ensure_running(tmp_path / "emulator")
@@ -154,7 +154,7 @@ def test_a_file_is_no_directory(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the state of a process is read from /proc")
-def test_it_ends_some_seconds_after_its_last_user(data_dir: Path) -> None:
+def test_emulator_ends_some_seconds_after_its_last_user(data_dir: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", USER, str(data_dir)], stdout=subprocess.PIPE, text=True) as user:
         assert user.stdout is not None
         where = user.stdout.readline().strip()
@@ -182,7 +182,7 @@ def test_a_state_that_makes_no_sense_is_none(tmp_path: Path, content: bytes) -> 
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 2**70), ("127.0.0.1", "x"), (7, 7), ("a b\n", 1)])
-def test_a_state_that_cannot_be_reached_is_of_none_that_runs(tmp_path: Path, host: object, port: object) -> None:
+def test_a_state_with_an_unreachable_port_is_ignored(tmp_path: Path, host: object, port: object) -> None:
     state = {"pid": os.getpid(), "host": host, "port": port, "connection_string": ""}
     (tmp_path / "emulator.json").write_text(json.dumps(state))
     assert not stop(tmp_path)

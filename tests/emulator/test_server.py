@@ -33,7 +33,7 @@ async def test_one_port_speaks_amqp_and_http() -> None:
 
 
 @pytest.mark.anyio
-async def test_garbage_ends_its_own_connection_and_disturbs_nobody() -> None:
+async def test_garbage_ends_only_its_own_connection() -> None:
     async with (
         EmulatorServer(queues=["orders"]) as server,
         ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
@@ -77,7 +77,7 @@ def unused_port() -> int:
 
 
 @pytest.mark.anyio
-async def test_a_port_that_is_taken_is_said_and_nothing_stays_open(tmp_path: Path) -> None:
+async def test_a_used_port_is_reported_and_nothing_stays_open(tmp_path: Path) -> None:
     async with EmulatorServer() as first:
         with pytest.raises(EmulatorStartError, match=f"port {first.port}"):
             await EmulatorServer(port=first.port, data_dir=tmp_path).start()
@@ -87,7 +87,7 @@ async def test_a_port_that_is_taken_is_said_and_nothing_stays_open(tmp_path: Pat
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 65536), ("127.0.0.1", -1), ("a" * 64, 0), ("no host", 0)])
-async def test_an_address_that_there_is_not_is_said(host: str, port: int) -> None:
+async def test_an_unknown_host_address_is_reported(host: str, port: int) -> None:
     with pytest.raises(EmulatorStartError, match=f"cannot listen on {host}, port {port}"):
         await EmulatorServer(host=host, port=port).start()
 
@@ -155,7 +155,7 @@ async def test_many_clients_can_connect_while_it_is_busy() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
+async def test_stored_messages_are_loaded_again(tmp_path: Path) -> None:
     for expected in (0, 1, 2):
         async with EmulatorServer(data_dir=tmp_path, queues={"orders": QueueOptions(5_000, 2)}) as server:
             queue = server.broker.registry.find_queue("orders")
@@ -191,7 +191,7 @@ async def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_it_ends_when_it_was_unused_for_a_while() -> None:
+async def test_server_ends_when_unused_for_a_while() -> None:
     async with EmulatorServer() as server:
         serving = asyncio.ensure_future(server.serve(end_after_unused=0.3))
         async with aiohttp.ClientSession(server.http_url) as http, http.get("/lease") as lease:

@@ -81,7 +81,7 @@ def bystander() -> Iterator[Bystander]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_bad_input_ends_as_it_should_and_disturbs_nobody(path: Path, bystander: Bystander) -> None:
+def test_bad_input_ends_only_its_own_connection(path: Path, bystander: Bystander) -> None:
     expected = path.stem.split("--")[0]
     answer = answer_to(path.read_bytes(), bystander.port, hangs_up=expected in ("stays", "silence"))
     assert ending(answer) == expected

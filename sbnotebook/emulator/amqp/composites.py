@@ -85,10 +85,12 @@ def composite(code: int) -> Callable[[type[_T]], type[_T]]:
         _FIELDS[cls] = fields = tuple(
             _field(each, hints[each.name].__metadata__) for each in dataclasses.fields(cast("Any", cls))
         )
+        # Both forms of its list, short and long, for quick decoding.
         mandatory = frozenset(each.name for each in fields if each.mandatory)
         quick = tuple((each.name, each.constants, each.decode) for each in fields)
         for constructor, sizes in ((0xC0, _SHORT_SIZES), (0xD0, _LONG_SIZES)):
             _SHAPES[bytes((0x00, 0x53, code, constructor))] = _Shape(cls, quick, mandatory, sizes)
+        # A composite without fields is always the same bytes.
         if not fields:
             _WITHOUT_FIELDS[bytes((0x00, 0x53, code, 0x45))] = cls()
         return cls
@@ -249,6 +251,7 @@ def _decode_quickly(data: bytes, offset: int) -> tuple[Any, int] | None:
     cls, fields, mandatory, sizes = shape
     given: dict[str, Any] = {}
     try:
+        # The size covers the count and the fields that follow.
         size, count = sizes.unpack_from(data, offset + 4)
         at = offset + 4 + sizes.size
         end = at + size - sizes.size // 2
@@ -262,6 +265,7 @@ def _decode_quickly(data: bytes, offset: int) -> tuple[Any, int] | None:
                 given[name] = value
     except (AmqpDecodeError, ProtocolViolationError, IndexError, TypeError, struct.error):
         return None
+    # Leave anything unusual to the slow path, which reports what is wrong.
     is_whole = at == end <= len(data) and count <= len(fields)
     return (cls(**given), end) if is_whole and mandatory <= given.keys() else None
 
@@ -281,6 +285,7 @@ def _build(cls: type[_T], values: list[AmqpValue]) -> _T:
         raise ProtocolViolationError(
             f"{cls.__name__} has {len(fields)} fields, not {len(values)}.", "amqp:decode-error"
         )
+    # Null stands for the default.
     given: dict[str, Any] = {}
     for field, value in zip(fields, values, strict=False):
         if value is not None:
@@ -289,6 +294,7 @@ def _build(cls: type[_T], values: list[AmqpValue]) -> _T:
             except TypeError:
                 text = f"{cls.__name__}.{field.name} cannot be a {type(value).__name__}."
                 raise ProtocolViolationError(text, "amqp:decode-error") from None
+    # Every other field has a default, or is missing.
     for field in fields:
         if field.mandatory and field.name not in given:
             raise ProtocolViolationError(f"{cls.__name__}.{field.name} is missing.", "amqp:invalid-field")

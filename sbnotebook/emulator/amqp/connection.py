@@ -72,7 +72,7 @@ class _State(Enum):
 class AmqpConnection:
     """The server's end of one AMQP 1.0 connection.
 
-    No I/O, no clock, no thread. Whatever bytes come in, no method raises because of them: a peer that
+    No I/O, no clock, no thread. No method raises because of the bytes that come in: a peer that
     breaks the protocol gets a close frame with the reason, and the event ``ConnectionClosed`` reports it.
 
     Args:
@@ -170,11 +170,13 @@ class AmqpConnection:
         """Handle the next header or frame; return false if there is none yet, or none is expected."""
         if self._state is _State.NOTHING:
             return False
+        # A protocol header is due at first, and again after SASL.
         if self._state is _State.HEADER:
             header = self._reader.next_header()
             if header is not None:
                 self._receive_header(header)
             return header is not None
+        # From here on there are frames only. An empty body is a sign of life.
         frame = self._reader.next_frame()
         if frame is None:
             return False

@@ -1,7 +1,7 @@
 """Frames, cut out of bytes that arrive in any pieces, and written back.
 
 A frame is its size (4 bytes, itself included), the offset of its body in words of 4 bytes, a type,
-a channel (2 bytes), perhaps an extended header that nobody uses, and the body.
+a channel (2 bytes), an optional extended header, which is ignored, and the body.
 
 Source: AMQP 1.0 part 2, transport, section 2.3.
 """
@@ -82,6 +82,7 @@ class FrameReader:
         Raises:
             ProtocolViolationError: the frame is larger than allowed, or its header makes no sense.
         """
+        # The header, which says how long the frame is.
         start = self._offset
         if len(self._buffer) - start < HEADER_SIZE:
             if not self._has(HEADER_SIZE):
@@ -92,6 +93,7 @@ class FrameReader:
             raise ProtocolViolationError(f"A frame of {size} bytes is larger than {self._max_frame_size} bytes.")
         if not HEADER_SIZE <= 4 * words <= size:
             raise ProtocolViolationError("The header of a frame makes no sense.")
+        # The whole frame.
         if not self._has(size):
             return None
         start = self._offset

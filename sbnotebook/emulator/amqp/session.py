@@ -184,7 +184,7 @@ class AmqpSession:
         self._events.append(LinkAttaching(link))
 
     def _steal(self, link: Link) -> None:
-        # A name is that of one link (section 2.6.1): whoever attaches it again takes it over.
+        # A name is that of one link (section 2.6.1): a peer that attaches it again takes it over.
         former = self.held.links.get((link.role, link.name))
         if former is not None:
             error = Error("amqp:link:stolen", f"The link {link.name[:260]!r} was attached again.")
@@ -268,12 +268,14 @@ class AmqpSession:
         if delivery.delivery_id is None:
             delivery.delivery_id = self._number(delivery)
         payload, tag, settled = delivery.payload, delivery.delivery_tag, delivery.settled
+        # One frame of at most the size that the peer takes.
         end = delivery.sent + self._writer.max_body_size - _TRANSFER_SIZE - len(tag)
         is_last = end >= len(payload)
         numbers = delivery.link.handle, delivery.delivery_id, tag, delivery.message_format
         head = encode_transfer(*numbers, settled=settled, more=not is_last)
         chunk = payload if is_last and not delivery.sent else payload[delivery.sent : end]
         self._writer.write(self._channel, head, chunk)
+        # Each frame takes one place in the window.
         delivery.sent = end
         self._next_outgoing_id = (self._next_outgoing_id + 1) % _SERIAL
         self._remote_incoming_window -= 1

@@ -247,6 +247,7 @@ def _fields(token: str) -> dict[str, str]:
     if not token.startswith(_PREFIX):
         text = "MalformedToken: The token is no shared access signature, and the emulator checks no others: use a key."
         raise AccessRefusedError(text)
+    # Too long, a field twice, or a field missing: the token is refused as a whole.
     pairs = [pair.partition("=") for pair in token.removeprefix(_PREFIX)[:_MAX_TOKEN].split("&")]
     fields = {name: value for name, _, value in pairs}
     is_whole = len(token) <= _MAX_TOKEN and len(fields) == len(pairs) and {"sr", "sig", "se", "skn"} <= fields.keys()

@@ -44,6 +44,7 @@ def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
     Returns:
         The handler of the link's events; None if it was refused.
     """
+    # Refuse links that no token allows, and transactions.
     if isinstance(link.target, Coordinator):
         link.refuse(Condition.NOT_IMPLEMENTED.error("The emulator has no transactions."))
         return None
@@ -51,6 +52,7 @@ def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
     if unauthorized is not None:
         link.refuse(unauthorized)
         return None
+    # Nodes take requests; all other links are on entities.
     path = _path(link.address)
     node = _node(peer, path)
     if node is not None:
@@ -135,11 +137,13 @@ def _refusal(path: str, entity: _AnyEntity, *, wants_session: bool) -> Error | N
         return Condition.NOT_ALLOWED.error(f"Messages cannot be received from the topic '{entity.path}'.")
     if not entity.owner.options.status.can_receive:
         return _disabled(path)
+    # An entity that forwards its messages keeps none for receivers.
     if (entity.owner is entity and entity.owner.options.forward_to) or (
         entity is entity.owner.dead_letter and entity.owner.options.forward_dead_letters_to
     ):
         text = f"Cannot create a message receiver on '{path[:260]}': it forwards its messages."
         return Condition.NOT_ALLOWED.error(text)
+    # An entity with sessions needs a session receiver, and only it does.
     if wants_session and entity.sessions is None:
         text = f"A sessionful message receiver cannot be created on '{path[:260]}': the entity does not have sessions."
         return Condition.NOT_ALLOWED.error(text)

@@ -188,16 +188,19 @@ class Broker:
     def _take_turn(self) -> None:
         if self._is_stopped:
             return
+        # Deliver and store before anything is confirmed.
         is_behind = self._deliver()
         self._turn_is_due = False
         if not self._keep():
             return
+        # Now the confirmations may go out.
         touched, self._touched = self._touched, set()
         for peer in touched:
             peer.flush()
         if self._turn_ended is not None:
             self._turn_ended.set_result(None)
             self._turn_ended = None
+        # Plan the next turn: at once if more is waiting, else when something is due.
         if is_behind:
             self.schedule_turn()
         self._set_alarm()

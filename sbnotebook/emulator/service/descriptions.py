@@ -35,7 +35,7 @@ from sbnotebook.emulator.entities.rules import (
     TrueFilter,
 )
 from sbnotebook.emulator.service.atom import SCHEMA_INSTANCE, SERVICE_BUS, add_text, atom_time
-from sbnotebook.emulator.service.properties import PROPERTIES, read_properties
+from sbnotebook.emulator.service.properties import CORRELATION_PROPERTIES, PROPERTIES, read_properties
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
 
@@ -130,16 +130,6 @@ _MAX_NAME: Final = 50
 _MAX_DIGITS: Final = 20
 _TICKS: Final = 10_000  # of 100 ns in a millisecond
 _TIMESPAN: Final = Symbol("com.microsoft:timespan")
-_SYSTEM: Final = {
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "subject",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
-}
 _O = TypeVar("_O", bound=Options)
 
 
@@ -155,10 +145,12 @@ def describe_entity(entity: AnyEntity, namespace: str, tier: Tier, version: str)
     kind, order = _kind(entity)
     root = ET.Element(f"{SERVICE_BUS}{kind}Description")
     texts = _option_texts(entity.options, namespace) | _state_texts(entity, version)
+    # Only Premium reports the size limit, and only to newer versions.
     if tier is Tier.PREMIUM and version >= _LARGE_MESSAGES_SINCE:
         texts.setdefault("MaxMessageSizeInKilobytes", str(tier.quotas.max_message_size // 1024))
     else:
         texts.pop("MaxMessageSizeInKilobytes", None)
+    # Clients depend on the order of the schema.
     for name in order:
         if name == "AuthorizationRules":
             _add_keys(root, entity.options)
@@ -221,6 +213,7 @@ def describe_rule(rule: Rule) -> ET.Element:
             _add_sql(root, "Filter", "TrueFilter", "1=1", {})
         case FalseFilter():
             _add_sql(root, "Filter", "FalseFilter", "1=0", {})
+    # Then the action, the time and the name.
     if rule.action is None:
         ET.SubElement(root, f"{SERVICE_BUS}Action").set(_TYPE, "EmptyRuleAction")
     else:
@@ -264,6 +257,7 @@ def _read_key(rule: ET.Element) -> AuthorizationRule:
         claims = frozenset(Claim((right.text or "").strip()) for right in (rights if rights is not None else ()))
     except ValueError:
         raise ConfigurationError(f"Rights of an authorization rule must be of {', '.join(Claim)}.") from None
+    # Check the limits, and generate missing keys.
     if not texts.get("KeyName") or not claims:
         raise ConfigurationError("An authorization rule needs a KeyName and Rights.")
     if any(len(texts.get(name, "")) > _MAX_KEY for name in ("KeyName", "PrimaryKey", "SecondaryKey")):
@@ -346,6 +340,7 @@ def _add_keys(parent: ET.Element, options: Options) -> None:
         element.set(f"{SCHEMA_INSTANCE}type", "SharedAccessAuthorizationRule")
         add_text(element, f"{SERVICE_BUS}ClaimType", "SharedAccessKey")
         add_text(element, f"{SERVICE_BUS}ClaimValue", "None")
+        # The claims, then the key with its name and times.
         rights = ET.SubElement(element, f"{SERVICE_BUS}Rights")
         for claim in sorted(rule.claims):
             add_text(rights, f"{SERVICE_BUS}AccessRights", claim)
@@ -368,7 +363,7 @@ def _read_filter(element: ET.Element | None) -> TrueFilter | FalseFilter | SqlFi
     if kind == "SqlFilter":
         return SqlFilter(*_read_sql(element))
     if kind == "CorrelationFilter":
-        texts = {option: element.findtext(SERVICE_BUS + name) for name, option in _SYSTEM.items()}
+        texts = {option: element.findtext(SERVICE_BUS + name) for name, option in CORRELATION_PROPERTIES.items()}
         return CorrelationFilter(**texts, properties=_read_values(element.find(f"{SERVICE_BUS}Properties")))
     raise ConfigurationError(
         f"There is no filter {kind[:40]!r}: use SqlFilter, CorrelationFilter, TrueFilter, FalseFilter."
@@ -461,7 +456,7 @@ def _add_sql(parent: ET.Element, tag: str, kind: str, expression: str, parameter
 def _add_correlation(parent: ET.Element, correlation: CorrelationFilter) -> None:
     element = ET.SubElement(parent, f"{SERVICE_BUS}Filter")
     element.set(_TYPE, "CorrelationFilter")
-    for name, option in _SYSTEM.items():
+    for name, option in CORRELATION_PROPERTIES.items():
         text: str | None = getattr(correlation, option)
         if text is not None:
             add_text(element, SERVICE_BUS + name, text)
@@ -478,7 +473,7 @@ def _add_values(parent: ET.Element, tag: str, values: Mapping[str, AmqpValue]) -
         add_text(pair, f"{SERVICE_BUS}Key", key)
         child = add_text(pair, f"{SERVICE_BUS}Value", text)
         child.set(_TYPE, f"d6p1:{kind}")
-        # The prefix stands in a value, where ElementTree does not see that it is used.
+        # The prefix is used in a value only, where ElementTree does not see it.
         child.set("xmlns:d6p1", _DOTNET if kind == "guid" else _SCHEMA)
 
 

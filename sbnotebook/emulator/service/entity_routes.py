@@ -61,9 +61,11 @@ def add_entity_routes(app: web.Application, broker: Broker) -> None:
     routes = _EntityRoutes(broker)
     app.router.add_get("/$namespaceinfo", routes.namespace)
     app.router.add_get("/$Resources/{kind}", routes.list_entities)
+    # Lists are read only.
     for path, get_list in ((_RULES, routes.list_rules), (_SUBSCRIPTIONS, routes.list_subscriptions)):
         app.router.add_put(path + _SLASH, _refuse_list)
         app.router.add_get(path + _SLASH, get_list)
+    # Longer paths first: the last one takes every path.
     for path, get, put, delete in (
         (_RULE, routes.get_rule, routes.put_rule, routes.delete_rule),
         (_SUBSCRIPTION, routes.get_subscription, routes.put_subscription, routes.delete_subscription),
@@ -160,12 +162,14 @@ class _EntityRoutes:
         if body is None:
             raise ConfigurationError("The body must have a RuleDescription.")
         subscription, name = self._subscription(request), request.match_info["rule"]
+        # A new rule, or a new description of one that exists.
         rule, is_update = read_rule(name, body, now), "If-Match" in request.headers
         if is_update:
             before = self._rule(request)
             rule = replace(rule, name=before.name, created_time=before.created_time)
         elif subscription.find_rule(name) is not None:
             raise RequestRefusedError(409, f"There is already a rule {name!r}.")
+        # Answer once it is stored.
         self._registry.put_rule(subscription, rule, now=now)
         await self._broker.kept()
         return xml(atom.entry(_rule_entry(request, subscription, rule)), 200 if is_update else 201)

@@ -156,6 +156,7 @@ class SenderLink(LinkHandler):
     def _take_in(self, event: TransferReceived, faults: EntityFaults) -> Outcome:
         now = self._peer.broker.moment()
         try:
+            # All messages of a batch are checked before the first is taken in.
             self._check_batch(event)
             messages = _messages(event)
             self._destination.admission.check(messages)
@@ -163,6 +164,7 @@ class SenderLink(LinkHandler):
             return Rejected(Condition.DECODE_ERROR.error(str(error)))
         except RefusedError as error:
             return Rejected(condition_for(error).error(str(error)))
+        # A fault on demand refuses messages that are valid.
         fault = _fault(faults, len(messages))
         if fault is not None:
             return Rejected(fault)
@@ -250,6 +252,7 @@ class ReceiverLink(LinkHandler):
             is_held, echo = self._settle(token, event.outcome)
         except RefusedError as error:
             is_held, echo = True, Rejected(condition_for(error).error(str(error)))
+        # Echo the outcome, or the loss of the lock.
         if not is_held:
             text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
             echo = Rejected(self.lock_lost.error(text))
@@ -421,6 +424,7 @@ def attach_session(peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -
     if not isinstance(wanted, str | None):
         link.refuse(Condition.ARGUMENT_ERROR.error("The session id in the filter must be a string, or null."))
         return None
+    # Take the session, or wait for the next one that is free.
     try:
         accepted = entity.accept_session(wanted, peer.broker.moment())
     except RefusedError as error:

@@ -111,12 +111,14 @@ class ManagementNode:
         """Carry out a request, or reply with the error."""
         if self._broker.faults.at(self._path).is_busy():
             return self.failure(Condition.SERVER_BUSY, SERVER_BUSY)
+        # Find the operation.
         operation = self._operations.get(request.operation)
         if operation is None:
             text = f"There is no operation {request.operation[:80]!r} here."
             return self.failure(Condition.NOT_IMPLEMENTED, text)
         if not isinstance(request.body, dict):
             return self.failure(Condition.ARGUMENT_ERROR, "The body of a request must be a map.")
+        # Carry it out; every error becomes a reply.
         try:
             return operation(self._arguments(request.body, request), self._broker.moment())
         except RefusedError as error:
@@ -164,6 +166,7 @@ def _scheduling_operations(destination: Queue | Topic, max_size: int) -> dict[st
 
     def schedule(body: dict[str, Any], now: int) -> Reply:
         messages: list[SentMessage] = [read_sent(item["message"]) for item in body["messages"]]
+        # Check all messages before the first is scheduled.
         size = sum(len(message.payload) for message in messages)
         if size > max_size:
             raise RefusedError(Refusal.TOO_LARGE, f"The messages have {size} bytes, the limit is {max_size}.")
@@ -190,6 +193,7 @@ class _Receiving:
         count = min(int(body["message-count"]), _MAX_PEEKED)
         session_id = body.get("session-id")
         session_id = None if session_id is None or self._entity.sessions is None else str(session_id)
+        # As many messages as fit into one answer, and at least one.
         rendered: list[AmqpValue] = []
         size = 0
         for message in self._entity.peek(int(body["from-sequence-number"]), max(count, 0), session_id):
@@ -214,6 +218,7 @@ class _Receiving:
         if messages is None:
             text = "Failed to lock one or more specified messages: they do not exist, are not deferred, or are locked."
             raise RefusedError(Refusal.MESSAGE_NOT_FOUND, text)
+        # A deleted message has no lock; a session's messages share the session's lock.
         items: list[AmqpValue] = []
         for message in messages:
             is_locked = message.lock_token is not None

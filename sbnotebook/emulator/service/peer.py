@@ -252,6 +252,7 @@ class AmqpPeer(asyncio.Protocol):
     def _tell(self, handler: LinkHandler, event: TransferReceived | DispositionReceived | CreditChanged) -> None:
         if self._is_cut:
             return
+        # A fault on demand may drop the connection before or after the event is handled.
         drop = None if isinstance(event, CreditChanged) or handler.path is None else self._fault(handler.path, event)
         if drop is Drop.BEFORE:
             self.abort()

@@ -17,7 +17,7 @@ from sbnotebook.emulator.entities.options import EntityStatus, Options, format_d
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.address import EntityAddress
 
-__all__ = ["PROPERTIES", "Property", "forwarding_target", "read_properties"]
+__all__ = ["CORRELATION_PROPERTIES", "PROPERTIES", "Property", "forwarding_target", "read_properties"]
 
 _MAX_DIGITS: Final = 9
 _FOREVER: Final = 10_675_199 * 86_400_000
@@ -173,3 +173,15 @@ PROPERTIES: Final[dict[str, Property]] = {
     "MaxMessageSizeInKilobytes": _number_of("max_message_size_kb"),
 }
 """Each property by its name. Keys of entities are not among them, because they are not plain text."""
+
+CORRELATION_PROPERTIES: Final = {
+    "CorrelationId": "correlation_id",
+    "MessageId": "message_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "Label": "subject",
+    "SessionId": "session_id",
+    "ReplyToSessionId": "reply_to_session_id",
+    "ContentType": "content_type",
+}
+"""The properties of a message that a correlation filter compares, and their names in the filter."""

@@ -42,6 +42,7 @@ def websocket_handler(broker: Broker) -> Callable[[web.Request], Awaitable[web.S
             raise web.HTTPForbidden(text="A page in a browser cannot use the emulator.")
         if not socket.can_prepare(request):
             raise web.HTTPBadRequest(text=f"Ask for a WebSocket with the subprotocol {_SUBPROTOCOL}.")
+        # The peer uses the WebSocket as if it were a socket.
         await socket.prepare(request)
         peer, transport = AmqpPeer(broker), _WebSocketTransport(request)
         transport.set_protocol(peer)

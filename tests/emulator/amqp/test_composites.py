@@ -36,7 +36,7 @@ def _encoded(*fields: Any, code: int = 0xF0) -> bytes:
     return encode(Described(ULong(code), list(fields)))
 
 
-def test_what_is_written_is_read() -> None:
+def test_a_written_composite_is_read_back() -> None:
     sample = Sample(
         early="e", number=7, flag=False, names=("a", "b"), properties={"k": 1}, error=Error("x"), anything=[1]
     )
@@ -97,7 +97,7 @@ def test_one_symbol_may_stand_for_an_array_of_one() -> None:
         (encode([1]), "described list"),
     ],
 )
-def test_what_does_not_fit_its_table_is_a_violation(data: bytes, why: str) -> None:
+def test_a_composite_that_breaks_its_table_is_a_violation(data: bytes, why: str) -> None:
     with pytest.raises(ProtocolViolationError, match=why) as caught:
         decode_composite(data)
     assert caught.value.condition in ("amqp:decode-error", "amqp:invalid-field")
@@ -144,6 +144,6 @@ def test_the_quick_way_to_read_finds_the_same(
     assert _result(decode_composite, data) == _result(_as_a_value, data)
 
 
-def test_what_is_no_amqp_data_is_a_decode_error() -> None:
+def test_bytes_that_are_not_amqp_are_a_decode_error() -> None:
     with pytest.raises(AmqpDecodeError):
         decode_composite(b"\x00\x53")

@@ -111,7 +111,7 @@ def test_an_amqp_frame_is_no_sasl_frame_and_the_other_way_round() -> None:
 # ------------------------------------------------------------------------------------- open and close
 
 
-def test_what_we_say_when_we_open() -> None:
+def test_the_open_frame_reports_our_limits() -> None:
     peer = Peer(container_id="ns", max_frame_size=65_536, idle_timeout_ms=240_000)
     peer.write_bytes(AMQP_HEADER)
     peer.connection.data_to_send()
@@ -192,7 +192,7 @@ def test_the_end_of_the_socket_closes(peer: Peer) -> None:
         (bytes.fromhex("0000000a02000000") + b"\x00\x53", "amqp:decode-error"),
     ],
 )
-def test_a_violation_before_the_open_is_told_after_ours(data: bytes, condition: str) -> None:
+def test_a_violation_before_the_open_is_reported_after_ours(data: bytes, condition: str) -> None:
     peer = Peer()
     peer.write_bytes(AMQP_HEADER)
     peer.connection.data_to_send()
@@ -231,7 +231,7 @@ def test_a_violation_closes_the_connection_with_the_reason(peer: Peer, data: byt
     assert events == [LinkDetached(link, None), ConnectionClosed(error)]
 
 
-def test_what_came_before_a_violation_is_still_told(peer: Peer) -> None:
+def test_events_before_a_violation_still_come(peer: Peer) -> None:
     link = peer.sender()
     good = frame(Transfer(handle=1, delivery_id=0, delivery_tag=b"t"), b"payload")
     events = peer.write_bytes(good + b"\xff" * 8 + good)

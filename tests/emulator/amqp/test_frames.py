@@ -19,7 +19,7 @@ def _frames(reader: FrameReader) -> list[Frame]:
     return found
 
 
-def test_what_is_written_is_read() -> None:
+def test_a_written_frame_is_read_back() -> None:
     writer = FrameWriter()
     writer.write(3, b"body", b"payload")
     writer.write(0, b"sasl", kind=SASL_FRAME)
@@ -81,7 +81,7 @@ def test_a_header_that_makes_no_sense_is_a_violation(header: str, why: str) -> N
         reader.next_frame()
 
 
-def test_a_large_frame_in_single_bytes_is_not_copied_again_and_again() -> None:
+def test_a_large_frame_in_single_bytes_is_not_copied_often() -> None:
     size = 1 << 20
     writer = FrameWriter()
     writer.write(0, b"x" * (size - 8))
@@ -97,7 +97,7 @@ def test_a_large_frame_in_single_bytes_is_not_copied_again_and_again() -> None:
     assert time.process_time() - started < 10
 
 
-def test_a_large_frame_in_small_pieces_does_not_take_much_more_memory_than_it_has() -> None:
+def test_a_large_frame_in_small_pieces_takes_little_memory() -> None:
     size = 200_000
     tracemalloc.start()
     try:

@@ -80,7 +80,7 @@ def test_accepting_a_receiver_with_a_session_of_our_choice(peer: Peer) -> None:
     assert answer.target == RECEIVING_ATTACH.target
 
 
-def test_both_termini_are_there_even_if_the_peer_left_one_out(peer: Peer) -> None:
+def test_both_termini_are_sent_even_if_the_peer_left_one_out(peer: Peer) -> None:
     peer.attaching(replace(SENDING_ATTACH, source=None)).accept()
     answer = peer.answer(Attach)
     assert answer.source == Source()
@@ -104,7 +104,7 @@ def test_refusing_a_receiver_leaves_out_the_source(peer: Peer) -> None:
     assert detach.error == NOT_FOUND
 
 
-def test_after_a_refusal_nothing_is_heard_of_the_link(peer: Peer) -> None:
+def test_a_refused_link_has_no_more_events(peer: Peer) -> None:
     link = peer.attaching(SENDING_ATTACH)
     link.refuse(NOT_FOUND)
     peer.read()
@@ -269,7 +269,7 @@ def test_a_message_that_is_too_large_is_rejected(peer: Peer, pieces: int) -> Non
     assert isinstance(event, TransferReceived)
 
 
-def test_of_a_message_that_is_too_large_nothing_is_kept(peer: Peer) -> None:
+def test_a_message_that_is_too_large_is_not_kept(peer: Peer) -> None:
     peer.sender(max_message_size=100)
     tracemalloc.start()
     try:

@@ -33,13 +33,13 @@ def test_nothing_is_sent_without_credit(peer: Peer) -> None:
     assert peer.answers() == []
 
 
-def test_credit_is_told(peer: Peer) -> None:
+def test_credit_is_reported(peer: Peer) -> None:
     link = peer.receiver()
     assert peer.flow(handle=2, delivery_count=0, link_credit=3) == [CreditChanged(link)]
     assert (link.credit, link.drain) == (3, False)
 
 
-def test_what_was_sent_since_counts_against_new_credit(peer: Peer) -> None:
+def test_messages_sent_since_count_against_new_credit(peer: Peer) -> None:
     link = peer.receiver(credit=3)
     for at in range(3):
         link.send(bytes([at]), b"")
@@ -126,7 +126,7 @@ def test_a_link_that_is_gone_sends_nothing(peer: Peer) -> None:
     assert peer.answers() == []
 
 
-def test_delivery_count_goes_on_from_zero() -> None:
+def test_delivery_count_wraps_around_to_zero() -> None:
     peer = Peer().open()
     link = peer.attaching(replace(SENDING_ATTACH, initial_delivery_count=2**32 - 1, target=Target("orders")))
     assert isinstance(link, ReceivingLink)

@@ -133,7 +133,7 @@ def _name(performative: object) -> str:
 @pytest.mark.parametrize(
     "performative", _FULL + _BARE, ids=[f"{_name(each)}-{at}" for at, each in enumerate(_FULL + _BARE)]
 )
-def test_what_is_written_is_read(performative: Any) -> None:
+def test_a_written_performative_is_read_back(performative: Any) -> None:
     data = encode_composite(performative)
     assert decode_composite(data) == (performative, len(data))
 
@@ -264,7 +264,7 @@ def _written_by_sdk(performative: Any) -> bytes:
 
 
 @pytest.mark.parametrize(("theirs", "expected"), _SDK_PAIRS, ids=[_name(each) for each, _ in _SDK_PAIRS])
-def test_what_the_sdk_writes_is_read(theirs: Any, expected: Any) -> None:
+def test_performatives_of_the_sdk_are_read(theirs: Any, expected: Any) -> None:
     data = _written_by_sdk(theirs)
     found, end = decode_composite(data)
     assert end == len(data)
@@ -328,7 +328,7 @@ _LONG_ERROR = Error("amqp:not-found", "\U0001f600" * 300, {"k": "v" * 300})
     ],
     ids=_name,
 )
-def test_an_error_is_cut_where_it_does_not_fit_into_the_peers_frames(performative: Any) -> None:
+def test_an_error_is_cut_to_the_peers_frame_size(performative: Any) -> None:
     whole = encode_composite(performative)
     assert encode_within(len(whole), performative) == whole
     cut = encode_within(504, performative)

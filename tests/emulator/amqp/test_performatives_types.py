@@ -73,7 +73,7 @@ def test_received_is_a_state_and_no_outcome() -> None:
         Coordinator(("amqp:local-transactions",)),
     ],
 )
-def test_a_terminus_that_is_written_is_read(terminus: object) -> None:
+def test_a_written_terminus_is_read_back(terminus: object) -> None:
     data = encode_composite(terminus)
     assert decode_composite(data) == (terminus, len(data))
 

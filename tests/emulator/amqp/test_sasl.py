@@ -17,13 +17,13 @@ def test_anonymous_is_offered_in_an_array() -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_who_takes_what_is_offered_is_in(mechanism: str) -> None:
+def test_an_offered_mechanism_is_accepted(mechanism: str) -> None:
     answer, accepted = answer_init(encode_composite(SaslInit(mechanism, b"", "localhost")))
     assert accepted
     assert decode_composite(answer)[0] == SaslOutcome(0)
 
 
-def test_who_takes_something_else_is_out() -> None:
+def test_another_mechanism_is_refused() -> None:
     answer, accepted = answer_init(encode_composite(SaslInit("SCRAM-SHA-256")))
     assert not accepted
     assert decode_composite(answer)[0] == SaslOutcome(1)

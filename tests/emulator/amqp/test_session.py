@@ -53,7 +53,7 @@ def test_an_end_is_answered_and_takes_the_links_with_it(peer: Peer) -> None:
     assert peer.answers() == []
 
 
-def test_what_comes_after_an_end_is_ignored(peer: Peer) -> None:
+def test_frames_after_an_end_are_ignored(peer: Peer) -> None:
     peer.sender()
     peer.write(End())
     peer.read()
@@ -122,7 +122,7 @@ def test_a_session_flow_is_echoed(peer: Peer) -> None:
     assert (flow.handle, flow.next_incoming_id, flow.incoming_window) == (None, 1, 2**31 - 1)
 
 
-def test_our_window_is_opened_again_before_it_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_window_is_reopened_before_it_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbnotebook.emulator.amqp.session._INCOMING_WINDOW", 10)
     peer = Peer().open()
     peer.sender()
@@ -152,7 +152,7 @@ def test_frames_wait_for_the_window() -> None:
     assert [transfer.delivery_id for transfer in peer.answers()] == [4]
 
 
-def test_a_window_that_has_shrunk_below_what_is_on_its_way_holds_everything(peer: Peer) -> None:
+def test_a_window_smaller_than_the_sent_frames_is_shut(peer: Peer) -> None:
     link = peer.receiver(credit=5)
     link.send(b"0", b"")
     link.send(b"1", b"")
@@ -162,7 +162,7 @@ def test_a_window_that_has_shrunk_below_what_is_on_its_way_holds_everything(peer
     assert peer.answers() == []
 
 
-def test_what_waits_on_a_link_that_ends_is_dropped() -> None:
+def test_waiting_messages_of_an_ended_link_are_dropped() -> None:
     peer = Peer().open(incoming_window=0)
     ending, staying = peer.receiver(), peer.receiver(handle=3)
     for link in (ending, staying):
@@ -192,7 +192,7 @@ def test_a_message_is_split_at_the_frame_size_of_the_peer(max_frame_size: int, s
     assert sizes[-1] <= max_frame_size
 
 
-def test_a_large_message_goes_on_when_the_window_opens() -> None:
+def test_a_large_message_continues_when_the_window_opens() -> None:
     peer = Peer().open(max_frame_size=512, incoming_window=1)
     link = peer.receiver()
     peer.flow(window=1, handle=2, delivery_count=0, link_credit=1)
@@ -217,14 +217,14 @@ def _sent(peer: Peer, count: int) -> SendingLink:
     return link
 
 
-def test_a_range_is_told_one_by_one(peer: Peer) -> None:
+def test_a_range_comes_as_one_event_for_each_delivery(peer: Peer) -> None:
     link = _sent(peer, 5)
     assert peer.write(Disposition(role=RECEIVER, first=1, last=3, state=Accepted())) == [
         DispositionReceived(link, bytes([at]), Accepted(), settled=False) for at in (1, 2, 3)
     ]
 
 
-def test_without_last_one_delivery_is_meant(peer: Peer) -> None:
+def test_a_disposition_without_last_means_one_delivery(peer: Peer) -> None:
     link = _sent(peer, 2)
     outcome = Modified(delivery_failed=True)
     assert peer.write(Disposition(role=RECEIVER, first=1, state=outcome)) == [
@@ -232,7 +232,7 @@ def test_without_last_one_delivery_is_meant(peer: Peer) -> None:
     ]
 
 
-def test_what_the_peer_settled_is_forgotten(peer: Peer) -> None:
+def test_deliveries_settled_by_the_peer_are_forgotten(peer: Peer) -> None:
     link = _sent(peer, 1)
     settled = Disposition(role=RECEIVER, first=0, settled=True, state=Released())
     assert peer.write(settled) == [DispositionReceived(link, b"\x00", Released(), settled=True)]
@@ -241,13 +241,13 @@ def test_what_the_peer_settled_is_forgotten(peer: Peer) -> None:
     assert peer.answers() == []
 
 
-def test_what_we_settled_is_forgotten(peer: Peer) -> None:
+def test_deliveries_settled_by_us_are_forgotten(peer: Peer) -> None:
     link = _sent(peer, 1)
     link.settle(b"\x00", Accepted())
     assert peer.write(Disposition(role=RECEIVER, first=0, state=Accepted())) == []
 
 
-def test_what_was_sent_settled_is_not_told_of(peer: Peer) -> None:
+def test_deliveries_sent_settled_have_no_event(peer: Peer) -> None:
     link = peer.receiver(credit=1)
     link.send(b"tag", b"", settled=True)
     assert peer.write(Disposition(role=RECEIVER, first=0, settled=True, state=Accepted())) == []

@@ -51,14 +51,14 @@ def test_a_link_may_be_attached_again_with_its_name_and_handle(peer: Peer) -> No
         peer.read()
 
 
-def test_a_name_can_be_taken_from_another_session_of_the_connection(peer: Peer) -> None:
+def test_a_link_name_is_taken_over_from_another_session(peer: Peer) -> None:
     first = peer.sender(handle=1)
     peer.write(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10), channel=2)
     events = peer.write(replace(SENDING_ATTACH, name=first.name, handle=1), channel=2)
     assert [type(each) for each in events] == [LinkDetached, LinkAttaching]
 
 
-def test_what_follows_an_attach_waits_for_its_answer(peer: Peer) -> None:
+def test_frames_after_an_attach_wait_for_its_answer(peer: Peer) -> None:
     message = Transfer(handle=1, delivery_id=0, delivery_tag=b"0", message_format=0)
     peer.connection.receive_data(frame(SENDING_ATTACH) + frame(message, b"early"))
     (attaching,) = peer.connection.events_received()
@@ -103,7 +103,7 @@ def test_messages_that_never_end_do_not_fill_the_memory(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("ending", ["last", "aborted", "too long", "detach"])
-def test_what_has_arrived_or_never_will_does_not_count(peer: Peer, ending: str) -> None:
+def test_whole_and_aborted_messages_do_not_count(peer: Peer, ending: str) -> None:
     part = b"x" * 500_000
     for number in range(200):
         peer.sender(max_message_size=600_000)
@@ -118,7 +118,7 @@ def test_what_has_arrived_or_never_will_does_not_count(peer: Peer, ending: str) 
     assert peer.connection.is_open
 
 
-def test_a_delivery_that_ended_elsewhere_is_forgotten_but_not_at_once(peer: Peer) -> None:
+def test_a_delivery_that_ended_elsewhere_is_forgotten_later(peer: Peer) -> None:
     link = peer.receiver(credit=3000)
     peer.flow(window=10_000, handle=2, delivery_count=0, link_credit=3000)
     for number in range(2000):

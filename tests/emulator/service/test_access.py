@@ -122,7 +122,7 @@ def test_manage_includes_the_other_claims(emulator: RunningEmulator) -> None:
     assert receive(text) == ["x"]
 
 
-def test_the_key_of_an_entity_is_good_for_it_and_what_is_inside_of_it_alone(emulator: RunningEmulator) -> None:
+def test_an_entity_key_grants_access_to_that_entity_only(emulator: RunningEmulator) -> None:
     text = connection_string(emulator, "listener", "listen-1")
     assert receive(text, sub_queue="deadletter") == []
     for other in ("bills", "orders/old", "nobody"):
@@ -150,9 +150,7 @@ def test_a_connection_string_may_hold_a_token_instead_of_a_key(emulator: Running
         send(ready_token(emulator, token("orders", key="another")))
 
 
-def test_an_expired_token_is_refused_by_the_clock_of_the_emulator(
-    emulator: RunningEmulator, clock: ManualClock
-) -> None:
+def test_tokens_expire_by_the_clock_of_the_emulator(emulator: RunningEmulator, clock: ManualClock) -> None:
     text = ready_token(emulator, token("orders", end=time.time() + 600))
     send(text)
     clock.advance(700)
@@ -170,7 +168,7 @@ def test_a_clock_for_the_entities_alone_expires_no_token(emulator: RunningEmulat
     assert receive(emulator.connection_string) == ["before", "after"]
 
 
-def test_a_missing_entity_is_told_as_a_token_that_is_not_taken(emulator: RunningEmulator) -> None:
+def test_a_missing_entity_refuses_the_token(emulator: RunningEmulator) -> None:
     with pytest.raises(ServiceBusAuthenticationError):
         send(emulator.connection_string, "nobody")
 
@@ -264,7 +262,7 @@ def test_administration_needs_the_claim_manage(emulator: RunningEmulator) -> Non
 
 
 @pytest.mark.parametrize("path", ["/health", "/entities", "/faults"])
-def test_what_a_local_tool_asks_needs_no_key(emulator: RunningEmulator, path: str) -> None:
+def test_open_pages_need_no_key(emulator: RunningEmulator, path: str) -> None:
     assert ask(emulator, "GET", path)[0] == 200
     assert ask(emulator, "PUT", path)[0] in (400, 405)
     assert ask(emulator, "DELETE", path)[0] in (404, 405)
@@ -287,14 +285,14 @@ def test_what_a_local_tool_asks_needs_no_key(emulator: RunningEmulator, path: st
         token().replace("skn=", "skn=" + "n" * 5_000),
     ],
 )
-def test_what_is_no_whole_token_of_ours_is_refused(text: str) -> None:
+def test_a_malformed_token_is_refused(text: str) -> None:
     with pytest.raises(AccessRefusedError) as caught:
         NamespaceAccess(Registry(), ManualClock()).grant(text)
     assert len(str(caught.value)) < 600
     assert ROOT_RULE.primary_key not in str(caught.value)
 
 
-def test_a_second_key_that_is_not_there_signs_nothing() -> None:
+def test_a_missing_second_key_signs_nothing() -> None:
     access = NamespaceAccess(Registry(), ManualClock())
     assert ROOT_RULE.secondary_key == ""
     with pytest.raises(AccessRefusedError, match="InvalidSignature"):

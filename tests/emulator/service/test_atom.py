@@ -49,7 +49,7 @@ def test_document_types_are_refused(body: bytes) -> None:
         b"<entry xmlns='http://www.w3.org/2005/Atom'><content/></entry>",
     ],
 )
-def test_what_is_no_entry_is_refused(body: bytes) -> None:
+def test_a_document_that_is_not_an_entry_is_refused(body: bytes) -> None:
     with pytest.raises(ConfigurationError, match="not an ATOM entry"):
         atom.read_description(body)
 

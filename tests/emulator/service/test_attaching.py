@@ -23,7 +23,7 @@ def test_an_address_is_a_path_with_or_without_a_host(connect: Connect, address: 
 
 
 @pytest.mark.parametrize("address", ["nobody", "", None, 5, "nobody/$management", "orders/subscriptions/a", "x" * 5000])
-def test_what_is_not_there_is_refused(connect: Connect, address: str) -> None:
+def test_an_unknown_address_is_refused(connect: Connect, address: str) -> None:
     client = connect()
     assert client.sender(address).target is None
     assert client.refusal().startswith("amqp:not-found The messaging entity '")

@@ -48,7 +48,7 @@ class Client:
 
 
 @pytest.mark.anyio
-async def test_nobody_hears_of_what_is_not_kept(tmp_path: Path) -> None:
+async def test_changes_that_are_not_stored_are_not_confirmed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     registry = Registry()
     broker = Broker(registry, ManualClock(), store, lambda _: None)
@@ -76,7 +76,7 @@ class ShortOfMemoryStore(Store):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", [Store, ShortOfMemoryStore])
-async def test_when_the_store_fails_everybody_is_dropped_without_a_word(tmp_path: Path, kind: type[Store]) -> None:
+async def test_a_store_failure_drops_all_connections(tmp_path: Path, kind: type[Store]) -> None:
     store = kind(tmp_path)
     failures: list[Exception] = []
     registry = Registry()
@@ -110,7 +110,7 @@ class BrokenReceiver:
 
 
 @pytest.mark.anyio
-async def test_what_came_in_is_kept_though_nothing_can_be_delivered(
+async def test_sent_messages_are_stored_though_delivering_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Store(tmp_path)
@@ -128,7 +128,7 @@ async def test_what_came_in_is_kept_though_nothing_can_be_delivered(
 
 
 @pytest.mark.anyio
-async def test_what_is_due_is_done_by_the_clock(tmp_path: Path) -> None:
+async def test_due_work_is_done_by_the_clock(tmp_path: Path) -> None:
     clock = ManualClock(0)
     registry = Registry()
     broker = Broker(registry, clock, None, lambda _: None)

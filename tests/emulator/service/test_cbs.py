@@ -28,7 +28,7 @@ async def test_a_good_token_is_taken(name: AmqpValue) -> None:
 
 
 @pytest.mark.parametrize("name", ["sb://localhost:1/nobody", "amqp://other/nobody/$management"])
-def test_a_token_for_what_is_not_there_is_refused(name: str) -> None:
+def test_a_token_for_an_unknown_entity_is_refused(name: str) -> None:
     properties = answer(token(), name=name).application_properties
     assert properties["status-code"] == 404
     assert "/nobody" in str(properties["status-description"])
@@ -51,5 +51,5 @@ def test_a_bad_token_is_refused_with_its_reason(status: int, reason: str, body: 
     assert "another" not in str(properties["status-description"]), "a key is named"
 
 
-def test_another_operation_is_not_there() -> None:
+def test_an_unknown_operation_is_refused() -> None:
     assert answer(None, "fly").application_properties["status-code"] == 501

@@ -83,7 +83,7 @@ def test_a_moment_that_no_calendar_has_is_a_number() -> None:
     assert again.filter.properties == {"time": Long(2**60)}
 
 
-def test_without_a_filter_a_rule_lets_everything_through() -> None:
+def test_a_rule_without_a_filter_matches_every_message() -> None:
     assert read_rule("r", described(""), 7) == Rule("r", TrueFilter(), None, 7)
 
 
@@ -117,13 +117,13 @@ def test_a_subscription_may_come_with_its_first_rule() -> None:
         (values('<Key>k</Key><Value i:type="d:guid">x</Value>'), "is no guid"),
     ],
 )
-def test_what_cannot_be_is_refused(content: str, match: str | None) -> None:
+def test_an_invalid_description_is_refused(content: str, match: str | None) -> None:
     with pytest.raises(ConfigurationError, match=match) as caught:
         read_rule("r", described(content), 0)
     assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a?", "a#b", "a*", "x" * 51])
-def test_names_that_cannot_be_are_refused(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="not the name of a rule"):
         read_rule(name, described(""), 0)

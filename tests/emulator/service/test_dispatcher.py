@@ -57,7 +57,7 @@ def test_each_gets_one_in_its_turn(queue: Queue) -> None:
     assert not dispatcher.is_behind
 
 
-def test_who_came_first_waits_for_the_next_message(queue: Queue) -> None:
+def test_receivers_take_turns_in_the_order_they_came(queue: Queue) -> None:
     dispatcher = Dispatcher()
     takers = [Taker(queue, credit=1) for _ in range(3)]
     for taker in takers:
@@ -90,7 +90,7 @@ def test_a_share_is_limited_in_bytes_too(queue: Queue) -> None:
     assert (len(taker.got), dispatcher.is_behind) == (5, True)
 
 
-def test_who_is_gone_or_can_take_no_more_gets_nothing(queue: Queue) -> None:
+def test_gone_or_full_receivers_get_nothing(queue: Queue) -> None:
     dispatcher = Dispatcher()
     gone, full = Taker(queue, credit=5), Taker(queue, credit=0)
     dispatcher.wait(gone)

@@ -146,7 +146,7 @@ def test_keys_of_an_entity_are_kept(admin: ServiceBusAdministrationClient) -> No
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_what_is_fixed_cannot_be_changed(admin: ServiceBusAdministrationClient, name: str) -> None:
+def test_fixed_properties_cannot_be_changed(admin: ServiceBusAdministrationClient, name: str) -> None:
     queue = admin.create_queue("q")
     setattr(queue, name, True)
     with pytest.raises(HttpResponseError, match="cannot be changed") as caught:
@@ -154,7 +154,7 @@ def test_what_is_fixed_cannot_be_changed(admin: ServiceBusAdministrationClient, 
     assert caught.value.status_code == 400
 
 
-def test_what_is_forwarded_to_is_given_back_as_an_address(
+def test_forwarding_targets_are_returned_as_addresses(
     admin: ServiceBusAdministrationClient, emulator: RunningEmulator
 ) -> None:
     host = emulator.http_url.removeprefix("http://")
@@ -176,7 +176,7 @@ def test_a_message_goes_where_the_address_says(admin: ServiceBusAdministrationCl
         assert str(message) == "on"
 
 
-def test_a_name_is_given_once_and_what_is_not_there_is_not_found(admin: ServiceBusAdministrationClient) -> None:
+def test_used_names_conflict_and_unknown_ones_are_not_found(admin: ServiceBusAdministrationClient) -> None:
     for create in (admin.create_queue, admin.create_topic):
         with pytest.raises(ResourceExistsError):
             create("Orders")

@@ -11,7 +11,7 @@ KEYS = "<AuthorizationRules>{}</AuthorizationRules>"
 KEY = "<AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>k</KeyName></AuthorizationRule>"
 
 
-def test_what_older_versions_do_not_have_is_left_out(emulator: RunningEmulator) -> None:
+def test_newer_properties_are_left_out_for_older_versions(emulator: RunningEmulator) -> None:
     large = "<MaxMessageSizeInKilobytes>2048</MaxMessageSizeInKilobytes>"
     assert ask(emulator, "PUT", "/t?api-version=2021-05", described("TopicDescription", large))[0] == 201
     for version, has_size, has_counts in (("2017-04", False, False), ("2021-05", True, False), ("2024-05", True, True)):
@@ -21,7 +21,7 @@ def test_what_older_versions_do_not_have_is_left_out(emulator: RunningEmulator) 
     assert (status, "api-version 2021-05 or later" in answer) == (400, True)
 
 
-def test_what_is_left_out_has_its_default(emulator: RunningEmulator) -> None:
+def test_a_missing_property_has_its_default(emulator: RunningEmulator) -> None:
     assert (
         ask(emulator, "PUT", "/bills", described("QueueDescription", "<MaxDeliveryCount>3</MaxDeliveryCount>"))[0]
         == 201
@@ -83,7 +83,7 @@ def test_the_sdk_for_javascript_reads_prefixes_and_addresses(emulator: RunningEm
         ("POST", "/orders", "x", 405),
     ],
 )
-def test_what_cannot_be_is_refused_in_the_form_that_clients_read(
+def test_an_invalid_request_is_refused_as_an_xml_error(
     emulator: RunningEmulator, method: str, path: str, body: str | None, status: int
 ) -> None:
     ask(emulator, "PUT", "/t", described("TopicDescription"))

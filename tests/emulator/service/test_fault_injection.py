@@ -16,7 +16,7 @@ def post(emulator: RunningEmulator, **document: object) -> tuple[int, dict[str, 
     return ask(emulator, "POST", "/faults", json.dumps(document))
 
 
-def test_one_request_does_everything(emulator: RunningEmulator, client: ServiceBusClient, connect: Connect) -> None:
+def test_one_request_changes_many_faults(emulator: RunningEmulator, client: ServiceBusClient, connect: Connect) -> None:
     raw = connect()
     raw.receiver("orders")
     with client.get_queue_sender("orders") as sender, client.get_queue_receiver("orders") as receiver:
@@ -61,7 +61,7 @@ def test_connections_are_dropped_frozen_and_thawed(emulator: RunningEmulator, co
         {"entities": {"orders": {"lose_locks": True}}},
     ],
 )
-def test_what_cannot_be_leaves_all_as_it_was(emulator: RunningEmulator, document: dict[str, object]) -> None:
+def test_an_invalid_request_changes_nothing(emulator: RunningEmulator, document: dict[str, object]) -> None:
     post(emulator, server_busy=5)
     status, sentence = post(emulator, **{"server_busy": 1, "reset": True, **document})
     assert status == 400

@@ -61,7 +61,7 @@ def test_faults_are_set_all_or_none(emulator: RunningEmulator) -> None:
     assert ask(emulator, "GET", "/faults") == (200, answer)
 
 
-def test_the_page_is_there(emulator: RunningEmulator) -> None:
+def test_the_page_is_served(emulator: RunningEmulator) -> None:
     status, answer = ask(emulator, "GET", "/")
     assert status == 200
     assert answer.startswith("<!DOCTYPE html>")

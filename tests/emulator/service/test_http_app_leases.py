@@ -9,7 +9,7 @@ from sbnotebook.emulator.service.http_app import ProcessLeases
 
 
 @pytest.mark.anyio
-async def test_without_a_user_it_is_unused_after_a_while() -> None:
+async def test_without_leases_it_is_unused_after_a_while() -> None:
     begun = time.monotonic()
     await asyncio.wait_for(ProcessLeases().wait_until_unused(0.05, lambda: False), 5)
     assert time.monotonic() - begun >= 0.05

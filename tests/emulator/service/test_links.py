@@ -108,7 +108,7 @@ def test_each_settlement_does_what_it_says(client: ServiceBusClient, emulator: R
     assert emulator.counts("orders").dead_letter == 1
 
 
-def test_a_lost_lock_is_told_and_costs_a_delivery(
+def test_a_lost_lock_is_reported_and_costs_a_delivery(
     client: ServiceBusClient, clock: ManualClock, emulator: RunningEmulator
 ) -> None:
     send(client, "slow")
@@ -175,7 +175,7 @@ def test_prefetched_messages_go_back_without_a_failed_delivery(
         assert str(receiver.receive_messages(1, max_wait_time=5)[0]) == "1"
 
 
-def test_an_entity_that_is_not_there_is_said(client: ServiceBusClient) -> None:
+def test_an_unknown_entity_is_reported(client: ServiceBusClient) -> None:
     with pytest.raises(ServiceBusAuthenticationError) as failure:
         client.get_queue_sender("nobody").send_messages(ServiceBusMessage("x"))
     assert "/nobody' could not be found" in str(failure.value.inner_exception)

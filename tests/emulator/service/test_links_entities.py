@@ -269,7 +269,7 @@ def test_a_forwarded_message_is_received_where_it_has_come(
     assert [str(message) for message in receive("orders")] == ["1"]
 
 
-def test_what_cannot_be_forwarded_is_in_the_transfer_dead_letter_queue(
+def test_failed_forwards_go_to_the_transfer_dead_letter_queue(
     client: ServiceBusClient, emulator: RunningEmulator, receive: Callable[..., list[Any]]
 ) -> None:
     emulator.create_queue("front", QueueOptions(forward_to="closed"))
@@ -342,7 +342,7 @@ def test_a_settlement_changes_properties(
     assert message.application_properties == {b"color": b"red", b"size": 3}
 
 
-def test_the_size_of_a_batch_is_said_when_a_link_is_attached(connect: Connect) -> None:
+def test_attaching_reports_the_size_limit_of_a_batch(connect: Connect) -> None:
     answer: Attach = connect().sender("orders")
     assert answer.properties == {Symbol("com.microsoft:max-message-batch-size"): Int(1_048_576)}
     assert answer.max_message_size == 1_048_576

@@ -130,7 +130,7 @@ def test_a_session_without_messages_can_be_accepted(client: ServiceBusClient, se
         assert bodies(receiver, wait=5) == ["1"]
 
 
-def test_the_next_session_is_the_one_that_waits_for_the_longest_time(client: ServiceBusClient, send: Any) -> None:
+def test_the_next_session_is_the_one_waiting_longest(client: ServiceBusClient, send: Any) -> None:
     send("z", "1")
     send("a", "2")
     with session(client, NEXT_AVAILABLE_SESSION) as first, session(client, NEXT_AVAILABLE_SESSION) as second:
@@ -161,7 +161,7 @@ def test_a_session_that_becomes_free_is_the_next_one(client: ServiceBusClient, c
             assert receiver.session.session_id == "a"
 
 
-def test_waiting_for_a_session_ends_with_the_time_that_was_asked_for(
+def test_waiting_for_a_session_ends_at_its_timeout(
     connect: Connect, clock: ManualClock, emulator: RunningEmulator
 ) -> None:
     del emulator
@@ -175,7 +175,7 @@ def test_waiting_for_a_session_ends_with_the_time_that_was_asked_for(
     assert "com.microsoft:timeout" in waiting.refusal()
 
 
-def test_the_sdk_is_told_that_no_session_became_available(client: ServiceBusClient, clock: ManualClock) -> None:
+def test_the_sdk_learns_that_no_session_is_available(client: ServiceBusClient, clock: ManualClock) -> None:
     with turning(clock), pytest.raises(OperationTimeoutError), session(client, NEXT_AVAILABLE_SESSION):
         pass
 
@@ -207,7 +207,7 @@ def test_a_lost_lock_ends_the_link_and_costs_a_delivery(
         assert counts == [("1", 1), ("2", 0)]
 
 
-def test_a_lost_lock_is_told_frame_by_frame(connect: Connect, clock: ManualClock, send: Any) -> None:
+def test_a_lost_lock_is_reported_frame_by_frame(connect: Connect, clock: ManualClock, send: Any) -> None:
     send("a", "1", "2")
     holder = connect()
     ask(holder, "a")
@@ -219,7 +219,7 @@ def test_a_lost_lock_is_told_frame_by_frame(connect: Connect, clock: ManualClock
     assert "com.microsoft:session-lock-lost" in holder.refusal()
 
 
-def test_what_is_settled_without_a_lock_is_refused(connect: Connect, emulator: RunningEmulator, send: Any) -> None:
+def test_settling_without_a_lock_is_refused(connect: Connect, emulator: RunningEmulator, send: Any) -> None:
     send("a", "1")
     holder = connect()
     ask(holder, "a")
@@ -243,7 +243,7 @@ def test_a_renewed_session_keeps_its_messages(client: ServiceBusClient, clock: M
         receiver.complete_message(message)
 
 
-def test_an_entity_with_sessions_is_received_from_in_sessions_only(client: ServiceBusClient, send: Any) -> None:
+def test_an_entity_with_sessions_needs_a_session_receiver(client: ServiceBusClient, send: Any) -> None:
     send("a", "1")
     with pytest.raises(ServiceBusError, match="non-sessionful"), client.get_queue_receiver("chats") as receiver:
         receiver.receive_messages(max_wait_time=1)

@@ -27,7 +27,7 @@ def test_a_message_that_was_sent_settled_is_kept(connect: Connect, emulator: Run
     assert emulator.counts("orders").active == 2
 
 
-def test_of_a_batch_all_messages_are_taken_or_none(connect: Connect, emulator: RunningEmulator) -> None:
+def test_a_batch_is_accepted_or_refused_as_a_whole(connect: Connect, emulator: RunningEmulator) -> None:
     client = connect()
     client.sender("orders")
     answer = client.transfer(data(MESSAGE) + data(b"garbage"), 0, message_format=BATCH)
@@ -49,7 +49,7 @@ def test_of_a_batch_all_messages_are_taken_or_none(connect: Connect, emulator: R
         (b"", 0),
     ],
 )
-def test_what_holds_no_message_is_not_accepted(
+def test_a_transfer_without_a_message_is_not_accepted(
     connect: Connect, emulator: RunningEmulator, payload: bytes, message_format: int
 ) -> None:
     client = connect()
@@ -95,7 +95,7 @@ def test_credit_that_comes_with_the_attach_is_used(connect: Connect) -> None:
     assert client.read(Transfer).settled is False
 
 
-def test_nothing_is_locked_for_a_session_that_takes_nothing(connect: Connect, emulator: RunningEmulator) -> None:
+def test_a_shut_session_window_locks_nothing(connect: Connect, emulator: RunningEmulator) -> None:
     client = connect()
     client.sender("orders")
     for number in range(5):

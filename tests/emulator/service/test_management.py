@@ -49,7 +49,7 @@ def in_seconds(clock: ManualClock, seconds: float) -> datetime:
     return datetime.fromtimestamp(clock.now() / 1000, UTC) + timedelta(seconds=seconds)
 
 
-def test_peek_goes_on_to_the_end_and_starts_anywhere(client: ServiceBusClient) -> None:
+def test_peek_pages_to_the_end_and_starts_anywhere(client: ServiceBusClient) -> None:
     send(client, *(ServiceBusMessage(str(number)) for number in range(1, 601)))
     with client.get_queue_receiver("orders") as receiver:
         pages = [receiver.peek_messages(1000) for _ in range(4)]
@@ -141,7 +141,7 @@ def test_scheduled_messages_come_when_it_is_time(client: ServiceBusClient, clock
 
 
 @pytest.mark.parametrize("sizes", [[1_050_000], [3_000_000], [600_000, 600_000]])
-def test_too_much_to_schedule_is_refused_and_the_sender_goes_on(
+def test_too_large_a_schedule_request_is_refused(
     client: ServiceBusClient, clock: ManualClock, sizes: list[int]
 ) -> None:
     with client.get_queue_sender("orders") as sender:

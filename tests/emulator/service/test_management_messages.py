@@ -56,7 +56,7 @@ def test_a_settlement_changes_properties(
     assert (message.application_properties, message.state.value) == (expected, state)
 
 
-def test_of_several_settlements_all_are_carried_out_or_none(
+def test_several_settlements_are_carried_out_as_a_whole(
     connect: Connect, client: ServiceBusClient, lock: Callable[[int], list[Any]], emulator: RunningEmulator
 ) -> None:
     tokens = lock(2)

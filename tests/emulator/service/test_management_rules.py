@@ -74,7 +74,7 @@ def test_a_correlation_filter_has_its_fields_in_order(node: Node) -> None:
     assert rules(node)[1][0] == Described(ULong(0x1370000009), list(given.values()))
 
 
-def test_a_correlation_filter_may_leave_out_what_it_does_not_compare(node: Node) -> None:
+def test_a_correlation_filter_may_leave_out_properties(node: Node) -> None:
     given: dict[str, AmqpValue] = {"correlation-id": None, "label": "l", "properties": None}
     assert add(node, "mine", correlation_filter=given)[0] == 200
     assert rules(node)[1][0].value == [None, None, None, None, "l", None, None, None, {}]
@@ -125,7 +125,7 @@ def test_rules_are_followed_from_then_on(node: Node, connect: Connect, emulator:
     assert rules(node) == []
 
 
-def test_a_rule_cannot_be_there_twice_nor_be_removed_twice(node: Node) -> None:
+def test_a_rule_cannot_be_added_or_removed_twice(node: Node) -> None:
     assert add(node, "$default", true_filter={})[:2] == (409, "com.microsoft:entity-already-exists")
     assert node.ask("remove-rule", {"rule-name": "other"})[:2] == (404, "amqp:not-found")
     # By this sentence @azure/service-bus tells what is not there from a connection that failed.
@@ -150,7 +150,7 @@ def test_a_rule_cannot_be_there_twice_nor_be_removed_twice(node: Node) -> None:
         None,
     ],
 )
-def test_what_is_no_rule_is_not_added(node: Node, description: AmqpValue) -> None:
+def test_an_invalid_rule_is_not_added(node: Node, description: AmqpValue) -> None:
     answer = node.ask("add-rule", {"rule-name": "bad", "rule-description": description})
     assert answer[:2] == (400, "com.microsoft:argument-error")
     assert len(rules(node)) == 1

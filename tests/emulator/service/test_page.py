@@ -17,7 +17,7 @@ def html() -> str:
 
 
 @pytest.mark.parametrize("tag", ["script", "style"])
-def test_only_its_own_script_and_style_are_let_through(html: str, tag: str) -> None:
+def test_page_allows_only_its_own_script_and_style(html: str, tag: str) -> None:
     (own,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
     policy = page().headers["Content-Security-Policy"]
@@ -26,7 +26,7 @@ def test_only_its_own_script_and_style_are_let_through(html: str, tag: str) -> N
     assert policy.startswith("default-src 'none';")
 
 
-def test_it_asks_for_nothing_from_elsewhere_and_writes_text_only(html: str) -> None:
+def test_page_loads_nothing_else_and_writes_text_only(html: str) -> None:
     assert not re.findall(r"https?://", html)
     assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(| on\w+=", html)
     assert re.findall(r'fetch\("([^"]+)"', html) == ["/entities"]

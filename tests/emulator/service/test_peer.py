@@ -91,7 +91,7 @@ async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes) ->
 
 
 @pytest.mark.anyio
-async def test_a_client_that_says_nothing_is_told_to_go() -> None:
+async def test_a_silent_client_is_closed() -> None:
     broker = Broker(Registry(), SystemClock(), None, lambda _: None)
     create_server = asyncio.get_running_loop().create_server
     async with await create_server(lambda: AmqpPeer(broker, idle_timeout=0.2), "127.0.0.1", 0) as listener:
@@ -126,7 +126,7 @@ def transfer(payload: bytes) -> bytes:
     return writer.take()
 
 
-def test_a_client_that_does_not_read_is_not_heard_until_it_does(connect: Connect) -> None:
+def test_a_client_that_does_not_read_is_not_read_from(connect: Connect) -> None:
     client = connect()
     client.sender("$cbs")
     client.receiver("$cbs")
@@ -144,7 +144,7 @@ def test_a_client_that_does_not_read_is_not_heard_until_it_does(connect: Connect
         client.read(Transfer)
 
 
-def test_who_takes_no_answers_gets_no_more(connect: Connect) -> None:
+def test_a_client_that_takes_no_replies_is_dropped(connect: Connect) -> None:
     client = connect()
     client.sender("$cbs")
     client.receiver("$cbs")  # without credit
@@ -176,9 +176,7 @@ def test_small_requests_do_not_fill_the_memory_with_answers(connect: Connect) ->
     assert connect().sender("orders").target is not None
 
 
-def test_who_is_dropped_for_asking_too_much_does_not_hold_what_it_gave_back_with_it(
-    connect: Connect, emulator: RunningEmulator
-) -> None:
+def test_a_dropped_client_keeps_no_session_it_gave_back(connect: Connect, emulator: RunningEmulator) -> None:
     emulator.create_queue("chats", QueueOptions(requires_session=True))
     client = connect()
     client.sender("orders")

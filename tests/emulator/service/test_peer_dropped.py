@@ -7,7 +7,7 @@ from sbnotebook.model.amqp import encode
 from tests.emulator.service.conftest import Connect
 
 
-def test_what_waits_for_a_client_that_was_dropped_is_written_to_nobody(
+def test_bytes_for_a_dropped_client_are_not_written(
     connect: Connect, emulator: RunningEmulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = connect()

@@ -9,7 +9,7 @@ from sbnotebook.emulator.service.properties import PROPERTIES, forwarding_target
 from sbnotebook.errors import ConfigurationError
 
 
-def test_what_is_left_out_empty_or_unknown_has_its_default() -> None:
+def test_missing_empty_and_unknown_properties_have_defaults() -> None:
     assert read_properties(QueueOptions, {}) == QueueOptions()
     assert read_properties(QueueOptions, {"ForwardTo": "", "Fly": "true"}) == QueueOptions()
     changed = QueueOptions(max_delivery_count=3, user_metadata="x")
@@ -58,7 +58,7 @@ def test_the_longest_duration_is_never(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["RequiresSession", "RequiresDuplicateDetection", "EnablePartitioning"])
-def test_what_is_fixed_stays_and_is_not_changed(name: str) -> None:
+def test_fixed_properties_stay_unchanged(name: str) -> None:
     created = read_properties(QueueOptions, {name: "true"})
     assert read_properties(QueueOptions, {}, created) == created
     assert read_properties(QueueOptions, {name: "TRUE"}, created) == created
@@ -84,7 +84,7 @@ def test_what_is_fixed_stays_and_is_not_changed(name: str) -> None:
         ("ForwardDeadLetteredMessagesTo", "a b"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(name: str, text: str) -> None:
+def test_an_invalid_value_is_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=name) as caught:
         read_properties(QueueOptions, {name: text})
     assert len(str(caught.value)) < 300

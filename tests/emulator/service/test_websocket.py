@@ -67,7 +67,7 @@ async def no_peers(server: EmulatorServer) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("ending", ["text", "too large", "gone"])
-async def test_what_is_no_amqp_ends_the_connection(ending: str) -> None:
+async def test_input_other_than_amqp_ends_the_connection(ending: str) -> None:
     async with EmulatorServer() as server, aiohttp.ClientSession(server.http_url) as http:
         async with http.ws_connect(PATH, protocols=["AMQPWSB10"]) as socket:
             await socket.send_bytes(HEADER)
@@ -82,7 +82,7 @@ async def test_what_is_no_amqp_ends_the_connection(ending: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_client_that_does_not_read_is_stopped_and_goes_on_later() -> None:
+async def test_a_client_that_does_not_read_is_paused_and_resumed() -> None:
     async with (
         EmulatorServer(queues=["orders"]) as server,
         sdk_client(server) as client,
@@ -99,7 +99,7 @@ async def test_a_client_that_does_not_read_is_stopped_and_goes_on_later() -> Non
 
 
 @pytest.mark.anyio
-async def test_only_what_asks_for_a_websocket_gets_one_and_no_page_of_a_browser() -> None:
+async def test_only_websocket_requests_get_one_and_no_browser_page() -> None:
     async with EmulatorServer() as server, aiohttp.ClientSession(server.http_url) as http:
         async with http.get(PATH) as response:
             assert response.status == 400

@@ -7,7 +7,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from sbnotebook.emulator import running
 
 
-def test_the_synchronous_sdk_which_names_its_origin_sends_and_receives() -> None:
+def test_the_synchronous_sdk_with_an_origin_is_accepted() -> None:
     transport = TransportType.AmqpOverWebsocket
     with (
         running(queues=["orders"]) as emulator,
@@ -25,7 +25,7 @@ def test_the_synchronous_sdk_which_names_its_origin_sends_and_receives() -> None
 
 
 @pytest.mark.anyio
-async def test_a_page_in_a_browser_is_refused_even_under_a_name_that_leads_here() -> None:
+async def test_a_browser_page_is_refused_under_any_host_name() -> None:
     with running() as emulator:
         origin = emulator.http_url
         async with aiohttp.ClientSession(origin, headers={"User-Agent": "Mozilla/5.0"}) as http:
