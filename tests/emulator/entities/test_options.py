@@ -140,7 +140,8 @@ def test_the_defaults_are_those_of_service_bus() -> None:
 
 @pytest.mark.parametrize("name", ["lock_duration", "default_time_to_live", "max_message_size_kb", "max_size_mb"])
 def test_one_is_the_least(name: str) -> None:
-    assert getattr(QueueOptions(**{name: 1}), name) == 1
+    least: dict[str, Any] = {name: 1}
+    assert getattr(QueueOptions(**least), name) == 1
 
 
 @pytest.mark.parametrize("kind", [QueueOptions, TopicOptions, SubscriptionOptions, AuthorizationRule])
