@@ -10,7 +10,7 @@ from typing import Final, overload
 from sbnotebook.analysis import query
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.settlement.actions.sweep import Filter
+from sbnotebook.settlement.actions.selection import Filter
 
 __all__ = ["address", "duration", "message_filter", "message_state", "start_time"]
 

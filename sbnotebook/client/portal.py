@@ -20,7 +20,7 @@ from anyio.from_thread import BlockingPortal
 
 from sbnotebook.model import Report
 from sbnotebook.settlement.terms import Progress
-from sbnotebook.settlement.watch import Tell, Watch, untold
+from sbnotebook.settlement.watch import Tell, Watch, ignore_outcomes
 
 __all__ = ["Work", "portal", "progress_bar", "run"]
 
@@ -85,7 +85,7 @@ class Work(Generic[T]):
         told: is given outcomes as they come: see :class:`sbnotebook.settlement.watch.Watch`.
     """
 
-    def __init__(self, function: Callable[..., Awaitable[T]], *args: object, told: Tell = untold) -> None:
+    def __init__(self, function: Callable[..., Awaitable[T]], *args: object, told: Tell = ignore_outcomes) -> None:
         self._function = function
         self._args = args
         self._watch = Watch(told)

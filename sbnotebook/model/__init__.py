@@ -16,6 +16,7 @@ from sbnotebook.model.decision import (
     Release,
     Resubmit,
     Send,
+    SettleEach,
     Undo,
 )
 from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
@@ -43,6 +44,7 @@ __all__ = [
     "Report",
     "Resubmit",
     "Send",
+    "SettleEach",
     "SubQueue",
     "Tally",
     "Undo",

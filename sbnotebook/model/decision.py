@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar
@@ -20,6 +21,7 @@ __all__ = [
     "Release",
     "Resubmit",
     "Send",
+    "SettleEach",
     "Undo",
 ]
 
@@ -180,9 +182,23 @@ class Undo:
         _check_destination(self.to)
 
 
+@dataclass(frozen=True, slots=True)
+class SettleEach:
+    """Each message is settled as its own decision says.
+
+    Args:
+        decisions: by sequence number.
+    """
+
+    verb: ClassVar[str] = "settle"
+    decisions: Mapping[int, Decision]
+
+
 def _check_destination(to: EntityAddress | None) -> None:
     if to is not None and (to.sub_queue is not None or to.subscription is not None):
         raise DecisionError(f"A message cannot be sent to {to}: name a queue or a topic.")
 
 
-Decision = Abandon | CancelScheduled | Complete | DeadLetter | Defer | Purge | Release | Resubmit | Send | Undo
+Decision = (
+    Abandon | CancelScheduled | Complete | DeadLetter | Defer | Purge | Release | Resubmit | Send | SettleEach | Undo
+)

@@ -19,14 +19,14 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement.actions.by_token import Lock, plan_by_token
 from sbnotebook.settlement.actions.defer_all import plan_defer_all
-from sbnotebook.settlement.actions.deferred import Deferrals, compared, plan_of_deferred, settle_deferred
+from sbnotebook.settlement.actions.deferred import Deferrals, compared, plan_deferred, plan_deferred_each
 from sbnotebook.settlement.actions.pick import PickOptions, plan_pick
 from sbnotebook.settlement.actions.purge import plan_purge
 from sbnotebook.settlement.actions.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
 from sbnotebook.settlement.actions.receive_and_delete import receive_and_delete
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, schedule_many
-from sbnotebook.settlement.actions.sweep import Chosen, Filter
+from sbnotebook.settlement.actions.selection import Chosen, Filter
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.place import Place
@@ -97,9 +97,7 @@ class AsyncEntity(Place):
         chosen = tuple(batch.messages if messages is None else messages)
 
         async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-            return await batch.settle(
-                plan.decision, chosen, max_in_flight=limits.max_in_flight, progress=progress, pace=limits.pace()
-            )
+            return await batch.settle(plan.decision, chosen, limits=limits, progress=progress)
 
         return Plan(self.address, decision, chosen, carry_out)
 
@@ -155,7 +153,7 @@ class AsyncEntity(Place):
         Raises:
             DecisionError: the decision is not possible for deferred messages, or one of them is not deferred here.
         """
-        return plan_of_deferred(self.address, tuple(messages), decision, self.batch)
+        return plan_deferred(self, messages, decision)
 
     async def settle_deferred(
         self,
@@ -173,12 +171,10 @@ class AsyncEntity(Place):
             archived: False where completed messages are removed for good.
             journalled: False where this machine's journal is not to know of it.
 
-        See :func:`sbnotebook.settlement.actions.deferred.settle_deferred`.
+        See :func:`sbnotebook.settlement.actions.deferred.plan_deferred_each`.
         """
-        namespace = self.namespace
-        records = namespace.records(archived=archived, journalled=journalled)
-        batch = LockedBatch(namespace.connection, self.address, clock=namespace.clock, records=records)
-        return await settle_deferred(batch, decisions, Limits(max_in_flight))
+        plan = plan_deferred_each(self, decisions, archived=archived, journalled=journalled)
+        return await plan.apply(Limits(max_in_flight))
 
     async def pick(
         self,

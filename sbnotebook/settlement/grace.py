@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 import anyio
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
 
 __all__ = ["Grace"]
 
@@ -32,13 +36,13 @@ class Grace:
         self._is_over = False
 
     @asynccontextmanager
-    async def watching(self) -> AsyncGenerator[None]:
-        """Around the whole work: notices that it is cancelled."""
+    async def watching(self) -> AsyncGenerator[TaskGroup]:
+        """Notice that the work of this block is cancelled; give the task group that it may start tasks in."""
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._notice)
             try:
-                yield
+                yield tasks
             except Exception as error:  # noqa: BLE001 (raised again, and not in a group)
                 failure = error
             tasks.cancel_scope.cancel()

@@ -13,7 +13,7 @@ import anyio.to_thread
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.resume import plan_resume
-from sbnotebook.settlement.actions.undo import Wanted, plan_undo
+from sbnotebook.settlement.actions.undo import UndoRequest, plan_undo
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.resources import Resources
@@ -120,4 +120,4 @@ class AsyncNamespace(Resources):
         """A plan to send removed messages back: see :func:`sbnotebook.settlement.actions.undo.plan_undo`."""
         place = EntityAddress.parse(entity) if entity is not None else None
         destination = EntityAddress.parse(to) if to is not None else None
-        return await plan_undo(self, Wanted(report, place, since, destination, include_unknown, new_ids))
+        return await plan_undo(self, UndoRequest(report, place, since, destination, include_unknown, new_ids))

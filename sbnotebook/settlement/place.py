@@ -109,7 +109,13 @@ class Place:
         )
 
     def ahead_batch(
-        self, verb: str, *, renew_for: timedelta, session_id: str | None = None, archived: bool = True
+        self,
+        verb: str,
+        *,
+        renew_for: timedelta,
+        session_id: str | None = None,
+        archived: bool = True,
+        journalled: bool = True,
     ) -> AheadBatch:
         """Return an empty batch to lock ahead with, in a session where the entity requires one.
 
@@ -118,9 +124,10 @@ class Place:
             renew_for: for how long locks are renewed.
             session_id: the session to lock ahead in, None for the whole entity.
             archived: False where completed messages are removed for good.
+            journalled: False on a machine whose journal no user reads.
         """
         namespace = self.namespace
-        records = namespace.records(verb, archived=archived)
+        records = namespace.records(verb, archived=archived, journalled=journalled)
         where = namespace.connection, self.address
         if session_id is None:
             return AheadBatch(*where, renew_for=renew_for, clock=namespace.clock, records=records)

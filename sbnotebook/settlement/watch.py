@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from sbnotebook.model import Outcome, Report
 
-__all__ = ["Tell", "Watch", "reporting", "untold"]
+__all__ = ["Tell", "Watch", "ignore_outcomes", "reporting"]
 
 Tell = Callable[[Iterable[Outcome]], object]
 """Is given outcomes as they come."""
@@ -25,8 +25,8 @@ Tell = Callable[[Iterable[Outcome]], object]
 _WATCHED: Final[ContextVar[Watch | None]] = ContextVar("_WATCHED", default=None)
 
 
-def untold(_outcomes: Iterable[Outcome]) -> None:
-    """Tell nobody, because nobody watches."""
+def ignore_outcomes(_outcomes: Iterable[Outcome]) -> None:
+    """Do nothing with outcomes: no caller watches."""
 
 
 class Watch:
@@ -42,7 +42,7 @@ class Watch:
         ...     return watch.report
     """
 
-    def __init__(self, told: Tell = untold) -> None:
+    def __init__(self, told: Tell = ignore_outcomes) -> None:
         self.tell = told
         self._works: list[Callable[[], Report]] = []
         self._token: Token[Watch | None] | None = None
@@ -104,7 +104,7 @@ def reporting(so_far: Callable[[], Report]) -> Generator[Tell]:
     """
     watch = _WATCHED.get()
     if watch is None:
-        yield untold
+        yield ignore_outcomes
         return
     watch.follow(so_far)
     token = _WATCHED.set(None)

@@ -50,9 +50,7 @@ def plan_by_token(
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         async with batch() as adopting:
             adopted = await adopting.adopt(chosen)
-            return await adopting.settle(
-                plan.decision, adopted, max_in_flight=limits.max_in_flight, progress=progress, pace=limits.pace()
-            )
+            return await adopting.settle(plan.decision, adopted, limits=limits, progress=progress)
 
     return Plan(entity, decision, chosen, carry_out)
 

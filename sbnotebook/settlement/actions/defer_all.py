@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from sbnotebook.model import Defer, MessageState, Report
-from sbnotebook.settlement.actions.sweep import Chosen, look
-from sbnotebook.settlement.actions.sweeping import Sweeping
+from sbnotebook.settlement import engine
+from sbnotebook.settlement.actions.reach import Reach, settling
+from sbnotebook.settlement.actions.selection import Chosen, select
+from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress
@@ -15,15 +19,16 @@ from sbnotebook.settlement.terms import Progress
 __all__ = ["plan_defer_all"]
 
 _BY_NUMBER: Final = (
-    "They are had by their numbers only from then on, which are written to the journal of this machine before."
+    "From then on they can only be received by sequence number. The numbers are written to the journal of this machine "
+    "before."
 )
 
 
-async def plan_defer_all(entity: Place, chosen: Chosen, progress: Progress | None = None) -> Plan:
+async def plan_defer_all(place: Place, chosen: Chosen, progress: Progress | None = None) -> Plan:
     """A plan to defer active messages, by peeking at all of them. Messages that come later stay active.
 
     Args:
-        entity: a queue, a subscription, or a sub-queue.
+        place: a queue, a subscription, or a sub-queue.
         chosen: which messages; active ones only, whatever it says of states.
         progress: told of every page that is peeked, in messages.
 
@@ -35,14 +40,21 @@ async def plan_defer_all(entity: Place, chosen: Chosen, progress: Progress | Non
     Raises:
         DecisionError: too many others stand between.
     """
-    seen = await look(entity, replace(chosen, state=MessageState.ACTIVE), progress)
+    seen = await select(place, replace(chosen, state=MessageState.ACTIVE), progress)
     seen.check_reach("deferred")
-    sentence = seen.sentence(Defer.verb, entity, _BY_NUMBER)
+    sentence = seen.sentence(Defer.verb, place, _BY_NUMBER)
 
     def describe(rows: int) -> Preview:
         return Preview(sentence, tuple(seen.messages[:rows]))
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        return await Sweeping(entity, plan, limits, progress, standing=seen.standing).run()
+        look = partial(_defer, place, seen.standing)
+        return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
 
-    return Plan(entity.address, Defer(), tuple(seen.messages), carry_out, describe=describe)
+    return Plan(place.address, Defer(), tuple(seen.messages), carry_out, describe=describe)
+
+
+async def _defer(place: Place, standing: int, run: Run) -> None:
+    reach = Reach(place, run, settling(run, Defer()), Defer(), search=Search(expected=standing))
+    await reach.active(run.messages, from_head=len(run.messages) == standing)
+    await reach.those_left(run.without_outcome())

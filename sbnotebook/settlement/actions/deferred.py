@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
-from azure.servicebus.exceptions import (
-    ServiceBusError,
-)
 
-from sbnotebook.errors import DecisionError, SbNotebookError
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -24,33 +20,27 @@ from sbnotebook.model import (
     LockedMessage,
     MessageState,
     Outcome,
-    OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
     Report,
+    SettleEach,
 )
-from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement import engine
+from sbnotebook.settlement.actions.reach import Holder, Reach, Steps, settling
+from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry, DeferralLedger, time_text
+from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
-from sbnotebook.settlement.terms import Progress, check_decision, is_same, outcome_for, outcome_until_now
-from sbnotebook.settlement.watch import Tell, reporting, untold
-
-if TYPE_CHECKING:
-    from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.terms import Progress, check_decision
 
 __all__ = [
     "Deferrals",
     "Standing",
     "check_decision_of_deferred",
     "compared",
-    "plan_of_deferred",
-    "settle_deferred",
+    "plan_deferred",
+    "plan_deferred_each",
 ]
-
-_GROUP: Final = 200
-"""Messages that are locked and settled together, and not interrupted."""
-_NOT_BEGUN: Final = "Not attempted: the run was cut off before."
-_NOT_HAD: Final = "It is not deferred there any more, or another receiver holds it."
 
 
 class Standing(StrEnum):
@@ -135,57 +125,90 @@ async def compared(
     return Deferrals(entity, messages, known | gone)
 
 
-def plan_of_deferred(
-    entity: EntityAddress,
-    messages: tuple[ReceivedMessage, ...],
-    decision: Decision,
-    batch_for: Callable[..., LockedBatch],
-) -> Plan:
-    """A plan to settle deferred messages: see :meth:`sbnotebook.settlement.entity.Place.plan_deferred`.
+def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: Decision) -> Plan:
+    """Return a plan to settle deferred messages, which are locked by their numbers.
 
     Args:
-        entity: where they stand.
-        messages: which ones.
-        decision: what is to be done.
-        batch_for: makes an empty batch of the entity; told ``verb``.
-    """
-    check_decision_of_deferred(decision, entity)
-    others = [m for m in messages if m.entity != entity or m.state is not MessageState.DEFERRED]
-    if others:
-        raise DecisionError(
-            f"{len(others):,} of the messages are not deferred in {entity} "
-            f"(the first is #{others[0].sequence_number}): choose from what is deferred there."
-        )
-
-    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        decisions = {message.sequence_number: plan.decision for message in plan.messages}
-        return await _Settling(plan.messages, decisions, batch_for(verb=decision.verb), limits, progress).run()
-
-    return Plan(entity, decision, messages, carry_out)
-
-
-async def settle_deferred(
-    batch: LockedBatch, decisions: Mapping[int, Decision], limits: Limits, progress: Progress | None = None
-) -> Report:
-    """Settle deferred messages of which only the numbers are known, each as it was decided.
-
-    Args:
-        batch: an empty batch of the entity, not open yet.
-        decisions: complete, dead-letter or abandon, by sequence number.
-        limits: how fast.
-        progress: told of every message that is finished.
-
-    Returns:
-        An outcome for each, in the order of the decisions.
+        place: the entity that they stand in.
+        messages: which ones, as they were peeked.
+        decision: complete, dead-letter or abandon; resubmit them with
+            :func:`sbnotebook.settlement.actions.resubmit.plan_resubmit`.
 
     Raises:
-        DecisionError: a decision is not possible there; nothing was done.
+        DecisionError: the decision is not possible for deferred messages, or one of them is not deferred here.
+    """
+    check_decision_of_deferred(decision, place.address)
+    chosen = tuple(messages)
+    others = [m for m in chosen if m.entity != place.address or m.state is not MessageState.DEFERRED]
+    if others:
+        raise DecisionError(
+            f"{len(others):,} of the messages are not deferred in {place.address} "
+            f"(the first is #{others[0].sequence_number}): choose from what is deferred there."
+        )
+    return _plan(place, chosen, decision)
+
+
+def plan_deferred_each(
+    place: Place, decisions: Mapping[int, Decision], *, archived: bool = True, journalled: bool = True
+) -> Plan:
+    """Return a plan to settle deferred messages of which only the numbers are known, each as it was decided.
+
+    Args:
+        place: the entity that they stand in.
+        decisions: complete, dead-letter or abandon, by sequence number.
+        archived: False where completed messages are removed for good.
+        journalled: False where this machine's journal is not to know of it.
+
+    Raises:
+        DecisionError: a decision is not possible for deferred messages.
     """
     for decision in set(decisions.values()):
-        check_decision_of_deferred(decision, batch.address)
+        check_decision_of_deferred(decision, place.address)
     state = MessageState.DEFERRED
-    messages = [PeekedMessage(entity=batch.address, sequence_number=number, state=state) for number in decisions]
-    return await _Settling(messages, decisions, batch, limits, progress).run()
+    messages = tuple(PeekedMessage(entity=place.address, sequence_number=number, state=state) for number in decisions)
+    return _plan(place, messages, SettleEach(decisions), archived=archived, journalled=journalled)
+
+
+def _plan(
+    place: Place,
+    messages: tuple[ReceivedMessage, ...],
+    decision: Decision,
+    *,
+    archived: bool = True,
+    journalled: bool = True,
+) -> Plan:
+    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        async def look(run: Run) -> None:
+            steps = _settling(run, decision)
+            reach = Reach(place, run, steps, decision, archived=archived, journalled=journalled)
+            await reach.deferred(plan.messages)
+
+        return await engine.carry_out(plan.messages, decision, look, limits, progress)
+
+    return Plan(place.address, decision, messages, carry_out)
+
+
+def _settling(run: Run, decision: Decision) -> Steps:
+    """Return the steps of messages of which each may have its own decision."""
+    if not isinstance(decision, SettleEach):
+        return settling(run, decision)
+    decided = decision.decisions
+
+    async def steps(holder: Holder, messages: Sequence[LockedMessage]) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+        alike: defaultdict[str, list[LockedMessage]] = defaultdict(list)
+        for message in messages:
+            alike[decided[message.sequence_number].verb].append(message)
+        for mine in alike.values():
+            # Dead letters may each have a reason of their own; one request settles those of one reason only.
+            first = decided[mine[0].sequence_number]
+            own = {m.sequence_number: d for m in mine if isinstance(d := decided[m.sequence_number], DeadLetter)}
+            each = own if len(set(own.values())) > 1 else None
+            report = await holder.settle_group(run, first, mine, each=each)
+            outcomes |= {message.sequence_number: end for message, end in zip(mine, report, strict=True)}
+        return [outcomes[message.sequence_number] for message in messages]
+
+    return steps
 
 
 def check_decision_of_deferred(decision: Decision, entity: EntityAddress) -> None:
@@ -199,77 +222,3 @@ def check_decision_of_deferred(decision: Decision, entity: EntityAddress) -> Non
             f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."
         )
     check_decision(decision, entity)
-
-
-@dataclass(slots=True)
-class _Settling:
-    """Decisions on deferred messages that are carried out."""
-
-    messages: Sequence[ReceivedMessage]
-    decisions: Mapping[int, Decision]
-    batch: LockedBatch
-    limits: Limits
-    progress: Progress | None
-    ends: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
-    begun: set[int] = field(default_factory=set[int])
-    stopped: str = _NOT_BEGUN
-    tell: Tell = untold
-
-    async def run(self) -> Report:
-        """Settle the messages, group by group; an outcome for each."""
-        pace = self.limits.pace()
-        size = min(_GROUP, pace.at_once or _GROUP)
-        with reporting(self._report) as self.tell:
-            try:
-                async with self.batch:
-                    for start in range(0, len(self.messages), size):
-                        some = self.messages[start : start + size]
-                        await pace.wait(len(some))
-                        await self._settle({message.sequence_number: message for message in some})
-            except (SbNotebookError, ServiceBusError, OSError, sqlite3.Error) as error:
-                if not self.ends:
-                    raise
-                # Some are settled already, and their outcomes must not be lost. What raised did nothing.
-                self.begun.clear()
-                self.stopped = f"Not attempted: {explained(error)}"
-        return self._report()
-
-    async def _settle(self, some: Mapping[int, ReceivedMessage]) -> None:
-        locked: dict[str, list[LockedMessage]] = {}
-        for message in await self.batch.receive_deferred(some):
-            if is_same(message, some[message.sequence_number]):
-                locked.setdefault(self.decisions[message.sequence_number].verb, []).append(message)
-        # An interrupt takes effect between two groups: what was under way has its outcome.
-        with anyio.CancelScope(shield=True):
-            for mine in locked.values():
-                self.begun |= {message.sequence_number for message in mine}
-                self._note(await self._settle_alike(mine))
-        absent = [some[number] for number in some.keys() - self.ends.keys()]
-        self._note(
-            outcome_for(message, self.decisions[message.sequence_number], OutcomeStatus.NOT_FOUND, _NOT_HAD)
-            for message in absent
-        )
-
-    async def _settle_alike(self, locked: Sequence[LockedMessage]) -> Report:
-        """Settle messages of which all are to be completed, or dead-lettered, or abandoned."""
-        decisions = {message.sequence_number: self.decisions[message.sequence_number] for message in locked}
-        own = {number: each for number, each in decisions.items() if isinstance(each, DeadLetter)}
-        return await self.batch.settle(
-            decisions[locked[0].sequence_number],
-            locked,
-            each=own if len(set(own.values())) > 1 else None,
-            max_in_flight=self.limits.max_in_flight,
-            progress=self.progress,
-        )
-
-    def _note(self, outcomes: Iterable[Outcome]) -> None:
-        known = {outcome.sequence_number or 0: outcome for outcome in outcomes}
-        self.ends |= known
-        self.tell(known.values())
-
-    def _report(self) -> Report:
-        return Report(self.ends.get(message.sequence_number) or self._until_now(message) for message in self.messages)
-
-    def _until_now(self, message: ReceivedMessage) -> Outcome:
-        number = message.sequence_number
-        return outcome_until_now(message, self.decisions[number], self.stopped, begun=number in self.begun)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio.to_thread
 
 from sbnotebook.errors import ArchiveError
-from sbnotebook.model import Purge, Report
-from sbnotebook.settlement.actions.sweep import Chosen, Swept, look
-from sbnotebook.settlement.actions.sweeping import Sweeping
+from sbnotebook.model import Complete, MessageState, Purge, ReceivedMessage, Report
+from sbnotebook.settlement import engine
+from sbnotebook.settlement.actions.reach import Reach, settling
+from sbnotebook.settlement.actions.schedule import cancel_scheduled
+from sbnotebook.settlement.actions.selection import Chosen, Selection, select
+from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress
@@ -15,11 +21,11 @@ from sbnotebook.settlement.terms import Progress
 __all__ = ["plan_purge"]
 
 
-async def plan_purge(entity: Place, chosen: Chosen, *, archived: bool = True, progress: Progress | None = None) -> Plan:
+async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, progress: Progress | None = None) -> Plan:
     """A plan to remove messages, by peeking at all of them. Messages that come later stay.
 
     Args:
-        entity: a queue, a subscription, or a sub-queue.
+        place: a queue, a subscription, or a sub-queue.
         chosen: which messages.
         archived: False to remove them for good.
         progress: told of every page that is peeked, in messages.
@@ -32,24 +38,38 @@ async def plan_purge(entity: Place, chosen: Chosen, *, archived: bool = True, pr
     Raises:
         DecisionError: too many others stand between.
     """
-    seen = await look(entity, chosen, progress)
+    seen = await select(place, chosen, progress)
     seen.check_reach("removed")
-    sentence = seen.sentence(Purge.verb, entity, await _kept(entity, seen, archived=archived))
+    sentence = seen.sentence(Purge.verb, place, await _kept(place, seen, archived=archived))
 
     def describe(rows: int) -> Preview:
         return Preview(sentence, tuple(seen.messages[:rows]))
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        archive = entity.namespace.archive
+        archive = place.namespace.archive
         if archive is not None and archived:
             await anyio.to_thread.run_sync(archive.require_room, seen.bytes)
-        return await Sweeping(entity, plan, limits, progress, standing=seen.standing, archived=archived).run()
+        look = partial(_purge, place, seen.standing, archived)
+        return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
 
-    return Plan(entity.address, Purge(), tuple(seen.messages), carry_out, describe=describe)
+    return Plan(place.address, Purge(), tuple(seen.messages), carry_out, describe=describe)
 
 
-async def _kept(entity: Place, seen: Swept, *, archived: bool) -> str:
-    archive = entity.namespace.archive
+async def _purge(place: Place, standing: int, archived: bool, run: Run) -> None:
+    in_state: dict[MessageState, list[ReceivedMessage]] = {state: [] for state in MessageState}
+    for message in run.messages:
+        in_state[message.state].append(message)
+    active = in_state[MessageState.ACTIVE]
+    search = Search(expected=standing)
+    reach = Reach(place, run, settling(run, Complete()), Purge(), archived=archived, search=search)
+    await reach.active(active, from_head=len(active) == standing)
+    await reach.deferred(in_state[MessageState.DEFERRED])
+    await cancel_scheduled(place, run, in_state[MessageState.SCHEDULED], archived=archived)
+    await reach.those_left(run.without_outcome())
+
+
+async def _kept(place: Place, seen: Selection, *, archived: bool) -> str:
+    archive = place.namespace.archive
     if archive is None or not archived:
         return "They are removed for good: nothing is archived."
     try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -13,46 +13,36 @@ from azure.core.exceptions import AzureError
 from sbnotebook.model import (
     Complete,
     DeadLetter,
-    Decision,
     EntityAddress,
     LockedMessage,
     Message,
     Outcome,
     OutcomeStatus,
     ReceivedMessage,
-    Report,
     Resubmit,
 )
 from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.actions.destination import Destination
+from sbnotebook.settlement.actions.destination import destinations_of
+from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.actions.recall import Recall, Verdict
 from sbnotebook.settlement.connecting.failures import outcome_of_error
-from sbnotebook.settlement.locking.renewal import Clock
-from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState, time_text
-from sbnotebook.settlement.plan import Edit, Limits
+from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.locking.renewal import Clock, SystemClock
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, time_text
+from sbnotebook.settlement.plan import Edit
+from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.send import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 
-__all__ = ["TOO_OFTEN", "ResubmitSteps", "Settles"]
+__all__ = ["TOO_OFTEN", "ResubmitSteps"]
 
 TOO_OFTEN: Final = "ResubmittedTooOften"
 """The reason with which a message is dead-lettered that was resubmitted ``max_resubmits`` times."""
 _MAX_DESCRIPTION: Final = 500
 _FINISHED: Final = "Another run has finished it meanwhile, or it is another message now."
+_NOT_COMPLETED: Final = "The clone was sent, and the original is not completed: resubmit again to complete it."
 _TOO_LATE: Final = "The lock had ended before its clone was sent: nothing was sent."
-
-
-class Settles(Protocol):
-    """Holds messages under locks."""
-
-    async def settle(self, decision: Decision, messages: Sequence[LockedMessage], *, max_in_flight: int) -> Report:
-        """Settle some of them, with an outcome for each."""
-        ...
-
-    def is_held(self, message: LockedMessage) -> bool:
-        """Whether a message is still locked."""
-        ...
 
 
 @dataclass(slots=True)
@@ -70,78 +60,97 @@ class Step:
     note: str | None = None
 
 
-@dataclass(slots=True)
 class ResubmitSteps:
     """Takes groups of locked messages through the steps of a resubmit.
 
     Args:
-        namespace: the host, for the journal.
+        namespace: the journal, the senders and the clock.
         address: where the originals stand.
-        journal: where intents are written before anything is sent.
+        run: the run that the groups are of.
         decision: the plan's.
-        pool: senders to the entity that the clones go to.
-        destinations: gives what is known of an entity that clones were sent to.
-        clock: what delays are counted from.
+        edit: changes what is sent.
         only_begun: finish what an earlier run has begun, and leave the others alone.
     """
 
-    namespace: str
-    address: EntityAddress
-    journal: Journal
-    decision: Resubmit
-    pool: SenderPool
-    destinations: Callable[[EntityAddress], Destination]
-    clock: Clock
-    only_begun: bool = False
-    owed: set[int] = field(default_factory=set[int], init=False)
-    """Originals whose clone is confirmed and that are not completed yet."""
-    _done: list[int] = field(default_factory=list[int], init=False)
-    """Entries whose originals are completed, which is to be written down with the next ones or at the end."""
+    def __init__(
+        self,
+        namespace: Resources,
+        address: EntityAddress,
+        run: Run,
+        decision: Resubmit,
+        edit: Edit | None,
+        *,
+        only_begun: bool = False,
+    ) -> None:
+        self.pool: SenderPool = namespace.pool(decision.to or address.sends_to)
+        self._host = namespace.host
+        self._address = address
+        self._journal = namespace.journal
+        self._clock: Clock = namespace.clock or SystemClock()
+        self._run = run
+        self._decision = decision
+        self._edit = edit
+        self._only_begun = only_begun
+        self._destinations = destinations_of(namespace)
+        self._owed: set[int] = set()
+        """Originals whose clone is confirmed and that are not completed yet."""
+        self._lost: set[int] = set()
+        """Those of them whose lock was lost."""
+        self._done: list[int] = []
+        """Entries whose originals are completed; written down with the next ones or at the end."""
 
-    async def run(
-        self, source: Settles, locked: Sequence[LockedMessage], edit: Edit | None, limits: Limits
-    ) -> list[Outcome]:
-        """Resubmit some messages that are locked; an outcome for each.
+    @property
+    def lost_after_sending(self) -> set[int]:
+        """Return the originals whose clone is confirmed and whose lock was lost before they were completed."""
+        return self._owed & self._lost
+
+    async def run_group(self, holder: Holder, locked: Sequence[LockedMessage]) -> list[Outcome]:
+        """Resubmit some messages that are locked.
 
         Args:
-            source: settles them.
+            holder: holds and settles them.
             locked: the originals.
-            edit: changes them first.
-            limits: how fast.
+
+        Returns:
+            An outcome for each, in their order.
 
         Raises:
-            SbNotebookError: nothing can be written down, or kept; a note says how many clones were sent.
+            SbNotebookError: nothing can be written down, or kept. The run knows of which messages the clone was sent.
         """
         steps = [Step(message) for message in locked]
-        sent, to_send, outcomes = await self._recall(steps, is_edited=edit is not None)
-        outcomes += await self._stop_too_often(source, [step for step in to_send if self._is_too_often(step)], limits)
+        # What earlier runs have done of it.
+        sent, to_send, outcomes = await self._recall(steps)
+        outcomes += await self._stop_too_often(holder, [step for step in to_send if self._is_too_often(step)])
         to_send = [step for step in to_send if not self._is_too_often(step)]
         # In a thread: the user's edit must not hold up what keeps locks alive.
-        outcomes += await anyio.to_thread.run_sync(self._make_clones, to_send, edit)
+        outcomes += await anyio.to_thread.run_sync(self._make_clones, to_send)
         to_send = [step for step in to_send if step.clone is not None]
-        outcomes += await self._send(source, to_send, limits, is_edited=edit is not None)
-        sent += [step for step in to_send if step.original.sequence_number in self.owed]
-        outcomes += await self._complete(source, sent, limits)
-        return outcomes
+        # Send the clones, and complete the originals of those that are confirmed.
+        outcomes += await self._send(holder, to_send)
+        sent += [step for step in to_send if step.original.sequence_number in self._owed]
+        outcomes += await self._complete(holder, sent)
+        by_number = {outcome.sequence_number: outcome for outcome in outcomes}
+        self._lost |= {n or 0 for n, outcome in by_number.items() if outcome.status is OutcomeStatus.LOCK_LOST}
+        return [by_number[message.sequence_number] for message in locked]
 
-    async def _recall(self, steps: Sequence[Step], *, is_edited: bool) -> tuple[list[Step], list[Step], list[Outcome]]:
+    async def _recall(self, steps: Sequence[Step]) -> tuple[list[Step], list[Step], list[Outcome]]:
         """Tell apart what earlier runs have sent, what is to be sent, and what is neither, with its outcome."""
-        recall = Recall(self.journal, self.destinations, self.pool.address, self.decision)
+        recall = Recall(self._journal, self._destinations, self.pool.address, self._decision)
         entries = [self._entry(step.original) for step in steps]
         sent: list[Step] = []
         to_send: list[Step] = []
         outcomes: list[Outcome] = []
-        known = await recall.of(entries, can_make_edited=is_edited or not self.only_begun)
+        known = await recall.of(entries, can_make_edited=self._edit is not None or not self._only_begun)
         for step, recalled in zip(steps, known, strict=True):
             step.earlier = recalled.earlier
             if recalled.verdict is Verdict.SENT and recalled.earlier is not None:
                 step.entry = recalled.earlier.id
-                step.note = None if step.original.sequence_number in self.owed else recalled.why
+                step.note = None if step.original.sequence_number in self._owed else recalled.why
                 sent.append(step)
             elif recalled.verdict is Verdict.UNKNOWN:
-                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.UNCONFIRMED, recalled.why))
-            elif recalled.verdict is Verdict.NEW and self.only_begun:
-                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.SKIPPED, _FINISHED))
+                outcomes.append(outcome_for(step.original, self._decision, OutcomeStatus.UNCONFIRMED, recalled.why))
+            elif recalled.verdict is Verdict.NEW and self._only_begun:
+                outcomes.append(outcome_for(step.original, self._decision, OutcomeStatus.SKIPPED, _FINISHED))
             else:
                 to_send.append(step)
         return sent, to_send, outcomes
@@ -149,37 +158,37 @@ class ResubmitSteps:
     # ---------------------------------------------------------------- those that came back too often
 
     def _is_too_often(self, step: Step) -> bool:
-        limit = self.decision.max_resubmits
+        limit = self._decision.max_resubmits
         return limit is not None and step.earlier is None and step.original.resubmit_count >= limit
 
-    async def _stop_too_often(self, source: Settles, steps: Sequence[Step], limits: Limits) -> list[Outcome]:
-        why = f"It was resubmitted {self.decision.max_resubmits} times already"
+    async def _stop_too_often(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
+        why = f"It was resubmitted {self._decision.max_resubmits} times already"
         originals = [step.original for step in steps]
-        if self.address.sub_queue is not None:
+        if self._address.sub_queue is not None:
             text = f"{why} and stays where it is: from a sub-queue it cannot be dead-lettered."
-            return [outcome_for(message, self.decision, OutcomeStatus.SKIPPED, text) for message in originals]
+            return [outcome_for(message, self._decision, OutcomeStatus.SKIPPED, text) for message in originals]
         if not originals:
             return []
         verdict = DeadLetter(TOO_OFTEN, f"{why}, which is the limit.")
-        ends = await source.settle(verdict, originals, max_in_flight=limits.max_in_flight)
+        ends = await holder.settle_group(self._run, verdict, originals)
         return [replace(end, description=f"{why}: it was dead-lettered.") if end.ok else end for end in ends]
 
     # ---------------------------------------------------------------- sending and completing
 
-    def _make_clones(self, steps: Sequence[Step], edit: Edit | None) -> list[Outcome]:
+    def _make_clones(self, steps: Sequence[Step]) -> list[Outcome]:
         """Give each step its clone; the outcomes of those whose edit fails."""
         outcomes: list[Outcome] = []
-        now = self.clock.now()
+        now = self._clock.now()
         for step in steps:
             try:
-                clone = clone_of(step.original, self.decision, edit, now)
+                clone = clone_of(step.original, self._decision, self._edit, now)
             except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; the others go on)
                 why = f"The edit failed, nothing was sent: {type(error).__name__}: {error}"[:_MAX_DESCRIPTION]
-                outcomes.append(outcome_for(step.original, self.decision, OutcomeStatus.FAILED, why))
+                outcomes.append(outcome_for(step.original, self._decision, OutcomeStatus.FAILED, why))
                 continue
             if step.earlier is not None and self._is_same(step.earlier):
                 # The very one that may have arrived, so that it is dropped if it has.
-                when = step.earlier.scheduled if self.only_begun else clone.scheduled_enqueue_time
+                when = step.earlier.scheduled if self._only_begun else clone.scheduled_enqueue_time
                 clone = clone.with_changes(message_id=step.earlier.clone_id, scheduled_enqueue_time=when)
             step.clone = clone
         return outcomes
@@ -187,25 +196,26 @@ class ResubmitSteps:
     def _is_same(self, earlier: ResubmitEntry) -> bool:
         return EntityAddress.parse(earlier.destination) == self.pool.address
 
-    async def _send(self, source: Settles, steps: Sequence[Step], limits: Limits, *, is_edited: bool) -> list[Outcome]:
+    async def _send(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
         """Send the clones; the outcomes of those that were not confirmed."""
         # Asked last: where the lock has ended, somebody else may have the message, and send it, too.
-        held = [source.is_held(step.original) for step in steps]
+        held = [holder.holds(step.original) for step in steps]
         late = [step for step, is_held in zip(steps, held, strict=True) if not is_held]
         steps = [step for step, is_held in zip(steps, held, strict=True) if is_held]
-        outcomes = [outcome_for(s.original, self.decision, OutcomeStatus.LOCK_LOST, _TOO_LATE) for s in late]
+        outcomes = [outcome_for(s.original, self._decision, OutcomeStatus.LOCK_LOST, _TOO_LATE) for s in late]
         if not steps:
             return outcomes
         try:
             async with self.pool.slot():
                 pass  # without a connection nothing is sent, and nothing need be written
         except (AzureError, OSError) as error:
-            return outcomes + [_not_connected(step.original, self.decision, error) for step in steps]
-        await anyio.to_thread.run_sync(self._intend, steps, is_edited)
+            return outcomes + [_not_connected(step.original, self._decision, error) for step in steps]
+        await anyio.to_thread.run_sync(self._intend, steps)
         clones = [step.clone for step in steps if step.clone is not None]
-        ends = await send_many(self.pool, clones, max_in_flight=limits.max_in_flight)
+        ends = await send_many(self.pool, clones, max_in_flight=self._run.limits.max_in_flight)
         sent = [step for step, end in zip(steps, ends, strict=True) if end.ok]
-        self.owed |= {step.original.sequence_number for step in sent}
+        self._owed |= {step.original.sequence_number for step in sent}
+        self._expect_completion(sent)
         never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED)
         refused = [step.entry for step, end in zip(steps, ends, strict=True) if end.status in never and step.is_new]
         await self._mark(refused, ResubmitState.NOT_SENT)
@@ -214,9 +224,10 @@ class ResubmitSteps:
         await self._mark(replaced, ResubmitState.GONE)
         # What was not sent stays held until the batch closes: released now, it would come again in the next window.
         unsent = [(step, end) for step, end in zip(steps, ends, strict=True) if not end.ok]
-        return outcomes + [_as_resubmit(step, end, self.decision) for step, end in unsent]
+        return outcomes + [_as_resubmit(step, end, self._decision) for step, end in unsent]
 
-    def _intend(self, steps: Sequence[Step], is_edited: bool) -> None:
+    def _intend(self, steps: Sequence[Step]) -> None:
+        is_edited = self._edit is not None
         new: list[Step] = []
         again: list[ResubmitEntry] = []
         for step in steps:
@@ -228,45 +239,52 @@ class ResubmitSteps:
                 step.is_new = True
                 new.append(step)
         if is_edited:
-            self.journal.mark_edited(entry.id for entry in again if not entry.edited)
+            self._journal.mark_edited(entry.id for entry in again if not entry.edited)
         entries = [replace(self._entry(step.original, step.clone), edited=is_edited) for step in new]
         ended = dict.fromkeys(self._done, ResubmitState.DONE)
-        for step, entry in zip(new, self.journal.intend(entries, ended=ended), strict=True):
+        for step, entry in zip(new, self._journal.intend(entries, ended=ended), strict=True):
             step.entry = entry
         self._done.clear()
 
-    async def _complete(self, source: Settles, steps: Sequence[Step], limits: Limits) -> list[Outcome]:
-        originals = [step.original for step in steps]
-        self.owed |= {step.original.sequence_number for step in steps}
-        ends: Sequence[Outcome] = ()
-        errors: list[Exception] = []
+    async def _complete(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
+        self._owed |= {step.original.sequence_number for step in steps}
+        self._expect_completion(steps)
+        marking: list[Exception] = []
 
         async def mark() -> None:
             try:
                 await self._mark([step.entry for step in steps], ResubmitState.SENT)
             except Exception as error:  # noqa: BLE001 (raised when it is known how the settling ended)
-                errors.append(error)
+                marking.append(error)
 
+        ends: Sequence[Outcome] = ()
+        error: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(mark)  # meanwhile: the disk takes as long as the service
-            try:
-                ends = await source.settle(Complete(), originals, max_in_flight=limits.max_in_flight)
-            except Exception as error:  # noqa: BLE001 (raised below, and not in a group)
-                errors.append(error)
-        if errors:
-            errors[-1].add_note(f"The clones of {len(steps)} messages were sent: run it again to complete these.")
-            raise errors[-1]
+            ends, error = await _settled_or_error(holder, self._run, [step.original for step in steps])
+        if error is not None:
+            raise error
+        # What is completed is owed no more, also where that could not be written down.
         done = [step for step, end in zip(steps, ends, strict=True) if end.ok]
-        self.owed -= {step.original.sequence_number for step in done}
+        self._owed -= {step.original.sequence_number for step in done}
         self._done += [step.entry for step in done]
-        return [_as_resubmit(step, end, self.decision) for step, end in zip(steps, ends, strict=True)]
+        outcomes = [_as_resubmit(step, end, self._decision) for step, end in zip(steps, ends, strict=True)]
+        if marking:
+            self._run.expect([step.original for step in steps], outcomes)
+            raise marking[0]
+        return outcomes
+
+    def _expect_completion(self, steps: Sequence[Step]) -> None:
+        originals = [step.original for step in steps]
+        unconfirmed = OutcomeStatus.UNCONFIRMED
+        self._run.expect(originals, [outcome_for(m, self._decision, unconfirmed, _NOT_COMPLETED) for m in originals])
 
     async def _mark(self, entries: Iterable[int], state: ResubmitState) -> None:
-        await anyio.to_thread.run_sync(self.journal.mark, entries, state)
+        await anyio.to_thread.run_sync(self._journal.mark, entries, state)
 
     def _entry(self, original: ReceivedMessage, clone: Message | None = None) -> ResubmitEntry:
         return ResubmitEntry(
-            namespace=self.namespace,
+            namespace=self._host,
             source=original.entity.path,
             sequence_number=original.sequence_number,
             message_id=original.message_id,
@@ -279,7 +297,16 @@ class ResubmitSteps:
     async def close(self) -> None:
         """Write down what is to be written at the end."""
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self.journal.mark, self._done, ResubmitState.DONE)
+            await anyio.to_thread.run_sync(self._journal.mark, self._done, ResubmitState.DONE)
+
+
+async def _settled_or_error(
+    holder: Holder, run: Run, originals: Sequence[LockedMessage]
+) -> tuple[Sequence[Outcome], Exception | None]:
+    try:
+        return await holder.settle_group(run, Complete(), originals), None
+    except Exception as error:  # noqa: BLE001 (raised outside of the task group, which would wrap it)
+        return (), error
 
 
 def _as_resubmit(step: Step, end: Outcome, decision: Resubmit) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -12,15 +12,16 @@ import anyio.to_thread
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage, Report, Resubmit
-from sbnotebook.settlement import administration
+from sbnotebook.settlement import administration, engine
 from sbnotebook.settlement.actions.destination import destinations_of
 from sbnotebook.settlement.actions.recall import Recall, Recalled, Verdict
-from sbnotebook.settlement.actions.resubmit import LOCKED, Resubmitter
+from sbnotebook.settlement.actions.resubmit import LOCKED, resubmit
 from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Change, Limits, Plan, Preview
-from sbnotebook.settlement.terms import Progress, outcome_for
+from sbnotebook.settlement.terms import Progress
 
 __all__ = ["plan_resume"]
 
@@ -78,7 +79,7 @@ class _Finding:
         )
 
 
-async def plan_resume(entity: Place, *, resend_unknown: bool = False, max_wait: float = 0.0) -> Plan:
+async def plan_resume(place: Place, *, resend_unknown: bool = False, max_wait: float = 0.0) -> Plan:
     """A plan to finish the resubmits of messages of one entity that were cut off.
 
     An original whose clone is confirmed, or stands where it was sent to, is completed. Where the clone is not to be
@@ -86,31 +87,31 @@ async def plan_resume(entity: Place, *, resend_unknown: bool = False, max_wait: 
     otherwise the original is left as it is, with the outcome UNCONFIRMED.
 
     Args:
-        entity: where the originals stand.
+        place: where the originals stand.
         resend_unknown: send again also what may have arrived and been consumed, unless it was edited.
         max_wait: seconds to wait for originals that are still locked.
     """
-    namespace, decision = entity.namespace, Resubmit(resend_unknown=resend_unknown)
-    entries = await anyio.to_thread.run_sync(namespace.journal.unfinished, namespace.host, entity.address.path)
-    findings = await _survey(entity, list({entry.key: entry for entry in entries}.values()), decision)
+    namespace, decision = place.namespace, Resubmit(resend_unknown=resend_unknown)
+    entries = await anyio.to_thread.run_sync(namespace.journal.unfinished, namespace.host, place.address.path)
+    findings = await _survey(place, list({entry.key: entry for entry in entries}.values()), decision)
     return Plan(
-        entity.address,
+        place.address,
         decision,
         tuple(finding.message for finding in findings),
-        partial(_carry_out, entity, findings, max_wait, resend_unknown),
-        describe=partial(_preview, entity.address, findings),
+        partial(_carry_out, place, findings, max_wait, resend_unknown),
+        describe=partial(_preview, place.address, findings),
     )
 
 
 # ---------------------------------------------------------------- looking
 
 
-async def _survey(entity: Place, entries: Sequence[ResubmitEntry], decision: Resubmit) -> list[_Finding]:
-    found, unreachable = await _standing(entity, [entry.sequence_number for entry in entries])
+async def _survey(place: Place, entries: Sequence[ResubmitEntry], decision: Resubmit) -> list[_Finding]:
+    found, unreachable = await _standing(place, [entry.sequence_number for entry in entries])
     findings: list[_Finding] = []
-    destinations = destinations_of(entity.namespace)
+    destinations = destinations_of(place.namespace)
     for destination, those in _by_destination(entries).items():
-        recall = Recall(entity.namespace.journal, destinations, destination, decision)
+        recall = Recall(place.namespace.journal, destinations, destination, decision)
         known = await recall.of(those, can_make_edited=False)
         for entry, recalled in zip(those, known, strict=True):
             message = found.get(entry.sequence_number)
@@ -126,24 +127,24 @@ def _by_destination(entries: Iterable[ResubmitEntry]) -> dict[EntityAddress, lis
     return grouped
 
 
-async def _standing(entity: Place, numbers: Iterable[int]) -> tuple[dict[int, PeekedMessage], str | None]:
+async def _standing(place: Place, numbers: Iterable[int]) -> tuple[dict[int, PeekedMessage], str | None]:
     """Which of some messages stand in an entity, by number; and why that could not be found out."""
     try:
-        return await entity.namespace.peeker(entity.address).messages_of(numbers), None
+        return await place.namespace.peeker(place.address).messages_of(numbers), None
     except (AzureError, OSError) as error:
-        if await _is_missing(entity):
+        if await _is_missing(place):
             return {}, None
-        return {}, f"{entity.address} could not be looked into: {explained(error)}"
+        return {}, f"{place.address} could not be looked into: {explained(error)}"
 
 
-async def _is_missing(entity: Place) -> bool:
+async def _is_missing(place: Place) -> bool:
     try:
-        described = await administration.describe(entity.namespace.connection, entity.address.name)
+        described = await administration.describe(place.namespace.connection, place.address.name)
     except ResourceNotFoundError:
         return True
     except (AzureError, OSError):
         return False
-    return entity.address.entity not in described.places
+    return place.address.entity not in described.places
 
 
 def _preview(entity: EntityAddress, findings: Sequence[_Finding], rows: int) -> Preview:
@@ -165,7 +166,7 @@ def _preview(entity: EntityAddress, findings: Sequence[_Finding], rows: int) -> 
 
 
 async def _carry_out(
-    entity: Place,
+    place: Place,
     findings: Sequence[_Finding],
     max_wait: float,
     resend_unknown: bool,
@@ -173,46 +174,47 @@ async def _carry_out(
     limits: Limits,
     progress: Progress | None,
 ) -> Report:
-    there = [finding for finding in findings if finding.original is not None]
-    outcomes: dict[int, Outcome] = {}
-    until = anyio.current_time() + max_wait
-    while there:
-        for destination, entries in _by_destination(finding.entry for finding in there).items():
-            those = [finding for finding in there if finding.entry in entries]
-            part = replace(plan, messages=tuple(finding.message for finding in those))
-            decision = Resubmit(to=destination, resend_unknown=resend_unknown)
-            report = await Resubmitter(entity, decision, only_begun=True).run(part, limits, progress)
-            outcomes |= {finding.entry.id: outcome for finding, outcome in zip(those, report, strict=True)}
-        there = [finding for finding in there if outcomes[finding.entry.id].description == LOCKED]
-        left = until - anyio.current_time()
-        if left <= 0:
-            break
-        if there:
-            await anyio.sleep(min(_PAUSE, left))
-    for finding in there:
-        outcomes[finding.entry.id] = replace(outcomes[finding.entry.id], description=_LOCKED)
-    kept = {number for number, outcome in outcomes.items() if outcome.status is not OutcomeStatus.NOT_FOUND}
-    gone = [finding for finding in findings if finding.entry.id not in kept]
-    outcomes |= await anyio.to_thread.run_sync(_close, entity, gone, plan)
-    if progress is not None:
-        progress(len(gone))
-    return Report(outcomes[finding.entry.id] for finding in findings)
+    message_of = {finding.entry.id: message for finding, message in zip(findings, plan.messages, strict=True)}
+
+    async def look(run: Run) -> None:
+        there = [finding for finding in findings if finding.original is not None]
+        until = anyio.current_time() + max_wait
+        while there:
+            for destination, entries in _by_destination(finding.entry for finding in there).items():
+                decision = Resubmit(to=destination, resend_unknown=resend_unknown)
+                messages = [message_of[entry.id] for entry in entries]
+                await resubmit(place, run, messages, decision, only_begun=True)
+            there = [finding for finding in there if _is_locked(run.outcome_of(message_of[finding.entry.id]))]
+            left = until - anyio.current_time()
+            if left <= 0:
+                break
+            if there:
+                await anyio.sleep(min(_PAUSE, left))
+                run.forget([message_of[finding.entry.id] for finding in there])
+        run.end([message_of[finding.entry.id] for finding in there], OutcomeStatus.SKIPPED, _LOCKED)
+        gone = [finding for finding in findings if _is_gone(run.outcome_of(message_of[finding.entry.id]))]
+        for finding, (status, why) in (await anyio.to_thread.run_sync(_close, place, gone)).items():
+            run.end([message_of[finding]], status, why)
+
+    return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
 
 
-def _close(entity: Place, gone: Sequence[_Finding], plan: Plan) -> dict[int, Outcome]:
-    """End the entries whose originals are gone."""
-    journal = entity.namespace.journal
-    sent = [finding for finding in gone if finding.recalled.verdict is Verdict.SENT and not finding.unreachable]
-    lost = [finding for finding in gone if finding.recalled.verdict is not Verdict.SENT and not finding.unreachable]
-    journal.mark([finding.entry.id for finding in sent], ResubmitState.DONE)
-    journal.mark([finding.entry.id for finding in lost], ResubmitState.GONE)
-    outcomes: dict[int, Outcome] = {}
-    for finding in gone:
-        if finding.unreachable is not None:
-            status, why = OutcomeStatus.FAILED, finding.unreachable
-        elif finding in sent:
-            status, why = OutcomeStatus.SETTLED, "The clone was sent, and the original is gone already."
-        else:
-            status, why = OutcomeStatus.NOT_FOUND, _CLONE_GONE
-        outcomes[finding.entry.id] = outcome_for(finding.message, plan.decision, status, why)
-    return outcomes
+def _is_locked(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome.description == LOCKED
+
+
+def _is_gone(outcome: Outcome | None) -> bool:
+    return outcome is None or outcome.status is OutcomeStatus.NOT_FOUND
+
+
+def _close(place: Place, gone: Sequence[_Finding]) -> dict[int, tuple[OutcomeStatus, str]]:
+    """End the entries whose originals are gone; the outcome of each by the entry's id."""
+    journal = place.namespace.journal
+    reached = [finding for finding in gone if not finding.unreachable]
+    sent = [finding.entry.id for finding in reached if finding.recalled.verdict is Verdict.SENT]
+    lost = [finding.entry.id for finding in reached if finding.recalled.verdict is not Verdict.SENT]
+    journal.mark(sent, ResubmitState.DONE)
+    journal.mark(lost, ResubmitState.GONE)
+    ends = {finding.entry.id: (OutcomeStatus.FAILED, finding.unreachable) for finding in gone if finding.unreachable}
+    ends |= dict.fromkeys(sent, (OutcomeStatus.SETTLED, "The clone was sent, and the original is gone already."))
+    return ends | dict.fromkeys(lost, (OutcomeStatus.NOT_FOUND, _CLONE_GONE))

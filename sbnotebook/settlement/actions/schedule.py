@@ -17,7 +17,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
-from sbnotebook.errors import ArchiveError, DecisionError, SbNotebookError
+from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import (
     CancelScheduled,
     EntityAddress,
@@ -29,8 +29,9 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
 )
-from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
-from sbnotebook.settlement.grace import Grace
+from sbnotebook.settlement import engine
+from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.records import archived_from
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.sdk import errors, management
@@ -39,7 +40,6 @@ from sbnotebook.settlement.sending.packing import Pack
 from sbnotebook.settlement.sending.send import DeliveryMethod, SendOptions, deliver_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import Progress, is_same, outcome_for
-from sbnotebook.settlement.watch import Tell, reporting, untold
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from sbnotebook.settlement.place import Place
 
-__all__ = ["plan_cancel_scheduled", "schedule_many", "timed"]
+__all__ = ["cancel_scheduled", "plan_cancel_scheduled", "schedule_many", "timed"]
 
 _ATTEMPTS: Final = 8
 _CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
@@ -56,10 +56,8 @@ _GONE: Final = "It is not scheduled any more: it became active, or was cancelled
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew."
 _FINISH_WITHIN: Final = 10.0
 """Seconds to wait for what was asked for when the caller is cancelled."""
-_CUT_OFF: Final = {
-    True: (OutcomeStatus.UNCONFIRMED, "It was interrupted before the answer came: it may be cancelled."),
-    False: (OutcomeStatus.SKIPPED, "It was interrupted before."),
-}
+_NO_ANSWER: Final = "It was interrupted before the answer came: it may be cancelled."
+_INTERRUPTED: Final = "It was interrupted before."
 _TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
 
 
@@ -137,14 +135,14 @@ _SCHEDULE: Final = DeliveryMethod("schedule", _schedule, max_count=100, share=0.
 # ---------------------------------------------------------------- cancelling
 
 
-def plan_cancel_scheduled(entity: Place, messages: Iterable[ReceivedMessage | int], *, archived: bool = True) -> Plan:
+def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int], *, archived: bool = True) -> Plan:
     """A plan to cancel scheduled messages, which removes them.
 
     They are kept in the archive first, where there is one; those of a topic cannot be, because the service shows nobody
     what is scheduled there.
 
     Args:
-        entity: the queue or topic.
+        place: the queue or topic.
         messages: as they were peeked, or their sequence numbers.
         archived: False to remove them for good.
 
@@ -154,15 +152,31 @@ def plan_cancel_scheduled(entity: Place, messages: Iterable[ReceivedMessage | in
     Raises:
         DecisionError: a message does not stand here, or is not scheduled.
     """
-    chosen = {message.sequence_number: message for message in (_chosen(entity.address, each) for each in messages)}
+    chosen = {message.sequence_number: message for message in (_chosen(place.address, each) for each in messages)}
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        cancelling = _Cancelling(entity, plan.messages, limits, archived=archived)
-        with reporting(cancelling.report) as cancelling.tell:
-            await cancelling.run(progress)
-        return cancelling.report()
+        async def look(run: Run) -> None:
+            await cancel_scheduled(place, run, plan.messages, archived=archived)
 
-    return Plan(entity.address, CancelScheduled(), tuple(chosen.values()), carry_out)
+        return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
+
+    return Plan(place.address, CancelScheduled(), tuple(chosen.values()), carry_out)
+
+
+async def cancel_scheduled(
+    place: Place, run: Run, messages: Sequence[ReceivedMessage], *, archived: bool = True
+) -> None:
+    """Cancel scheduled messages as a part of a run.
+
+    Args:
+        place: the queue or topic.
+        run: whose messages they are.
+        messages: which of them.
+        archived: False to remove them for good.
+    """
+    cancelling = _Cancelling(place, run, archived=archived)
+    # A group is as large as what may be in flight, and ends soon after an interrupt.
+    await run.take(messages, cancelling.steps, size=run.limits.max_in_flight, finish_within=_FINISH_WITHIN)
 
 
 def _chosen(address: EntityAddress, message: ReceivedMessage | int) -> ReceivedMessage:
@@ -176,89 +190,60 @@ def _chosen(address: EntityAddress, message: ReceivedMessage | int) -> ReceivedM
 
 
 class _Cancelling:
-    """Cancels some scheduled messages of one entity."""
+    """Cancels scheduled messages of one entity."""
 
-    def __init__(self, entity: Place, messages: Sequence[ReceivedMessage], limits: Limits, *, archived: bool) -> None:
-        self.tell: Tell = untold
-        self._entity = entity
-        self._archive = entity.namespace.archive if archived else None
-        self._pool: SenderPool = entity.namespace.pool(entity.address)
-        self._messages = messages
-        self._limits = limits
+    def __init__(self, place: Place, run: Run, *, archived: bool) -> None:
+        self._place = place
+        self._run = run
+        self._archive = place.namespace.archive if archived else None
+        self._pool: SenderPool = place.namespace.pool(place.address)
         self._decision = CancelScheduled()
-        self._grace = Grace()
-        self._asked: set[int] = set()
-        self._ends: dict[int, Outcome] = {}
-        self._stopped: str | None = None
 
-    def report(self) -> Report:
-        """What is known: of what was asked for without an answer nobody knows, and what was not is SKIPPED."""
-        return Report(self._end_of(message) for message in self._messages)
-
-    def _end_of(self, message: ReceivedMessage) -> Outcome:
-        end = self._ends.get(message.sequence_number)
-        status, said = _CUT_OFF[message.sequence_number in self._asked]
-        return end or outcome_for(message, self._decision, status, self._stopped or said)
-
-    async def run(self, progress: Progress | None) -> None:
-        pace = self._limits.pace()
-        group = min(self._limits.max_in_flight, pace.at_once or self._limits.max_in_flight)
-        async with self._grace.watching():
-            for start in range(0, len(self._messages), group):
-                messages = self._messages[start : start + group]
-                await pace.wait(len(messages))
-                try:
-                    await self._cancel_group(messages, await self._payloads(messages))
-                except (SbNotebookError, ServiceBusError, OSError) as error:
-                    if not self._ends:
-                        raise
-                    # Some are cancelled already, and their outcomes must not be lost.
-                    self._stopped = f"Not attempted: {explained(error)}"
-                    return
-                self.tell(self._end_of(message) for message in messages)
-                if progress is not None:
-                    progress(len(messages))
-
-    async def _cancel_group(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> None:
-        others = [each for each in messages if self._is_another(each, payloads)]
-        rows: dict[int, int] = {}
-        # An interrupt takes effect between two groups, where there are answers.
-        with self._grace.period(_FINISH_WITHIN):
-            rows = await self._keep([each for each in messages if each not in others], payloads)
+    async def steps(self, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+        """Keep a group of messages in the archive, and cancel them; the outcome of each in their order."""
+        payloads = await self._payloads(messages)
+        others = [message for message in messages if self._is_another(message, payloads)]
+        ends = {m.sequence_number: outcome_for(m, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER) for m in others}
+        left = [message for message in messages if message.sequence_number not in ends]
+        self._run.expect(left, [outcome_for(m, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED) for m in left])
+        rows = await self._keep(left, payloads)
+        try:
             async with anyio.create_task_group() as tasks:
-                for message in messages:
-                    if message in others:
-                        end = outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER)
-                        self._ends[message.sequence_number] = end
-                    else:
-                        tasks.start_soon(self._cancel, message)
-        with anyio.CancelScope(shield=True):
-            await self._write_ends(rows, [self._end_of(message) for message in messages])
-        await anyio.lowlevel.checkpoint_if_cancelled()
+                for message in left:
+                    tasks.start_soon(self._cancel, message, ends)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._write_ends(rows, [end for m in messages if (end := self._known(m, ends)) is not None])
+        return [ends[message.sequence_number] for message in messages]
 
-    async def _cancel(self, message: ReceivedMessage) -> None:
+    def _known(self, message: ReceivedMessage, ends: Mapping[int, Outcome]) -> Outcome | None:
+        return ends.get(message.sequence_number) or self._run.outcome_of(message)
+
+    async def _cancel(self, message: ReceivedMessage, ends: dict[int, Outcome]) -> None:
+        number, asked = message.sequence_number, False
         error: Exception | None = None
-        number = message.sequence_number
         for _ in range(_ATTEMPTS):
             await self._pool.throttle.wait()
             try:
                 async with self._pool.slot() as sender:
-                    self._asked.add(number)
+                    asked = True
+                    doubt = outcome_for(message, self._decision, OutcomeStatus.UNCONFIRMED, _NO_ANSWER)
+                    self._run.expect([message], [doubt])
                     with anyio.fail_after(self._pool.answer_within):
                         await management.cancel_scheduled(sender, number)
             except ServiceBusServerBusyError as latest:
-                error = latest
-                self._asked.discard(number)
+                error, asked = latest, False
                 self._pool.throttle.refused()
             except Exception as latest:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
                 error = latest
                 break
             else:
                 self._pool.throttle.accepted()
-                self._ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED)
+                ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED)
+                self._run.expect([message], [ends[number]])
                 return
         if error is not None:
-            self._ends[number] = self._outcome_of(error, message, asked=number in self._asked)
+            ends[number] = self._outcome_of(error, message, asked=asked)
 
     def _outcome_of(self, error: Exception, message: ReceivedMessage, *, asked: bool) -> Outcome:
         place, number = message.entity, message.sequence_number
@@ -278,7 +263,7 @@ class _Cancelling:
             return {}
         numbers = [message.sequence_number for message in messages]
         try:
-            return await self._entity.namespace.peeker(self._entity.address).payloads_of(numbers)
+            return await self._place.namespace.peeker(self._place.address).payloads_of(numbers)
         except ServiceBusError as error:
             if errors.condition_of(error)[0] not in _CANNOT_LOOK:
                 raise
@@ -289,7 +274,7 @@ class _Cancelling:
         return payload is not None and not is_same(peeked_from_payload(payload, message.entity), message)
 
     async def _keep(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> dict[int, int]:
-        archive, host = self._archive, self._entity.namespace.host
+        archive, host = self._archive, self._place.namespace.host
         found = [message for message in messages if message.sequence_number in payloads]
         if archive is None or not found:
             return {}

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import anyio
@@ -31,18 +32,17 @@ from sbnotebook.model import (
     Resubmit,
     Undo,
 )
-from sbnotebook.settlement import administration
+from sbnotebook.settlement import administration, engine
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
-from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.send import send_many
-from sbnotebook.settlement.terms import Progress, outcome_for, outcome_until_now
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.terms import Progress, outcome_for
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
-__all__ = ["Wanted", "plan_undo"]
+__all__ = ["UndoRequest", "plan_undo"]
 
 _GROUP: Final = 100
 """Messages that are marked and sent together, and not interrupted."""
@@ -57,7 +57,7 @@ _TAKEN: Final = "Another undo has sent it back meanwhile or is about to, or its 
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class UndoRequest:
     """What is to be undone, and how.
 
     Args:
@@ -115,7 +115,7 @@ class _Found:
         return [sentence for sentence, count in said.items() if count]
 
 
-async def plan_undo(namespace: Resources, wanted: Wanted) -> Plan:
+async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
     """A plan to send removed messages back: the same bodies and typed properties, with new sequence numbers.
 
     Args:
@@ -145,13 +145,13 @@ async def plan_undo(namespace: Resources, wanted: Wanted) -> Plan:
     def describe(count: int) -> Preview:
         return Preview(sentence, messages[:count])
 
-    return Plan(address, Undo(wanted.to), messages, undoing.run, describe=describe)
+    return Plan(address, Undo(wanted.to), messages, undoing.carry_out, describe=describe)
 
 
 # ------------------------------------------------------------------ what is sent
 
 
-def _find(archive: Archive, host: str, wanted: Wanted) -> _Found:
+def _find(archive: Archive, host: str, wanted: UndoRequest) -> _Found:
     found = _Found()
     if wanted.report is None:
         by_place = _by_place(archive.find(host, wanted.entity, since=wanted.begin))
@@ -209,7 +209,7 @@ def _judged(group: Sequence[ArchivedMessage]) -> ArchivedMessage | None:
     return next((by_state[state] for state in order if state in by_state), None)
 
 
-def _destinations(rows: Sequence[ArchivedMessage], wanted: Wanted) -> dict[int, EntityAddress]:
+def _destinations(rows: Sequence[ArchivedMessage], wanted: UndoRequest) -> dict[int, EntityAddress]:
     stood = Counter(row.address for row in rows if row.address.subscription is not None)
     if stood and wanted.to is None:
         ((address, _),) = stood.most_common(1)
@@ -220,7 +220,7 @@ def _destinations(rows: Sequence[ArchivedMessage], wanted: Wanted) -> dict[int, 
     return {row.row: wanted.to or row.address.sends_to for row in rows}
 
 
-async def _needs_new_ids(namespace: Resources, to: EntityAddress, wanted: Wanted) -> bool:
+async def _needs_new_ids(namespace: Resources, to: EntityAddress, wanted: UndoRequest) -> bool:
     if wanted.new_ids is not None:
         return wanted.new_ids
     try:
@@ -310,88 +310,49 @@ class _Undoing:
         self._rows = rows
         self._states = {row.row: row.state for row in rows}
         self._places = places
+        self._row_of: dict[int, int] = {}
 
-    async def run(self, plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        outcomes: dict[int, Outcome] = {}
-        begun: set[int] = set()
-        stopped = _NOT_ATTEMPTED
-        messages = {row.row: message for row, message in zip(self._rows, plan.messages, strict=True)}
+    async def carry_out(self, plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        self._row_of = {id(message): row.row for row, message in zip(self._rows, plan.messages, strict=True)}
+        by_destination: defaultdict[EntityAddress, list[ReceivedMessage]] = defaultdict(list)
+        for message in plan.messages:
+            by_destination[self._places[self._row_of[id(message)]]].append(message)
 
-        def report(why: str = _NOT_ATTEMPTED) -> Report:
-            return Report(
-                outcomes.get(row) or outcome_until_now(message, plan.decision, why, begun=row in begun)
-                for row, message in messages.items()
-            )
+        async def look(run: Run) -> None:
+            for to, messages in by_destination.items():
+                await run.take(messages, partial(self._send, to, limits), size=_GROUP)
 
-        pace = limits.pace()
-        size = min(_GROUP, pace.at_once or _GROUP)
-        with reporting(report) as tell:
-            for to, group in self._groups(messages, size):
-                await pace.wait(len(group))
-                try:
-                    # A group is never left half done: an interrupt takes effect between two of them.
-                    with anyio.CancelScope(shield=True):
-                        begun |= group.keys()
-                        outcomes |= (sent := await self._send(to, group, limits))
-                        tell(sent.values())
-                except (ArchiveError, ServiceBusError) as error:
-                    if not outcomes:
-                        raise
-                    begun.clear()  # what raised sent nothing
-                    stopped = f"Not attempted: {explained(error)}"
-                    break
-                if progress is not None:
-                    progress(len(group))
-        return report(stopped)
+        return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
 
-    def _groups(
-        self, messages: Mapping[int, ReceivedMessage], size: int
-    ) -> Iterator[tuple[EntityAddress, dict[int, ReceivedMessage]]]:
-        by_destination: defaultdict[EntityAddress, list[int]] = defaultdict(list)
-        for row in messages:
-            by_destination[self._places[row]].append(row)
-        for to, rows in by_destination.items():
-            for start in range(0, len(rows), size):
-                yield to, {row: messages[row] for row in rows[start : start + size]}
-
-    async def _send(
-        self, to: EntityAddress, messages: Mapping[int, ReceivedMessage], limits: Limits
-    ) -> dict[int, Outcome]:
+    async def _send(self, to: EntityAddress, limits: Limits, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
         pool = self._namespace.pool(to)
         async with pool.slot():
-            pass  # a destination that cannot be sent to is told before anything is marked
-        expected = {row: self._states[row] for row in messages}
+            pass  # a destination that cannot be sent to raises before anything is marked
+        # Mark what is about to be sent; another undo may have been quicker.
+        by_row = {self._row_of[id(message)]: message for message in messages}
+        expected = {row: self._states[row] for row in by_row}
         claimed = await anyio.to_thread.run_sync(self._archive.claim, expected)
-        outcomes = {
+        ends = {
             row: outcome_for(message, Undo(), OutcomeStatus.SKIPPED, _TAKEN)
-            for row, message in messages.items()
+            for row, message in by_row.items()
             if row not in claimed
         }
-        ours = {row: message for row, message in messages.items() if row in claimed}
+        ours = {row: message for row, message in by_row.items() if row in claimed}
+        # Send, and write down how that ended.
         try:
             sent = await send_many(pool, ours.values(), max_in_flight=limits.max_in_flight)
         except ServiceBusError:  # nothing was sent
             await anyio.to_thread.run_sync(self._archive.note_returns, {row: expected[row] for row in ours})
             raise
-        ends = dict(zip(ours, sent, strict=True))
-        states = {row: _state_after(outcome, expected[row]) for row, outcome in ends.items()}
+        ends |= dict(zip(ours, sent, strict=True))
+        states = {row: _state_after(ends[row], expected[row]) for row in ours}
         # Without this they count as unknown, which is no reason to hide how they were sent.
         with contextlib.suppress(ArchiveError):
             await anyio.to_thread.run_sync(self._archive.note_returns, states)
-        return outcomes | {row: _as_undo(ours[row], outcome) for row, outcome in ends.items()}
+        return [ends[row] for row in by_row]
 
 
 def _state_after(outcome: Outcome, before: ArchiveState) -> ArchiveState:
     if outcome.ok:
         return ArchiveState.RETURNED
     return ArchiveState.RETURNING if outcome.status is OutcomeStatus.UNCONFIRMED else before
-
-
-def _as_undo(message: ReceivedMessage, sent: Outcome) -> Outcome:
-    return replace(
-        sent,
-        verb=Undo.verb,
-        entity=message.entity,
-        sequence_number=message.sequence_number,
-        message_id=message.message_id,
-    )

@@ -8,7 +8,7 @@ at once would come again next, and releases them then, because that alone does n
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from types import TracebackType
@@ -18,12 +18,13 @@ import anyio
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, Decision, LockedMessage, Outcome, OutcomeStatus, Release, Report
+from sbnotebook.model import Abandon, DeadLetter, Decision, LockedMessage, Outcome, OutcomeStatus, Release, Report
 from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.sdk import errors, receivers, settling
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -198,7 +199,7 @@ class LockedAhead:
         >>> async def complete_some(make_batch: Callable[[], AheadBatch], numbers: set[int]) -> None:
         ...     async with LockedAhead(make_batch, Search(frozenset(numbers))) as ahead:
         ...         while chosen := await ahead.find():
-        ...             await ahead.settle(Complete(), chosen)
+        ...             await ahead.settle_group(run, Complete(), chosen)
     """
 
     def __init__(
@@ -275,18 +276,28 @@ class LockedAhead:
             await link.batch.ask_no_more()
         return ()
 
-    async def settle(
-        self, decision: Decision, messages: Sequence[LockedMessage], *, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    async def settle_group(
+        self,
+        run: Run,
+        decision: Decision,
+        messages: Sequence[LockedMessage],
+        *,
+        each: Mapping[int, DeadLetter] | None = None,
     ) -> Report:
-        """Settle messages that :meth:`find` gave: see :meth:`sbnotebook.settlement.locking.lock.LockedBatch.settle`."""
+        """Settle messages that :meth:`find` gave, as :meth:`LockedBatch.settle_group` does."""
         by_batch: dict[AheadBatch, list[LockedMessage]] = {}
         for message in messages:
             by_batch.setdefault(self._by_token[message.lock_token], []).append(message)
         outcomes: dict[int | None, Outcome] = {}
         for batch, some in by_batch.items():
-            report = await batch.settle(decision, some, max_in_flight=max_in_flight)
+            report = await batch.settle_group(run, decision, some, each=each)
             outcomes |= {outcome.sequence_number: outcome for outcome in report}
         return Report(outcomes[message.sequence_number] for message in messages)
+
+    def holds(self, message: LockedMessage) -> bool:
+        """Return whether the very lock that a message came with is held still."""
+        batch = self._by_token.get(message.lock_token)
+        return batch is not None and batch.holds(message)
 
     # ---------------------------------------------------------------- links
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -12,9 +11,10 @@ from uuid import UUID
 
 import anyio
 
-from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
+from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
 from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, LockedMessage, MessageState, Release, Report
 from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.engine import Run, carry_out
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.holding import Holding
 from sbnotebook.settlement.locking.lock_events import LockEvents
@@ -22,8 +22,8 @@ from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, SystemClock
 from sbnotebook.settlement.locking.settle import Settling
-from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.sdk import links, receivers
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
 from sbnotebook.settlement.wire.conversion import locked_from_payload
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_RENEW_FOR", "LockedBatch"]
 
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
-_CHUNKS: Final = 20
+_ROUND_TRIPS: Final = 20
 """Round trips of settling between two chances for others to use the receiver."""
 _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""
@@ -247,8 +247,8 @@ class LockedBatch(Holding):
         *,
         each: Mapping[int, DeadLetter] | None = None,
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        limits: Limits | None = None,
         progress: Progress | None = None,
-        pace: Pace | None = None,
     ) -> Report:
         """Settle messages of this batch; the outcome of each is in the report, and none raises.
 
@@ -259,8 +259,8 @@ class LockedBatch(Holding):
             messages: which of the messages, all that are held by default.
             each: to dead-letter: reasons and descriptions of their own, by sequence number.
             max_in_flight: settlements that wait for their answer at once.
-            progress: told of every message that is finished.
-            pace: how many a second at most, and whether it is held up; None for no limit.
+            limits: how fast, in place of ``max_in_flight``.
+            progress: called with the number of messages that were finished.
 
         Raises:
             DecisionError: the decision is not possible here, or a message is not of this batch; nothing was done.
@@ -271,12 +271,58 @@ class LockedBatch(Holding):
         self._held.check_ours(chosen)
         if isinstance(decision, Abandon) and decision.delay:
             await self._keep_for(decision.delay)
-        settling = Settling(
-            self._open_receiver(), decision, self._held, each=each, max_in_flight=max_in_flight, progress=progress
-        )
-        with settling.watched(chosen) as ended:
-            await self._carry_out(settling, chosen, max_in_flight * _CHUNKS, pace or Pace(None))
-        return ended[0]
+        self._open_receiver()
+        once = {message.lock_token: message for message in chosen}
+        limits = limits or Limits(max_in_flight)
+
+        async def look(run: Run) -> None:
+            async def steps(group: Sequence[LockedMessage]) -> Report:
+                return await self.settle_group(run, decision, group, each=each)
+
+            # The settling itself ends soon after an interrupt.
+            await run.take([*once.values()], steps, size=limits.max_in_flight * _ROUND_TRIPS, finish_within=0.0)
+
+        report = await carry_out([*once.values()], decision, look, limits, progress)
+        if len(once) == len(chosen):
+            return report
+        outcomes = dict(zip(once, report, strict=True))
+        return Report(outcomes[message.lock_token] for message in chosen)
+
+    async def settle_group(
+        self,
+        run: Run,
+        decision: Decision,
+        messages: Sequence[LockedMessage],
+        *,
+        each: Mapping[int, DeadLetter] | None = None,
+    ) -> Report:
+        """Settle a group of messages of this batch, as the steps of a run.
+
+        After a settlement that has no answer the run is stopped: the connection is most likely lost.
+
+        Args:
+            run: says how many may be in flight.
+            decision: complete, abandon, dead-letter, defer or release.
+            messages: which of the messages.
+            each: to dead-letter: reasons and descriptions of their own, by sequence number.
+
+        Returns:
+            An outcome for each message, in their order.
+
+        Raises:
+            SbNotebookError: the records cannot be written; then none of the messages is settled.
+            BatchClosedError: the batch is closed.
+        """
+        in_flight = run.limits.max_in_flight
+        settling = Settling(self._open_receiver(), decision, self._held, each=each, max_in_flight=in_flight)
+        try:
+            await self._settle_held(settling, messages)
+        except anyio.get_cancelled_exc_class():
+            run.expect(messages, settling.report(messages))
+            raise
+        if settling.stopped is not None:
+            run.stop(settling.stopped)
+        return settling.report(messages)
 
     async def _keep_for(self, delay: timedelta) -> None:
         self._open_receiver()
@@ -305,27 +351,17 @@ class LockedBatch(Holding):
             self._held.leave(hold)
         return max((hold.locked_until for hold in holds), default=None)
 
-    async def _carry_out(self, settling: Settling, chosen: Sequence[LockedMessage], size: int, pace: Pace) -> None:
-        once = list({message.lock_token: message for message in chosen}.values())
-        size = min(size, pace.at_once or size)
-        for start in range(0, len(once), size):
-            await pace.wait(len(once[start : start + size]))
-            async with self._busy:
-                # Asked here: between two chunks a lock may end, and somebody else may settle, or close the batch.
-                holds = [hold for hold in map(self._held.of, once[start : start + size]) if hold is not None]
-                if holds and self._receiver is not None:
-                    await self._settle_recorded(settling, holds)
-            self._renewal.tell_lost()
+    async def _settle_held(self, settling: Settling, messages: Sequence[LockedMessage]) -> None:
+        async with self._busy:
+            # Asked here: while this waited, a lock may have ended, and others may have settled, or closed the batch.
+            holds = [hold for hold in map(self._held.of, messages) if hold is not None]
+            if holds and self._receiver is not None:
+                await self._settle_recorded(settling, holds)
+        self._renewal.tell_lost()
 
     async def _settle_recorded(self, settling: Settling, holds: Sequence[Hold]) -> None:
-        try:
-            for record in self._records:
-                await record.before(settling.decision, holds)
-        except (SbNotebookError, OSError, sqlite3.Error) as error:
-            if not settling.outcomes:
-                raise
-            # Some are settled already, and their outcomes must not be lost.
-            settling.stop(f"Not attempted: {error}")
+        for record in self._records:
+            await record.before(settling.decision, holds)
         try:
             await settling.run(holds)
         finally:
@@ -343,7 +379,7 @@ class LockedBatch(Holding):
         settling = Settling(self._open_receiver(), Release(), self._held)
         try:
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                await self._carry_out(settling, left, DEFAULT_MAX_IN_FLIGHT * _CHUNKS, Pace(None))
+                await self._settle_held(settling, left)
         finally:
             self.release_report = settling.report(left)
             receiver, self._receiver = self._receiver, None

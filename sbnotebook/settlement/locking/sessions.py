@@ -17,7 +17,6 @@ from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
-from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.sdk import links
 
 if TYPE_CHECKING:
@@ -197,9 +196,9 @@ class SessionBatch(LockedBatch):
         hold.locked_until = self._lock.locked_until or hold.locked_until
         return hold
 
-    async def _carry_out(self, settling: Settling, chosen: Sequence[LockedMessage], size: int, pace: Pace) -> None:
+    async def _settle_held(self, settling: Settling, messages: Sequence[LockedMessage]) -> None:
         self._lock.notice()
-        await super()._carry_out(settling, chosen, size, pace)
+        await super()._settle_held(settling, messages)
         self._lock.notice()
 
     def _held_receiver(self) -> ServiceBusReceiver:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -27,8 +26,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.sdk import links, management, settling
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress, outcome_for
-from sbnotebook.settlement.watch import Tell, reporting, untold
+from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, outcome_for
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -60,7 +58,6 @@ class Settling:
         held: is told of each outcome at once, so that none is lost when the caller is cancelled.
         each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
         max_in_flight: settlements that wait for their answer at once.
-        progress: told of every message that is finished.
     """
 
     def __init__(
@@ -71,7 +68,6 @@ class Settling:
         *,
         each: Mapping[int, DeadLetter] | None = None,
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-        progress: Progress | None = None,
     ) -> None:
         self._receiver = receiver
         self.decision = decision
@@ -83,8 +79,6 @@ class Settling:
         self._each = each or {}
         self._held = held
         self._max_in_flight = max_in_flight
-        self._progress = progress
-        self._tell: Tell = untold
         self._stopped: str | None = None
         self._interrupted: str | None = None
 
@@ -153,9 +147,6 @@ class Settling:
     def _note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> None:
         known = self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
         self.outcomes[hold.message.lock_token] = known
-        self._tell((known,))
-        if self._progress is not None:
-            self._progress(1)
 
     def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
         """What one frame settles: a message; to release and to defer, many whose deliveries follow one another."""
@@ -173,23 +164,10 @@ class Settling:
         known = self.outcomes
         return Report(known.get(each.lock_token) or self._held.outcome_of(each, self.decision) for each in messages)
 
-    @contextmanager
-    def watched(self, messages: Sequence[LockedMessage]) -> Generator[list[Report]]:
-        """A block that settles messages, of which whoever watches has the report, also when it is cut off.
-
-        When it has ended, the report is in the list that it is given.
-        """
-        last: list[Report] = []
-        with reporting(lambda: last[0] if last else self.report(messages)) as self._tell:
-            try:
-                yield last
-            finally:
-                # As it is now: what is left is released before long, which is no outcome of this.
-                last.append(self.report(messages))
-
-    def stop(self, reason: str) -> None:
-        """Attempt nothing more; what was not attempted is skipped for this reason."""
-        self._stopped = self._stopped or reason
+    @property
+    def stopped(self) -> str | None:
+        """Return why nothing more is attempted, in a sentence; None where the connection lasts."""
+        return self._stopped
 
     async def _open(self) -> None:
         # Here and not in the tasks, which would all open it at the same time. Another link cannot release.

@@ -204,14 +204,14 @@ async def test_deferred_silent_service_blocks_for_a_limited_time(
 ) -> None:
     monkeypatch.setattr(management, "_DEFERRED_WITHIN", 1.0)
     queue = own.entity(await with_deferred(own, 250, 250))
-    settle, groups = LockedBatch.settle, list[Report]()
+    settle, groups = LockedBatch.settle_group, list[Report]()
 
     async def freeze_after(batch: LockedBatch, *arguments: Any, **options: Any) -> Report:
         groups.append(await settle(batch, *arguments, **options))
         emulator.freeze(str(queue.address))
         return groups[-1]
 
-    monkeypatch.setattr(LockedBatch, "settle", freeze_after)
+    monkeypatch.setattr(LockedBatch, "settle_group", freeze_after)
     with anyio.fail_after(60):
         report = await queue.settle_deferred({number: Complete() for number in range(1, 251)})
     emulator.thaw()

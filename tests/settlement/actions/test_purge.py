@@ -347,7 +347,7 @@ async def test_purge_refuses_when_the_archive_is_full(emulator: RunningEmulator,
 
 
 async def test_more_others_than_can_be_locked_are_refused(own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.actions.sweep.DEFAULT_MAX_HELD", 5)
+    monkeypatch.setattr("sbnotebook.settlement.actions.selection.DEFAULT_MAX_HELD", 5)
     queue = await filled_queue(own, "orders", 20)
     with pytest.raises(DecisionError, match="9 other messages stand between"):
         await queue.purge(only=odd)

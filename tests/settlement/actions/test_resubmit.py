@@ -22,7 +22,7 @@ from sbnotebook.model import (
 from sbnotebook.model.amqp import type_name
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
-from sbnotebook.settlement.actions.resubmit import Resubmitter
+from sbnotebook.settlement.engine import PickReport
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 
 pytestmark = pytest.mark.anyio
@@ -299,7 +299,7 @@ async def test_nothing_is_locked_to_look_for_what_is_scheduled(namespace: AsyncN
     await namespace.create_queue("not-locked")
     queue = namespace.entity("not-locked")
     await queue.send([Message(body=b"now"), Message(body=b"later", scheduled_enqueue_time=NEXT_YEAR)])
-    resubmitter = Resubmitter(queue, Resubmit(to=queue.address))
-    report = await resubmitter.run(queue.plan_resubmit(await queue.scheduled()), Limits(), None)
+    report = await queue.plan_resubmit(await queue.scheduled()).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
-    assert resubmitter.rest == Report()
+    assert isinstance(report, PickReport)
+    assert report.rest == Report()

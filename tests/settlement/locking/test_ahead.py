@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
+from datetime import timedelta
 
 import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, Complete, LockedMessage, Message, OutcomeStatus, Resubmit
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.actions.pick import ahead_batch
-from sbnotebook.settlement.locking.ahead import LockedAhead, Search
+from sbnotebook.model import Abandon, Complete, Decision, LockedMessage, Message, OutcomeStatus, Report, Resubmit
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
+from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, sequence_numbers
 
@@ -24,7 +26,15 @@ async def counts(queue: AsyncEntity) -> dict[int, int]:
 
 
 def ahead_in(queue: AsyncEntity, search: Search) -> LockedAhead:
-    return LockedAhead(ahead_batch(queue, Complete.verb), search)
+    return LockedAhead(lambda: ahead_batch(queue), search)
+
+
+def ahead_batch(queue: AsyncEntity) -> AheadBatch:
+    return queue.ahead_batch(Complete.verb, renew_for=timedelta(hours=1))
+
+
+async def settle(ahead: LockedAhead, decision: Decision, messages: Sequence[LockedMessage]) -> Report:
+    return await ahead.settle_group(Run(messages, decision, Limits()), decision, messages)
 
 
 async def found_by(ahead: LockedAhead) -> list[LockedMessage]:
@@ -42,7 +52,7 @@ async def test_several_links_hold_what_one_may_not(namespace: AsyncNamespace) ->
     async with ahead:
         found = await found_by(ahead)
         assert {message.sequence_number for message in found} == chosen
-        report = await ahead.settle(Complete(), found)
+        report = await settle(ahead, Complete(), found)
         assert report.ok
         assert [outcome.sequence_number for outcome in report] == [message.sequence_number for message in found]
     assert (len(ahead.rest), ahead.rest.ok) == (92, True)
@@ -53,7 +63,7 @@ async def test_the_chosen_ones_are_whole_and_the_others_are_locks_alone(namespac
     queue = await filled_queue(namespace, "ahead-whole", [b"x" * 700] * 30)
     numbers = await sequence_numbers(queue)
     peeked = {message.sequence_number: message for message in await queue.peek()}
-    async with ahead_batch(queue, Complete.verb)() as batch:
+    async with ahead_batch(queue) as batch:
         locked = await batch.lock_ahead(30, {numbers[7]})
         assert [message.sequence_number for message in locked] == numbers
         assert [len(message.body) for message in locked] == [700 if number == numbers[7] else 0 for number in numbers]
@@ -129,11 +139,11 @@ async def test_one_that_is_wanted_once_more_is_given_again(namespace: AsyncNames
     ahead = ahead_in(queue, Search(frozenset(numbers[1:2]), max_wait=30.0))
     async with ahead:
         (first,) = await ahead.find()
-        await ahead.settle(Abandon(), [first])
+        await settle(ahead, Abandon(), [first])
         ahead.left.add(numbers[1])
         (second,) = await ahead.find()
         assert second.sequence_number == numbers[1]
-        assert [outcome.status for outcome in await ahead.settle(Complete(), [second])] == [OutcomeStatus.SETTLED]
+        assert [outcome.status for outcome in await settle(ahead, Complete(), [second])] == [OutcomeStatus.SETTLED]
     assert await counts(queue) == {number: 0 for number in numbers if number != numbers[1]}
 
 
@@ -144,7 +154,7 @@ async def test_a_resubmit_is_not_a_settlement(namespace: AsyncNamespace) -> None
     async with ahead:
         chosen = await ahead.find()
         with pytest.raises(DecisionError, match="is not a settlement"):
-            await ahead.settle(Resubmit(), chosen)
+            await settle(ahead, Resubmit(), chosen)
     assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
@@ -153,7 +163,7 @@ async def test_ahead_gives_back_arrivals_when_cancelled(
 ) -> None:
     queue = await filled_queue(namespace, "between", 2)
     numbers = await sequence_numbers(queue)
-    async with ahead_batch(queue, Complete.verb)() as batch:
+    async with ahead_batch(queue) as batch:
         locked = await batch.lock_ahead(10, frozenset[int]())
         assert [message.sequence_number for message in locked] == numbers
         await queue.send([Message(message_id="late"), Message(message_id="later")])

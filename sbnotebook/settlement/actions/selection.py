@@ -1,13 +1,14 @@
-"""Many messages of an entity, chosen by looking at all of them: what is found, and what there is to say of it."""
+"""The selection of messages for an action, by peeking: nothing is locked."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import anyio
 import anyio.to_thread
 
 from sbnotebook.errors import DecisionError
@@ -16,7 +17,7 @@ from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["Chosen", "Filter", "Swept", "look"]
+__all__ = ["Chosen", "Filter", "Selection", "Survey", "select", "survey"]
 
 Filter = Callable[[Sequence[PeekedMessage]], Sequence[PeekedMessage]]
 """Gives those of some messages that are meant."""
@@ -59,7 +60,7 @@ class Chosen:
 
 
 @dataclass(slots=True)
-class Swept:
+class Selection:
     """What was found, and what there is to say of it."""
 
     messages: list[PeekedMessage] = field(default_factory=list[PeekedMessage])
@@ -135,7 +136,7 @@ class Swept:
         return f", enqueued from {self.first:%Y-%m-%d %H:%M:%S} to {self.last:%Y-%m-%d %H:%M:%S} UTC"
 
 
-async def look(entity: Place, chosen: Chosen, progress: Progress | None = None) -> Swept:
+async def select(entity: Place, chosen: Chosen, progress: Progress | None = None) -> Selection:
     """Peek at all messages of an entity, and choose.
 
     Args:
@@ -143,7 +144,7 @@ async def look(entity: Place, chosen: Chosen, progress: Progress | None = None) 
         chosen: which messages are meant.
         progress: told of every page that is peeked, in messages.
     """
-    seen, active, end = Swept(), 0, chosen.end
+    seen, active, end = Selection(), 0, chosen.end
     async for page in entity.pages(to_sequence_number=chosen.to_sequence_number):
         wanted: Sequence[PeekedMessage] = [
             message
@@ -182,3 +183,55 @@ def _without_body(message: PeekedMessage) -> PeekedMessage:
 def _quoted(name: str) -> str:
     # It came from who sent the message.
     return repr(name[:_MAX_NAME]) if name else "none"
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a peek from the head to the last chosen message has found.
+
+    Args:
+        found: the chosen messages that are there, by number.
+        standing: active messages up to the last chosen one that is active; that many are locked.
+        delivered: how many of them were delivered before.
+        by_session: the same as ``standing`` among the messages of each session that a chosen one is of.
+        seconds: how long the peek took.
+    """
+
+    found: dict[int, PeekedMessage] = field(default_factory=dict[int, PeekedMessage])
+    standing: int = 0
+    delivered: int = 0
+    by_session: dict[str | None, int] = field(default_factory=dict[str | None, int])
+    seconds: float = 0.0
+
+    def in_state(self, state: MessageState) -> set[int]:
+        """Numbers of the chosen messages that were in a state."""
+        return {number for number, message in self.found.items() if message.state is state}
+
+
+async def survey(entity: Place, numbers: Collection[int], progress: Progress | None = None) -> Survey:
+    """Peek from the head to the last of some messages; nothing is locked.
+
+    Args:
+        entity: where they stand.
+        numbers: their sequence numbers.
+        progress: told of every page, in messages.
+    """
+    seen = Survey()
+    active = delivered = 0
+    in_session: Counter[str | None] = Counter()
+    began = anyio.current_time()
+    async for page in entity.pages(to_sequence_number=max(numbers, default=0)):
+        for message in page:
+            is_active = message.state is MessageState.ACTIVE
+            active += is_active
+            delivered += is_active and message.delivery_count > 0
+            in_session[message.session_id] += is_active
+            if message.sequence_number in numbers:
+                seen.found[message.sequence_number] = message
+                if is_active:
+                    seen.standing, seen.delivered = active, delivered
+                    seen.by_session[message.session_id] = in_session[message.session_id]
+        if progress is not None:
+            progress(len(page))
+    seen.seconds = anyio.current_time() - began
+    return seen

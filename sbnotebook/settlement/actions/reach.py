@@ -1,0 +1,269 @@
+"""Reaching the messages of a plan wherever they stand, and handing them to their steps while they are locked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import Final, Protocol
+
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.model import (
+    DeadLetter,
+    Decision,
+    Defer,
+    LockedMessage,
+    MessageState,
+    Outcome,
+    OutcomeStatus,
+    ReceivedMessage,
+    Report,
+)
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.engine import GROUP, Run
+from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
+from sbnotebook.settlement.place import Place
+from sbnotebook.settlement.terms import Progress, is_same
+
+__all__ = ["GONE", "LOCKED", "SCHEDULED", "Holder", "Reach", "settling"]
+
+GONE: Final = "It is not there any more: it was settled, or it has expired."
+LOCKED: Final = "Not attempted: another receiver has its lock. Try again when that has ended."
+SCHEDULED: Final = "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead."
+_ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
+_DEFERRED: Final = "Not attempted: it is deferred already."
+_NOT_HAD: Final = "It is not deferred there any more, or another receiver holds it."
+
+_RENEW_FOR: Final = timedelta(days=7)
+"""Longer than any run."""
+_WINDOW: Final = 500
+"""Messages locked at once from the head."""
+_OTHERS: Final = 1_000
+"""Messages of others that are locked from the head, at most."""
+_MAX_WAIT: Final = 2.0
+"""Seconds to wait until the entity counts as empty."""
+
+
+class Holder(Protocol):
+    """Holds messages under locks: a batch, or a search that locks ahead."""
+
+    async def settle_group(
+        self,
+        run: Run,
+        decision: Decision,
+        messages: Sequence[LockedMessage],
+        *,
+        each: Mapping[int, DeadLetter] | None = None,
+    ) -> Report:
+        """Settle some of them, with an outcome for each."""
+        ...
+
+    def holds(self, message: LockedMessage) -> bool:
+        """Return whether a message is still locked."""
+        ...
+
+
+Steps = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome]]]
+"""Carries out the action on messages that are held; gives the outcome of each in their order."""
+
+
+def settling(run: Run, decision: Decision) -> Steps:
+    """Return the steps of an action that only settles its messages."""
+
+    async def steps(holder: Holder, messages: Sequence[LockedMessage]) -> Report:
+        return await holder.settle_group(run, decision, messages)
+
+    return steps
+
+
+@dataclass(slots=True)
+class Reach:
+    """Reaches the messages of one run.
+
+    Args:
+        place: where they stand.
+        run: the run that takes them through their steps.
+        steps: carries out the action on a group of them.
+        decision: what is to be done with them.
+        archived: False where completed messages are removed for good.
+        journalled: False on a machine whose journal no user reads.
+        group: messages that take their steps together, at most.
+        search: how far to look for messages that do not stand at the head.
+        in_session: active messages up to the last one that is meant, by session.
+        at_the_end: take the steps only when all messages are held.
+        again: gives the numbers of messages that are to be locked once more.
+        locked: called with the number of messages that were locked.
+    """
+
+    place: Place
+    run: Run
+    steps: Steps
+    decision: Decision
+    archived: bool = True
+    journalled: bool = True
+    group: int = GROUP
+    search: Search = field(default_factory=Search)
+    in_session: Mapping[str | None, int] = field(default_factory=dict[str | None, int])
+    at_the_end: bool = False
+    again: Callable[[], Iterable[int]] = tuple
+    locked: Progress | None = None
+
+    def __post_init__(self) -> None:
+        self.run.rest = Report()
+
+    async def active(self, messages: Sequence[ReceivedMessage], *, from_head: bool = False) -> None:
+        """Lock active messages in their order, and take them through their steps as they come.
+
+        Args:
+            messages: the messages.
+            from_head: no others stood between them when the plan was made: those that come are not held to the end.
+        """
+        await self._wherever(messages, self._from_head if from_head else self._ahead)
+
+    async def deferred(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Lock deferred messages by their numbers, and take them through their steps."""
+        await self._wherever(messages, self._by_number)
+
+    async def those_left(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Look for messages that did not come: take deferred ones through their steps, and explain the others."""
+        if self.run.stopped is not None:
+            return
+        numbers = [message.sequence_number for message in messages]
+        there = await self.place.namespace.peeker(self.place.address).messages_of(numbers, ())
+        deferred: list[ReceivedMessage] = []
+        for message in messages:
+            found = there.get(message.sequence_number)
+            if found is None:
+                self.run.end([message], OutcomeStatus.NOT_FOUND, GONE)
+            elif not is_same(found, message):
+                self.run.end([message], OutcomeStatus.NOT_FOUND, _ANOTHER)
+            elif found.state is MessageState.SCHEDULED:
+                self.run.end([message], OutcomeStatus.SKIPPED, SCHEDULED)
+            elif found.state is MessageState.ACTIVE:
+                self.run.end([message], OutcomeStatus.SKIPPED, LOCKED)
+            elif isinstance(self.decision, Defer):
+                self.run.end([message], OutcomeStatus.SKIPPED, _DEFERRED)
+            else:
+                deferred.append(message)
+        await self._wherever(deferred, partial(self._by_number, were_there=True))
+
+    # ---------------------------------------------------------------- the ways
+
+    async def _wherever(
+        self,
+        messages: Sequence[ReceivedMessage],
+        work: Callable[[Sequence[ReceivedMessage], str | None], Awaitable[None]],
+    ) -> None:
+        """Work in the whole entity or, where it requires sessions, in each session that a message is of."""
+        if not messages or self.run.stopped is not None:
+            return
+        try:
+            await work(messages, None)
+        except ServiceBusError as error:
+            if not needs_session(error):
+                raise
+            by_session: dict[str | None, list[ReceivedMessage]] = {}
+            for message in messages:
+                by_session.setdefault(message.session_id, []).append(message)
+            for session_id, mine in by_session.items():
+                await self._in_session(mine, session_id, work)
+
+    async def _in_session(
+        self,
+        messages: Sequence[ReceivedMessage],
+        session_id: str | None,
+        work: Callable[[Sequence[ReceivedMessage], str | None], Awaitable[None]],
+    ) -> None:
+        if self.run.stopped is None:
+            try:
+                await work(messages, session_id)
+            except ServiceBusError as error:  # such as a session that another receiver holds: the others go on
+                self._end_rest(messages, f"Not attempted: {explained(error)}")
+
+    async def _ahead(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
+        """Lock ahead until all messages have come, and hold the others until then."""
+        wanted = {message.sequence_number: message for message in messages}
+        search = replace(self.search, wanted=frozenset(wanted))
+        if session_id is not None:  # it is held over one link
+            search = replace(search, expected=self.in_session.get(session_id, 0), per_link=search.max_held)
+        batch = partial(self._batch, session_id)
+        ahead, kept = LockedAhead(batch, search, progress=self.locked), list[LockedMessage]()
+        try:
+            async with ahead:
+                while self.run.stopped is None and (came := await ahead.find()):
+                    meant = self._those_meant(came, wanted, is_read=search.bodies)
+                    if self.at_the_end:
+                        kept += meant
+                    else:
+                        await self._take(ahead, meant)
+                    ahead.left |= wanted.keys() & set(self.again())
+                await self._take(ahead, kept)
+        finally:
+            self.run.rest = (self.run.rest or Report()) + ahead.rest
+        if ahead.stopped is not None:
+            self._end_rest([wanted[number] for number in ahead.left], f"Not attempted: {ahead.stopped}")
+
+    async def _from_head(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
+        """Lock messages as they come, as long as few others are among them."""
+        wanted = {message.sequence_number: message for message in messages}
+        left, others = set(wanted), 0
+        async with self._batch(session_id) as batch:
+            while left and others < _OTHERS and self.run.stopped is None:
+                locked = await batch.receive(_WINDOW, max_wait=_MAX_WAIT)
+                if not locked:
+                    break
+                # A message whose lock was lost comes again.
+                meant = self._those_meant([m for m in locked if m.sequence_number in left], wanted)
+                others += len(locked) - len(meant)
+                await self._take(batch, meant)
+                ends = [(message.sequence_number, self.run.outcome_of(message)) for message in meant]
+                left -= {number for number, end in ends if end is not None and end.ok}
+
+    async def _by_number(
+        self, messages: Sequence[ReceivedMessage], session_id: str | None, *, were_there: bool = False
+    ) -> None:
+        """Receive deferred messages: no more at once than may be settled, because they cannot be released."""
+        status, why = (OutcomeStatus.SKIPPED, LOCKED) if were_there else (OutcomeStatus.NOT_FOUND, _NOT_HAD)
+        size = self.run.group_size(self.group)
+        async with self._batch(session_id) as batch:
+            for start in range(0, len(messages), size):
+                if self.run.stopped is not None:
+                    return
+                some = {message.sequence_number: message for message in messages[start : start + size]}
+                came = await batch.receive_deferred(some)
+                absent = some.keys() - {message.sequence_number for message in came}
+                self.run.end([some[number] for number in absent], status, why)
+                await self._take(batch, self._those_meant(came, some))
+
+    # ---------------------------------------------------------------- parts of the ways
+
+    async def _take(self, holder: Holder, messages: Sequence[LockedMessage]) -> None:
+        await self.run.take(messages, partial(self.steps, holder), size=self.group)
+
+    def _those_meant(
+        self, came: Sequence[LockedMessage], wanted: Mapping[int, ReceivedMessage], *, is_read: bool = True
+    ) -> list[LockedMessage]:
+        """Leave out other messages with the numbers of those that are meant, in an entity that was made anew."""
+        meant: list[LockedMessage] = []
+        for message in came:
+            if not is_same(message, wanted[message.sequence_number]):
+                self.run.end([message], OutcomeStatus.NOT_FOUND, _ANOTHER)
+            # A message that was not read has its number only, and no content to clone or to archive.
+            elif not is_read or message.enqueued_time is not None or message.unreadable is not None:
+                meant.append(message)
+        return meant
+
+    def _end_rest(self, messages: Iterable[ReceivedMessage], why: str) -> None:
+        left = [message for message in messages if self.run.outcome_of(message) is None]
+        self.run.end(left, OutcomeStatus.SKIPPED, why)
+
+    def _batch(self, session_id: str | None) -> AheadBatch:
+        return self.place.ahead_batch(
+            self.decision.verb,
+            renew_for=_RENEW_FOR,
+            session_id=session_id,
+            archived=self.archived,
+            journalled=self.journalled,
+        )

@@ -1,0 +1,310 @@
+"""The one loop of every action: groups, pace, pause, progress, interrupts, errors, and the report.
+
+An action says which messages it looks at and which steps a group of them takes. All else is here, so that every action
+ends in the same way: an interrupt takes effect between two groups, and an error that ends the run leaves an outcome
+for each message.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+import anyio.lowlevel
+from azure.core.exceptions import AzureError
+
+from sbnotebook.errors import SbNotebookError
+from sbnotebook.model import Complete, Decision, Outcome, OutcomeStatus, ReceivedMessage, Report, Send, SettleEach
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.grace import Grace
+from sbnotebook.settlement.plan import Limits
+from sbnotebook.settlement.terms import Progress, outcome_for, outcome_until_now
+from sbnotebook.settlement.watch import Tell, ignore_outcomes, reporting
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+__all__ = ["GROUP", "PickReport", "Run", "carry_out"]
+
+GROUP: Final = 200
+"""Messages that take their steps together, at most."""
+_ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
+"""The errors that end a run: a refusal, the service, the network, and the files of the journal and the archive."""
+
+_MEANS: Final = frozenset({Complete.verb, Send.verb})
+"""What actions of other names do with their messages."""
+
+M = TypeVar("M", bound=ReceivedMessage)
+
+
+class PickReport(Report):
+    """The outcomes of the chosen messages, and of the others that had to be locked to reach them.
+
+    Args:
+        outcomes: of the chosen messages, in their order.
+        rest: an outcome for each of the others that were held: SETTLED where it was given back.
+    """
+
+    def __init__(self, outcomes: Iterable[Outcome], rest: Report) -> None:
+        super().__init__(outcomes)
+        self.rest = rest
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if self.rest:
+            text += f"; {self.rest.settled:,} others were given back as they were"
+        if not self.rest.ok:
+            text += (
+                f", {len(self.rest) - self.rest.settled:,} were not: their delivery counts go up when their locks end"
+            )
+        return text
+
+
+class Run:
+    """The state of one plan that is carried out: what is known of each message, and how the run may end.
+
+    Args:
+        messages: the messages of the plan, in the order of its report.
+        decision: what is to be done with them.
+        limits: how fast.
+        progress: called with the number of messages that were finished.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[ReceivedMessage],
+        decision: Decision,
+        limits: Limits,
+        progress: Progress | None = None,
+    ) -> None:
+        self.messages = messages
+        self.limits = limits
+        self.stopped: str | None = None
+        """Why nothing more is begun, in a sentence; None while the run goes on."""
+        self.rest: Report | None = None
+        """How messages were given back that had to be locked to reach others; None where none had to be."""
+        self._decision = decision
+        self._progress = progress
+        self._pace = limits.pace()
+        self._tell: Tell = ignore_outcomes
+        self._outcomes: dict[int, Outcome] = {}
+        self._finished: set[int] = set()
+        self._begun: set[int] = set()
+        self._grace = Grace()
+        self._tasks: TaskGroup | None = None
+        self._under_way: anyio.Event | None = None
+        self._error: Exception | None = None
+        self._by_identity = {id(message): position for position, message in enumerate(messages)}
+        # A message of which only the number is known gives way to the one that stands there.
+        in_order = sorted(range(len(messages)), key=lambda position: messages[position].enqueued_time is not None)
+        self._by_number = {messages[position].sequence_number: position for position in in_order}
+
+    # ---------------------------------------------------------------- for the action
+
+    async def take(
+        self,
+        messages: Sequence[M],
+        steps: Callable[[Sequence[M]], Awaitable[Sequence[Outcome]]],
+        *,
+        size: int = GROUP,
+        finish_within: float = math.inf,
+        overlap: bool = False,
+    ) -> None:
+        """Take messages through their steps, group by group.
+
+        Args:
+            messages: messages of the plan, or the locked ones of the same numbers.
+            steps: carries out the action on a group, and returns the outcome of each of its messages in their order.
+            size: messages in a group, at most.
+            finish_within: seconds that a group may still take after an interrupt; without a limit by default.
+            overlap: return while the last group is under way, so that the action can look for the next one. Call
+                :meth:`finish` before what holds the messages is closed.
+
+        Raises:
+            Exception: what the steps raised; for a group that overlapped, the next call raises it.
+        """
+        size = self.group_size(size)
+        for start in range(0, len(messages), size):
+            await self.finish()
+            if self.stopped is not None:
+                return
+            group = messages[start : start + size]
+            await self._pace.wait(len(group))
+            if overlap and self._tasks is not None:
+                self._under_way = anyio.Event()
+                self._tasks.start_soon(self._beside, group, steps, finish_within, self._under_way)
+            else:
+                await self._settle(group, steps, finish_within)
+
+    def group_size(self, size: int = GROUP) -> int:
+        """Return how many messages a group has where it may have ``size``: with a rate, no more than a second's."""
+        return min(size, self._pace.at_once or size)
+
+    async def finish(self) -> None:
+        """Wait until no group is under way.
+
+        Raises:
+            Exception: what the steps of the group raised.
+        """
+        if self._under_way is not None:
+            with anyio.CancelScope(shield=True):
+                await self._under_way.wait()
+            self._under_way = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def end(self, messages: Iterable[ReceivedMessage], status: OutcomeStatus, why: str) -> None:
+        """Give messages an outcome that the service did not give.
+
+        Args:
+            messages: messages of the plan, or others of the same numbers.
+            status: the outcome.
+            why: the reason, in a sentence.
+        """
+        ended = list(messages)
+        self.note(ended, [outcome_for(message, self._decision_of(message), status, why) for message in ended])
+
+    def note(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
+        """Note the outcomes of messages, and tell them to whoever watches."""
+        known = self._place(messages, outcomes)
+        self._outcomes |= known
+        self._tell(known.values())
+        fresh = known.keys() - self._finished
+        self._finished |= fresh
+        if self._progress is not None and fresh:
+            self._progress(len(fresh))
+
+    def expect(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
+        """Note what is to be reported of messages if their steps go no further."""
+        self._outcomes |= self._place(messages, outcomes)
+
+    def forget(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Forget the outcomes of messages that are tried once more."""
+        for message in messages:
+            self._outcomes.pop(self._position(message), None)
+
+    def stop(self, why: str) -> None:
+        """Begin nothing more.
+
+        Args:
+            why: the reason, in a sentence, for the messages that were not attempted.
+        """
+        self.stopped = self.stopped or f"{why} {self._decision.verb.capitalize()} again to go on."
+
+    def outcome_of(self, message: ReceivedMessage) -> Outcome | None:
+        """Return the outcome of a message; None while it is not known."""
+        return self._outcomes.get(self._position(message))
+
+    def without_outcome(self) -> list[ReceivedMessage]:
+        """Return the messages of the plan of which nothing is known yet."""
+        return [message for position, message in enumerate(self.messages) if position not in self._outcomes]
+
+    # ---------------------------------------------------------------- for the loop
+
+    def report(self) -> Report:
+        """Return what is known now: UNCONFIRMED is what is under way, SKIPPED what was not begun."""
+        outcomes = (self._known(position, message) for position, message in enumerate(self.messages))
+        return Report(outcomes) if self.rest is None else PickReport(outcomes, self.rest)
+
+    async def carry_out(self, look: Callable[[Run], Awaitable[None]]) -> Report:
+        """Carry an action out: see :func:`carry_out`."""
+        with reporting(self.report) as self._tell:
+            async with self._grace.watching() as self._tasks:
+                try:
+                    await look(self)
+                    await self.finish()
+                except _ENDS_A_RUN as error:
+                    if not self._outcomes:
+                        raise
+                    # What was done before must not be hidden. Steps that raised have noted what they did.
+                    self._begun.clear()
+                    self.stopped = f"Not attempted: {explained(error)}"
+        return self.report()
+
+    async def _beside(
+        self,
+        group: Sequence[M],
+        steps: Callable[[Sequence[M]], Awaitable[Sequence[Outcome]]],
+        finish_within: float,
+        done: anyio.Event,
+    ) -> None:
+        try:
+            await self._settle(group, steps, finish_within)
+        except Exception as error:  # noqa: BLE001 (raised where the action goes on)
+            self._error = error
+        finally:
+            done.set()
+
+    async def _settle(
+        self, group: Sequence[M], steps: Callable[[Sequence[M]], Awaitable[Sequence[Outcome]]], finish_within: float
+    ) -> None:
+        # A group is not left half done: an interrupt takes effect between two groups.
+        with self._grace.period(finish_within):
+            self._begun |= {self._position(message) for message in group}
+            outcomes = await steps(group)
+            self.note(group, outcomes)
+        await anyio.lowlevel.checkpoint_if_cancelled()
+
+    def _place(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> dict[int, Outcome]:
+        known: dict[int, Outcome] = {}
+        for message, outcome in zip(messages, outcomes, strict=True):
+            position = self._position(message)
+            known[position] = self._of_plan(self.messages[position], outcome)
+        return known
+
+    def _of_plan(self, message: ReceivedMessage, outcome: Outcome) -> Outcome:
+        # Steps settle, send or delete; the report tells of the action, and of the message as the plan knows it.
+        told = (outcome.verb, outcome.message_id, outcome.sequence_number, outcome.entity)
+        wanted = (self._decision_of(message).verb, message.message_id, message.sequence_number, message.entity)
+        if told == wanted:
+            return outcome
+        verb, message_id, number, entity = wanted
+        # A message that was resubmitted too often is dead-lettered, and its outcome says so.
+        verb = verb if outcome.verb in _MEANS else outcome.verb
+        return replace(outcome, verb=verb, message_id=message_id, sequence_number=number, entity=entity)
+
+    def _known(self, position: int, message: ReceivedMessage) -> Outcome:
+        known = self._outcomes.get(position)
+        if known is not None:
+            return known
+        decision = self._decision_of(message)
+        why = self.stopped or f"Not attempted: the {self._decision.verb} was cut off before."
+        return outcome_until_now(message, decision, why, begun=position in self._begun)
+
+    def _decision_of(self, message: ReceivedMessage) -> Decision:
+        decision = self._decision
+        return decision.decisions[message.sequence_number] if isinstance(decision, SettleEach) else decision
+
+    def _position(self, message: ReceivedMessage) -> int:
+        position = self._by_identity.get(id(message))
+        return self._by_number[message.sequence_number] if position is None else position
+
+
+async def carry_out(
+    messages: Sequence[ReceivedMessage],
+    decision: Decision,
+    look: Callable[[Run], Awaitable[None]],
+    limits: Limits,
+    progress: Progress | None = None,
+) -> Report:
+    """Carry out an action on messages.
+
+    Args:
+        messages: the messages, in the order of the report.
+        decision: what is to be done with them.
+        look: the action: looks for the messages, and hands them to :meth:`Run.take` with their steps.
+        limits: how fast.
+        progress: called with the number of messages that were finished.
+
+    Returns:
+        An outcome for each message. After an error that ends the run, messages that were not attempted are SKIPPED.
+
+    Raises:
+        Exception: an error that came before there was an outcome, or one that is no failure of the service.
+    """
+    return await Run(messages, decision, limits, progress).carry_out(look)
