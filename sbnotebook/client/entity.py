@@ -21,8 +21,7 @@ from sbnotebook.settlement.actions.by_token import Lock
 from sbnotebook.settlement.actions.pick import PickOptions
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR
-from sbnotebook.settlement.pace import Pace
-from sbnotebook.settlement.plan import Edit, Limits, refuse_coroutine_function
+from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.processing.calls import Function
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
@@ -369,7 +368,6 @@ class Entity:
             rate: messages a second at most, None for no limit.
             show_progress: False for no bar.
         """
-        pace = Pace(Limits(max_in_flight, rate).rate)
         with progress_bar(f"schedule to {self.address}", _count_of(messages), shown=show_progress) as advance:
             return run(
                 self._entity.schedule,
@@ -377,7 +375,7 @@ class Entity:
                 at=at,
                 delay=duration(delay),
                 max_in_flight=max_in_flight,
-                pace=pace,
+                rate=rate,
                 progress=advance,
             )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_send
@@ -13,7 +14,6 @@ from sbnotebook.client.coercions import duration
 from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import Work, portal, progress_bar, run
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, ReceivedMessage, Report, Send
-from sbnotebook.settlement.actions.send import plan_send
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.plan import Limits, Preview
@@ -21,6 +21,9 @@ from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
 
 __all__ = ["Plan", "Running", "SendPlan"]
+
+_SHOWN: Final = 5
+"""Messages that the preview of a send has."""
 
 
 class Plan:
@@ -127,7 +130,10 @@ class SendPlan(Plan):
         self, entity: AsyncEntity, data: Any, *, at: datetime | None = None, delay: str | timedelta | None = None
     ) -> None:
         held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else collect_spark_frame(data)
-        super().__init__(plan_send(entity, held, Send(at, duration(delay)), messages_from, to_send))
+        decision = Send(at, duration(delay))
+        make = to_send if decision.is_for_now else messages_from
+        shown = islice(messages_from(held), _SHOWN)
+        super().__init__(entity.plan_send(lambda: make(held), decision, total=len(held), shown=shown))
 
     def __len__(self) -> int:
         return self.total

@@ -307,4 +307,6 @@ async def carry_out(
     Raises:
         Exception: an error that came before there was an outcome, or one that is no failure of the service.
     """
+    if not messages:
+        return Report()
     return await Run(messages, decision, limits, progress).carry_out(look)

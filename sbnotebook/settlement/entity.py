@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Unpack
 
@@ -16,6 +16,8 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
     Resubmit,
+    Send,
+    Tally,
 )
 from sbnotebook.settlement.actions.by_token import Lock, plan_by_token
 from sbnotebook.settlement.actions.defer_all import plan_defer_all
@@ -25,16 +27,15 @@ from sbnotebook.settlement.actions.purge import plan_purge
 from sbnotebook.settlement.actions.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
 from sbnotebook.settlement.actions.receive_and_delete import receive_and_delete
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
-from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, schedule_many
+from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
 from sbnotebook.settlement.actions.selection import Chosen, Filter
+from sbnotebook.settlement.actions.send import plan_send
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Edit, Limits, Plan
 from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.process import Processing
 from sbnotebook.settlement.processing.run import Options, ProcessOptions
-from sbnotebook.settlement.sending.send import SendOptions, send_many
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
@@ -58,18 +59,12 @@ class AsyncEntity(Place):
         rate: float | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Send messages here and wait for every confirmation.
+        """Send messages here and wait for every confirmation: applies :meth:`plan_send`.
 
         See :func:`sbnotebook.settlement.sending.send.send_many`.
         """
-        return await send_many(
-            self.namespace.pool(self.address),
-            messages,
-            max_in_flight=max_in_flight,
-            batch_size=batch_size,
-            pace=Pace(Limits(max_in_flight, rate).rate),
-            progress=progress,
-        )
+        plan = plan_send(self, lambda: messages, batch_size=batch_size)
+        return await plan.apply(Limits(max_in_flight, rate), progress)
 
     async def schedule(
         self,
@@ -77,10 +72,28 @@ class AsyncEntity(Place):
         *,
         at: datetime | None = None,
         delay: timedelta | None = None,
-        **options: Unpack[SendOptions],
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        batch_size: int | None = None,
+        rate: float | None = None,
+        progress: Progress | None = None,
     ) -> Report:
         """Send messages that become active later: see :func:`sbnotebook.settlement.actions.schedule.schedule_many`."""
-        return await schedule_many(self.namespace.pool(self.address), messages, at=at, delay=delay, **options)
+        times = timed(messages, at, delay)  # raises for a time that is not clear, before anything is planned
+        plan = plan_send(self, lambda: times, own_times=True, batch_size=batch_size)
+        return await plan.apply(Limits(max_in_flight, rate), progress)
+
+    def plan_send(
+        self,
+        messages: Callable[[], Iterable[Message | EncodedRows]],
+        decision: Send | None = None,
+        *,
+        batch_size: int | None = None,
+        tally: Tally | None = None,
+        total: int | None = None,
+        shown: Iterable[Message] = (),
+    ) -> Plan:
+        """Return a plan to send messages: see :func:`sbnotebook.settlement.actions.send.plan_send`."""
+        return plan_send(self, messages, decision, batch_size=batch_size, tally=tally, total=total, shown=shown)
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
         """A plan to settle messages that are held.

@@ -154,8 +154,6 @@ class Plan:
         Returns:
             An outcome for each of the messages.
         """
-        if not self.messages:
-            return Report()
         return await self.carry_out(self, limits or Limits(), progress)
 
     def _sentence(self) -> str:

@@ -19,8 +19,7 @@ from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import in_words, scrubbed
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
-from sbnotebook.settlement.pace import Pace
-from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.options import WriteOptions
@@ -100,16 +99,10 @@ class SendWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         with warm_namespace(options.namespace) as namespace:
 
             async def send() -> Report:
-                pool = namespace.pool(options.entity)
-                pool.doubt()  # since the task before, the queue may have been made anew
-                return await send_many(
-                    pool,
-                    rows.messages(batches),
-                    max_in_flight=max_in_flight,
-                    batch_size=options.batch_size,
-                    pace=Pace(options.rate),
-                    tally=rows,
-                )
+                entity = namespace.entity(options.entity)
+                namespace.pool(options.entity).doubt()  # since the task before, the queue may have been made anew
+                plan = entity.plan_send(lambda: rows.messages(batches), batch_size=options.batch_size, tally=rows)
+                return await plan.apply(Limits(max_in_flight, options.rate))
 
             run(send)
 

@@ -48,6 +48,8 @@ def plan_by_token(
     chosen = tuple(_locked(lock, entity) for lock in locks)
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        if not chosen:
+            return Report()
         async with batch() as adopting:
             adopted = await adopting.adopt(chosen)
             return await adopting.settle(plan.decision, adopted, limits=limits, progress=progress)

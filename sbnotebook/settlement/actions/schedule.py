@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Unpack
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 

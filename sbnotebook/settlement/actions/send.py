@@ -1,78 +1,75 @@
-"""Sending as a plan: what is to be sent can be looked at before anything is."""
+"""Sending as a plan: a preview shows what would be sent before anything is."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
-from sbnotebook.model import Message, Report, Send
+from sbnotebook.model import Message, Report, Send, Tally
 from sbnotebook.settlement.actions.schedule import schedule_many
+from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview
-from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.send import SendOptions, send_many
 from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from sbnotebook.settlement.place import Place
     from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
 __all__ = ["plan_send"]
 
-_SHOWN: Final = 5
-
-
-class _SendPlan(Plan):
-    """A plan whose messages stand nowhere yet: it has none, and a total."""
-
-    __slots__ = ()
-
-    async def apply(self, limits: Limits | None = None, progress: Progress | None = None) -> Report:
-        return await self.carry_out(self, limits or Limits(), progress)
-
 
 def plan_send(
-    entity: Place,
-    data: Collection[Any],
-    decision: Send,
-    messages_of: Callable[[Collection[Any]], Iterator[Message]],
-    to_send: Callable[[Collection[Any]], Iterator[Message | EncodedRows]],
+    place: Place,
+    messages: Callable[[], Iterable[Message | EncodedRows]],
+    decision: Send | None = None,
+    *,
+    own_times: bool = False,
+    batch_size: int | None = None,
+    tally: Tally | None = None,
+    total: int | None = None,
+    shown: Iterable[Message] = (),
 ) -> Plan:
-    """A plan to send messages, at once or later.
+    """Return a plan to send messages, at once or later.
 
     Args:
-        entity: where they go.
-        data: what they are made of, one for each.
-        decision: when they become active.
-        messages_of: makes the messages as they are sent, so that all of them need not be there at once.
-        to_send: makes of the same data what is sent at once, where that is quicker.
-
-    Raises:
-        Exception: what ``messages_of`` raises for the first messages, which a preview shows.
+        place: the queue or topic that they are sent to.
+        messages: gives the messages, or rows of them that are encoded already; called when the plan is applied. What
+            it gives is pulled as there is room, so that all of them need not be in memory.
+        decision: when they become active; at once by default.
+        own_times: schedule each message for its own ``scheduled_enqueue_time``.
+        batch_size: messages in one transfer at most, None for as many as fit.
+        tally: notes the outcomes and makes the report; None for a report that keeps them all.
+        total: how many messages there are, None where that is not known.
+        shown: the first messages, for the preview.
     """
-    first = tuple(islice(messages_of(data), _SHOWN))
+    decision = decision or Send()
+    first = tuple(shown)
 
-    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:  # noqa: ARG001 (as all are)
-        pool = entity.namespace.pool(entity.address)
-        pace, at_once = limits.pace(), limits.max_in_flight
-        if decision.is_for_now:
-            return await send_many(pool, to_send(data), max_in_flight=at_once, pace=pace, progress=progress)
-        at, delay = decision.at, decision.delay
-        return await schedule_many(
-            pool, messages_of(data), at=at, delay=delay, max_in_flight=at_once, pace=pace, progress=progress
+    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:  # noqa: ARG001
+        pool = place.namespace.pool(place.address)
+        options = SendOptions(
+            max_in_flight=limits.max_in_flight,
+            batch_size=batch_size,
+            pace=limits.pace(),
+            progress=progress,
+            tally=tally,
         )
+        if decision.is_for_now and not own_times:
+            return await send_many(pool, messages(), **options)
+        later: Any = messages()  # rows that are encoded already are sent at once only
+        return await schedule_many(pool, later, at=decision.at, delay=decision.delay, **options)
 
     def describe(rows: int) -> Preview:
-        return Preview(_sentence(entity, len(data), decision), first[:rows])
+        return Preview(_sentence(place, total, decision), first[:rows])
 
-    return _SendPlan(entity.address, decision, (), carry_out, describe=describe, total=len(data))
+    return Plan(place.address, decision, (), carry_out, describe=describe, total=total)
 
 
-def _sentence(entity: Place, count: int, decision: Send) -> str:
+def _sentence(place: Place, count: int | None, decision: Send) -> str:
     when = ""
     if decision.at is not None:
         when = f", active at {decision.at.isoformat(sep=' ', timespec='seconds')}"
     elif decision.delay is not None:
         when = f", active {decision.delay} later"
-    return f"send {count:,} message{'s' if count != 1 else ''} to {entity.address}{when}."
+    how_many = "messages" if count is None else f"{count:,} message{'s' if count != 1 else ''}"
+    return f"send {how_many} to {place.address}{when}."

@@ -319,13 +319,13 @@ async def test_purge_reports_cancelled_when_archive_breaks(
     assert numbers(await queue.peek()) == list(range(10, 25))
 
 
-async def test_what_others_hold_is_not_found_and_stays(own: AsyncNamespace) -> None:
+async def test_what_others_hold_is_skipped_and_stays(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 3)
     plan = await queue.purge()
     async with queue.batch() as batch:
         await batch.receive(1)
         report = await plan.apply()
-        assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND] + [OutcomeStatus.SETTLED] * 2
+        assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED] + [OutcomeStatus.SETTLED] * 2
     assert numbers(await queue.peek()) == [0]
 
 
