@@ -18,7 +18,17 @@ import anyio.lowlevel
 from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import SbNotebookError
-from sbnotebook.model import Complete, Decision, Outcome, OutcomeStatus, ReceivedMessage, Report, Send, SettleEach
+from sbnotebook.model import (
+    CancelScheduled,
+    Complete,
+    Decision,
+    Outcome,
+    OutcomeStatus,
+    ReceivedMessage,
+    Report,
+    Send,
+    SettleEach,
+)
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.plan import Limits
@@ -35,7 +45,7 @@ GROUP: Final = 200
 _ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
 """The errors that end a run: a refusal, the service, the network, and the files of the journal and the archive."""
 
-_MEANS: Final = frozenset({Complete.verb, Send.verb})
+_MEANS: Final = frozenset({CancelScheduled.verb, Complete.verb, Send.verb})
 """What actions of other names do with their messages."""
 
 M = TypeVar("M", bound=ReceivedMessage)

@@ -179,7 +179,7 @@ async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> No
             OutcomeStatus.SETTLED,
         ], report.failures
         assert "not there any more" in str(report[0].description)
-        assert "Another receiver holds it" in str(report[2].description)
+        assert "another receiver has its lock" in str(report[2].description)
         assert "scheduled" in str(report[4].description)
     left = await counts(queue)
     assert set(left) == set(numbers) - {settled, deferred, numbers[20]} | {later}
