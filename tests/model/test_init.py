@@ -14,16 +14,17 @@ MODULES = [
     if not found.ispkg
 ]
 VALUES = {
-    value
+    value.__name__: value
     for module in MODULES
     for value in vars(module).values()
     if isinstance(value, type) and dataclasses.is_dataclass(value) and value.__module__ == module.__name__
 }
 
 
-@pytest.mark.parametrize("value", sorted(VALUES, key=lambda value: value.__name__), ids=lambda value: value.__name__)
-def test_values_are_frozen_and_small(value: type) -> None:
-    assert getattr(value, "__dataclass_params__").frozen == (value.__name__ != "Tally")  # noqa: B009
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_values_are_frozen_and_small(name: str) -> None:
+    value = VALUES[name]
+    assert getattr(value, "__dataclass_params__").frozen == (name != "Tally")  # noqa: B009
     assert "__dict__" not in dir(value)
 
 
