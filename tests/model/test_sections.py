@@ -134,7 +134,7 @@ def test_section_values_may_begin_behind_the_annotations() -> None:
         sections.section_values(_section(sections.MESSAGE_ANNOTATIONS) * 2, len(_section(sections.MESSAGE_ANNOTATIONS)))
 
 
-def test_section_values_read_a_long_descriptor_and_repeated_bodies() -> None:
+def test_section_values_read_long_descriptors_and_many_bodies() -> None:
     payload = b"\x00\x80" + (0x70).to_bytes(8, "big") + b"\x45" + _section(sections.DATA) * 2
     payload += _section(sections.DELIVERY_ANNOTATIONS)
     values, bodies = sections.section_values(payload)

@@ -248,7 +248,7 @@ def test_shedding_stops_at_three_quarters_of_the_budget() -> None:
     assert residency.size == 2 * SHELF * 612
 
 
-def test_shedding_is_tried_again_after_1024_turns_or_a_quarter_more() -> None:
+def test_shedding_is_tried_again_after_1024_turns_or_more_bytes() -> None:
     log, residency, _ = filled_log(budget=1_000, numbers=range(2))
     taken = log.take_ready()
     assert taken is not None

@@ -107,7 +107,7 @@ def test_a_long_mistake_is_quoted_up_to_40_characters() -> None:
         parse("a = 1 a " + "b" * 41)
 
 
-def test_the_nesting_counts_open_parentheses_and_prefixes_in_a_row() -> None:
+def test_the_nesting_counts_parentheses_and_prefixes_in_a_row() -> None:
     parse("(" * 8 + "-" * 8 + "1" + ")" * 8)
     parse(" AND ".join(["(-a = 1)"] * 20))
     parse("- - 1" + " + - - 1" * 20)
