@@ -1,19 +1,17 @@
-"""Parse the arguments of the magics, run each magic in the same way, and show its errors in one line."""
+"""Parse the arguments of the magics, and show their errors in one line."""
 
 from __future__ import annotations
 
 import argparse
-import functools
 import keyword
 import math
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, needs_local_scope, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic_arguments import argument
 from IPython.utils.text import DollarFormatter
 
 from sbnotebook.client.coercions import duration
@@ -29,9 +27,9 @@ __all__ = [
     "InterruptedMagic",
     "MagicArguments",
     "Quoted",
-    "command",
     "expanded",
     "in_one_line",
+    "refuse_connection_string",
     "seconds",
     "split_words",
 ]
@@ -113,46 +111,12 @@ def expanded(word: str, variables: Mapping[str, Any]) -> str:
     return Quoted(text) if text != word else word
 
 
-def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], object]], Callable[..., object]]:
-    """Make a method of a Magics class a magic with these arguments.
+def refuse_connection_string(line: str) -> None:
+    """Refuse a line with a connection string, except the emulator's own: the notebook would keep its key.
 
-    The method is called with the parsed arguments. Its result is shown, or bound by ``--into``. sbnotebook's own
-    errors and those of the service are one line without a traceback; other errors, such as those of the user's own
-    functions, keep theirs.
-
-    Args:
-        arguments: in the order of the help text.
+    Raises:
+        ConfigurationError: there is a key in the line.
     """
-
-    def decorate(function: Callable[[Any, MagicArguments], object]) -> Callable[..., object]:
-        # IPython's decorators collect the arguments on the function, from the last to the first.
-        for each in reversed(arguments):
-            function = each(function)
-        parser = magic_arguments()(function).parser
-
-        @functools.wraps(function)
-        def run(self: Magics, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> object:
-            shell: Any = self.shell
-            args = MagicArguments(cell, {**shell.user_ns, **(local_ns or {})})
-            with in_one_line(shell):
-                _refuse_connection_string(line)
-                parser.parse_args([expanded(word, args.variables) for word in split_words(line)], args)
-                result = function(self, args)
-            # The last report stays in a variable; --into binds the result instead of showing it.
-            if isinstance(result, Report):
-                shell.push({LAST_REPORT: result})
-            name = getattr(args, "into", None)
-            if name is None:
-                return result
-            shell.push({name: result})
-            return None
-
-        return no_var_expand(needs_local_scope(run))
-
-    return decorate
-
-
-def _refuse_connection_string(line: str) -> None:
     # In the line as it was typed: the notebook does not keep the value of a variable.
     text = line.lower()
     if "endpoint=" in text and scrub(line) != line and "usedevelopmentemulator=true" not in text:

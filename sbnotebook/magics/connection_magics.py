@@ -13,9 +13,9 @@ from IPython.display import display
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.arguments import INTO, MagicArguments, command
+from sbnotebook.magics.arguments import INTO, MagicArguments
 from sbnotebook.magics.display import say
-from sbnotebook.magics.plan_magics import PlanMagics
+from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.connecting.connection import scrub
 

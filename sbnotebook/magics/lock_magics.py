@@ -21,12 +21,11 @@ from sbnotebook.magics.arguments import (
     WHERE,
     YES,
     MagicArguments,
-    command,
     seconds,
 )
 from sbnotebook.magics.display import say
-from sbnotebook.magics.plan_magics import Applicable, PlanMagics
-from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release, Report
+from sbnotebook.magics.plan_magics import PlanMagics, command
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release
 
 __all__ = ["LockMagics"]
 
@@ -108,14 +107,14 @@ class LockMagics(PlanMagics):
 
     @line_magic
     @command(*_SETTLING)
-    def sb_complete(self, args: MagicArguments) -> Applicable | Report:
+    def sb_complete(self, args: MagicArguments) -> Plan:
         """Complete locked messages: the service removes them.
 
         Example::
 
             %sb_complete --where "subject = 'ok'" --dry-run
         """
-        return self.carry_out(self._plan(Complete(), args), args)
+        return self._plan(Complete(), args)
 
     @line_magic
     @command(
@@ -124,7 +123,7 @@ class LockMagics(PlanMagics):
         ),
         *_SETTLING,
     )
-    def sb_abandon(self, args: MagicArguments) -> Applicable | Report:
+    def sb_abandon(self, args: MagicArguments) -> Plan:
         """Abandon locked messages: they are delivered again, with a delivery count one higher.
 
         Example::
@@ -132,18 +131,18 @@ class LockMagics(PlanMagics):
             %sb_abandon --where "delivery_count < 3"
             %sb_abandon --delay 1s
         """
-        return self.carry_out(self._plan(Abandon(duration(args.delay)), args), args)
+        return self._plan(Abandon(duration(args.delay)), args)
 
     @line_magic
     @command(REASON, DESCRIPTION, *_SETTLING)
-    def sb_deadletter(self, args: MagicArguments) -> Applicable | Report:
+    def sb_deadletter(self, args: MagicArguments) -> Plan:
         """Move locked messages to the dead-letter queue.
 
         Example::
 
             %sb_deadletter --reason Invalid --description "No tail number" --where "body_json->>'$.tailnum' is null"
         """
-        return self.carry_out(self._plan(DeadLetter(args.reason, args.description), args), args)
+        return self._plan(DeadLetter(args.reason, args.description), args)
 
     @line_magic
     @command(
@@ -151,7 +150,7 @@ class LockMagics(PlanMagics):
         argument("--wake-to", metavar="DESTINATION", help="where that message goes (default the queue itself)"),
         *_SETTLING,
     )
-    def sb_defer(self, args: MagicArguments) -> Applicable | Report:
+    def sb_defer(self, args: MagicArguments) -> Plan:
         """Defer locked messages: from then on they can only be received by sequence number.
 
         %sb_deferred shows and settles them.
@@ -162,18 +161,18 @@ class LockMagics(PlanMagics):
             %sb_defer --wake-after 1h
         """
         decision = Defer(duration(args.wake_after), address(args.wake_to))
-        return self.carry_out(self._plan(decision, args), args)
+        return self._plan(decision, args)
 
     @line_magic
     @command(*_SETTLING)
-    def sb_release(self, args: MagicArguments) -> Applicable | Report:
+    def sb_release(self, args: MagicArguments) -> Plan:
         """Release locked messages, as if they had not been delivered: their delivery counts stay.
 
         Example::
 
             %sb_release
         """
-        return self.carry_out(self._plan(Release(), args), args, asks=False)
+        return self._plan(Release(), args)
 
     def _plan(self, decision: Decision, args: MagicArguments) -> Plan:
         batch = self.current.batch

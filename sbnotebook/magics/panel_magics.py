@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.magics.arguments import COUNT, ENTITY, INTO, MAYBE_ENTITY, MagicArguments, command, seconds
+from sbnotebook.magics.arguments import COUNT, ENTITY, INTO, MAYBE_ENTITY, MagicArguments, seconds
 from sbnotebook.magics.display import has_widgets
-from sbnotebook.magics.plan_magics import PlanMagics
+from sbnotebook.magics.plan_magics import PlanMagics, command
 
 if TYPE_CHECKING:
     from sbnotebook.widgets.entity_browser import Browser

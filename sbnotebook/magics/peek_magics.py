@@ -9,9 +9,9 @@ from IPython.core.magic_arguments import argument
 
 from sbnotebook.analysis.groups import TRAITS, Groups
 from sbnotebook.client import Entity, Messages
-from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, WHERE, MagicArguments, command
+from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, WHERE, MagicArguments
 from sbnotebook.magics.display import say
-from sbnotebook.magics.plan_magics import PlanMagics
+from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import SubQueue
 
 __all__ = ["PeekMagics"]

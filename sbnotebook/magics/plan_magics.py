@@ -1,26 +1,37 @@
-"""Show a plan, ask for confirmation, carry it out, and report: what every magic does that sends or settles."""
+"""Run magics: parse the line, make a plan, show it, ask for confirmation, carry it out, and report."""
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from IPython.core.error import StdinNotImplementedError
-from IPython.core.magic import Magics
+from IPython.core.magic import Magics, needs_local_scope, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
+from sbnotebook.client import Plan
 from sbnotebook.errors import ConfigurationError, DecisionError, ReadOnlyError
+from sbnotebook.magics.arguments import (
+    LAST_REPORT,
+    MagicArguments,
+    expanded,
+    in_one_line,
+    refuse_connection_string,
+    split_words,
+)
 from sbnotebook.magics.display import say
-from sbnotebook.model import Message, ReceivedMessage, Report
+from sbnotebook.model import Message, ReceivedMessage, Release, Report
 from sbnotebook.settlement.plan import Edit
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from sbnotebook.magics.arguments import MagicArguments
     from sbnotebook.magics.current import Current
 
-__all__ = ["Applicable", "ApplyOptions", "PlanMagics", "edit_function", "variable", "warn_of_failures"]
+__all__ = ["ApplyOptions", "PlanMagics", "command", "edit_function", "variable", "warn_of_failures"]
 
 
 class ApplyOptions(TypedDict):
@@ -28,18 +39,6 @@ class ApplyOptions(TypedDict):
 
     max_in_flight: int
     rate: float | None
-
-
-class Applicable(Protocol):
-    """A plan that can be shown and applied."""
-
-    def __len__(self) -> int:
-        """Return the number of its messages."""
-        ...
-
-    def apply(self, *, max_in_flight: int = ..., rate: float | None = ...) -> Report:
-        """Carry the plan out."""
-        ...
 
 
 class PlanMagics(Magics):
@@ -54,13 +53,12 @@ class PlanMagics(Magics):
         super().__init__(shell)
         self.current = current
 
-    def carry_out(self, plan: Applicable, args: MagicArguments, *, asks: bool = True) -> Applicable | Report:
+    def carry_out(self, plan: Plan, args: MagicArguments) -> Plan | Report:
         """Show a plan, ask, and carry it out.
 
         Args:
             plan: the plan.
             args: holds ``dry_run``, ``yes``, and where the magic has them ``max_in_flight`` and ``rate``.
-            asks: False for a plan that removes nothing, and so needs no confirmation.
 
         Returns:
             The plan itself for a dry run, otherwise the report.
@@ -72,7 +70,7 @@ class PlanMagics(Magics):
         if args.dry_run:
             return plan
         display(plan)
-        self.confirm(len(plan), args, asks=asks)
+        self.confirm(len(plan), args, asks=plan.verb != Release.verb)  # a release changes nothing
         report = plan.apply(**self.apply_options(args))
         warn_of_failures(report)
         return report
@@ -83,7 +81,7 @@ class PlanMagics(Magics):
         Args:
             count: the number of its messages; for none there is no question.
             args: holds ``yes``.
-            asks: as for :meth:`carry_out`.
+            asks: False for a plan that needs no confirmation.
 
         Raises:
             ReadOnlyError: the connection only looks.
@@ -103,6 +101,49 @@ class PlanMagics(Magics):
         """
         in_flight = getattr(args, "max_in_flight", None) or self.current.settings.max_in_flight
         return {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
+
+
+def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], object]], Callable[..., object]]:
+    """Make a method of a Magics class a magic with these arguments.
+
+    The method is called with the parsed arguments. A plan that it returns is shown, confirmed and carried out. The
+    result is shown, or bound by ``--into``. sbnotebook's own errors and those of the service are one line without a
+    traceback; other errors, such as those of the user's own functions, keep theirs.
+
+    Args:
+        arguments: in the order of the help text.
+    """
+
+    def decorate(function: Callable[[Any, MagicArguments], object]) -> Callable[..., object]:
+        # IPython's decorators collect the arguments on the function, from the last to the first.
+        for each in reversed(arguments):
+            function = each(function)
+        parser = magic_arguments()(function).parser
+
+        @functools.wraps(function)
+        def run(
+            self: PlanMagics, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None
+        ) -> object:
+            shell: Any = self.shell
+            args = MagicArguments(cell, {**shell.user_ns, **(local_ns or {})})
+            with in_one_line(shell):
+                refuse_connection_string(line)
+                parser.parse_args([expanded(word, args.variables) for word in split_words(line)], args)
+                result = function(self, args)
+                if isinstance(result, Plan):
+                    result = self.carry_out(result, args)
+            # The last report stays in a variable; --into binds the result instead of showing it.
+            if isinstance(result, Report):
+                shell.push({LAST_REPORT: result})
+            name = getattr(args, "into", None)
+            if name is None:
+                return result
+            shell.push({name: result})
+            return None
+
+        return no_var_expand(needs_local_scope(run))
+
+    return decorate
 
 
 def warn_of_failures(report: Report) -> None:

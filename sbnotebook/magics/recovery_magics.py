@@ -22,11 +22,10 @@ from sbnotebook.magics.arguments import (
     YES,
     MagicArguments,
     Quoted,
-    command,
     seconds,
 )
 from sbnotebook.magics.display import say
-from sbnotebook.magics.plan_magics import Applicable, PlanMagics, warn_of_failures
+from sbnotebook.magics.plan_magics import PlanMagics, command, warn_of_failures
 from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 
 __all__ = ["Plans", "RecoveryMagics"]
@@ -126,7 +125,7 @@ class RecoveryMagics(PlanMagics):
         argument("--new-ids", action="store_true", default=None, help="give them new message ids"),
         *_ACTING,
     )
-    def sb_undo(self, args: MagicArguments) -> Applicable | Report:
+    def sb_undo(self, args: MagicArguments) -> Plan:
         """Send removed messages back from the archive on this machine: those of a report, or of an entity since a time.
 
         Example::
@@ -149,7 +148,7 @@ class RecoveryMagics(PlanMagics):
             )
         except DecisionError as error:
             raise DecisionError(f"{error} {_another_way(report)}".rstrip()) from None
-        return self.carry_out(plan, args)
+        return plan
 
 
 def _another_way(report: Report | None) -> str:

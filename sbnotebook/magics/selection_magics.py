@@ -8,7 +8,7 @@ from typing import Final
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.client import Entity, Messages
+from sbnotebook.client import Entity, Messages, Plan
 from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
@@ -27,9 +27,8 @@ from sbnotebook.magics.arguments import (
     WHERE,
     YES,
     MagicArguments,
-    command,
 )
-from sbnotebook.magics.plan_magics import Applicable, PlanMagics, edit_function, variable
+from sbnotebook.magics.plan_magics import PlanMagics, command, edit_function, variable
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -37,7 +36,6 @@ from sbnotebook.model import (
     Decision,
     Defer,
     ReceivedMessage,
-    Report,
     Resubmit,
 )
 
@@ -81,7 +79,7 @@ class SelectionMagics(PlanMagics):
         ),
         *_ACTING,
     )
-    def sb_resubmit(self, args: MagicArguments) -> Applicable | Report:
+    def sb_resubmit(self, args: MagicArguments) -> Plan:
         """Send clones of messages of an entity, and complete the originals.
 
         Example::
@@ -97,7 +95,7 @@ class SelectionMagics(PlanMagics):
         if edit is not None:
             for message in messages[:_TRIED]:
                 edit(message)  # an edit that fails does so before the plan is shown
-        plan = entity.resubmit(
+        return entity.resubmit(
             messages,
             to=args.to,
             delay=args.delay,
@@ -105,7 +103,6 @@ class SelectionMagics(PlanMagics):
             max_resubmits=args.max_resubmits,
             resend_unknown=args.resend_unknown,
         )
-        return self.carry_out(plan, args)
 
     @line_magic
     @command(
@@ -125,7 +122,7 @@ class SelectionMagics(PlanMagics):
         EDIT,
         *_ACTING,
     )
-    def sb_pick(self, args: MagicArguments) -> Applicable | Report:
+    def sb_pick(self, args: MagicArguments) -> Plan:
         """Settle, defer or resubmit chosen messages anywhere in an entity, and no others.
 
         The messages before them are locked meanwhile and then released, which does not change their delivery counts.
@@ -141,11 +138,11 @@ class SelectionMagics(PlanMagics):
         if args.where is None and args.count is None and args.messages is None:
             raise ConfigurationError("Say which messages: --where, -n or --messages.")
         entity = self.current.namespace.entity(args.entity)
-        return self.carry_out(entity.pick(_selected(entity, args), decision, edit=edit_function(args)), args)
+        return entity.pick(_selected(entity, args), decision, edit=edit_function(args))
 
     @line_magic
     @command(ENTITY, WHERE, _COMPLETE, _ABANDON, _DEADLETTER, _RESUBMIT, REASON, DESCRIPTION, TO, DELAY, EDIT, *_ACTING)
-    def sb_deferred(self, args: MagicArguments) -> Messages | Applicable | Report:
+    def sb_deferred(self, args: MagicArguments) -> Messages | Plan:
         """Show the messages that are deferred in an entity; with a decision, settle them.
 
         The whole entity is peeked and compared with the journal. A deferred message that is not in the journal is an
@@ -166,7 +163,7 @@ class SelectionMagics(PlanMagics):
             plan = entity.resubmit(chosen, to=args.to, delay=args.delay, edit=edit_function(args))
         else:
             plan = deferred.plan(decision, where=args.where)
-        return self.carry_out(plan, args)
+        return plan
 
     @line_magic
     @command(
@@ -178,7 +175,7 @@ class SelectionMagics(PlanMagics):
         argument("--no-archive", action="store_true", help="keep no copy: %%sb_undo cannot send them back"),
         *_ACTING,
     )
-    def sb_purge(self, args: MagicArguments) -> Applicable | Report:
+    def sb_purge(self, args: MagicArguments) -> Plan:
         """Remove the messages that are in an entity now; later ones stay.
 
         The archive of this machine keeps them for a time, and %sb_undo sends them back.
@@ -188,14 +185,13 @@ class SelectionMagics(PlanMagics):
             %sb_purge orders/$dlq --before 30d --dry-run
             %sb_purge orders --where "subject = 'test'"
         """
-        plan = self.current.namespace.entity(args.entity).purge(
+        return self.current.namespace.entity(args.entity).purge(
             where=args.where,
             before=args.before,
             to_sequence_number=args.to_sequence_number,
             state=args.state,
             archived=not args.no_archive,
         )
-        return self.carry_out(plan, args)
 
 
 def _selected(entity: Entity, args: MagicArguments) -> list[ReceivedMessage | int]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.client import Messages
+from sbnotebook.client import Messages, Plan
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
     DESTINATION,
@@ -23,10 +23,9 @@ from sbnotebook.magics.arguments import (
     YES,
     MagicArguments,
     Quoted,
-    command,
 )
-from sbnotebook.magics.plan_magics import Applicable, PlanMagics, variable
-from sbnotebook.model import Message, Report
+from sbnotebook.magics.plan_magics import PlanMagics, command, variable
+from sbnotebook.model import Message
 
 __all__ = ["SendMagics"]
 
@@ -54,7 +53,7 @@ class SendMagics(PlanMagics):
 
     @line_cell_magic
     @command(DESTINATION, *_WHAT, *_ACTING)
-    def sb_send(self, args: MagicArguments) -> Applicable | Report:
+    def sb_send(self, args: MagicArguments) -> Plan:
         """Send a text, or a variable: a message, a text, a dictionary, or a list of these.
 
         Example::
@@ -69,8 +68,7 @@ class SendMagics(PlanMagics):
             {"carrier": "UA", "flight": 1545}
             {"carrier": "AA", "flight": 1141}
         """
-        plan = self.current.namespace.entity(args.entity).plan_send(_what_to_send(args))
-        return self.carry_out(plan, args)
+        return self.current.namespace.entity(args.entity).plan_send(_what_to_send(args))
 
     @line_cell_magic
     @command(
@@ -82,7 +80,7 @@ class SendMagics(PlanMagics):
         WHERE,
         *_ACTING,
     )
-    def sb_schedule(self, args: MagicArguments) -> Messages | Applicable | Report:
+    def sb_schedule(self, args: MagicArguments) -> Messages | Plan:
         """Send messages that become active later; with nothing to send, show the scheduled messages, or cancel them.
 
         Example::
@@ -104,11 +102,11 @@ class SendMagics(PlanMagics):
                 )
             if args.at is None and args.delay is None:
                 raise ConfigurationError("Say when: --delay 5m or --at 2026-11-22T08:00.")
-            return self.carry_out(entity.plan_send(_what_to_send(args), at=args.at, delay=args.delay), args)
+            return entity.plan_send(_what_to_send(args), at=args.at, delay=args.delay)
         scheduled = entity.scheduled(where=args.where)
         if not args.cancel:
             return scheduled
-        return self.carry_out(entity.cancel_scheduled(scheduled), args)
+        return entity.cancel_scheduled(scheduled)
 
     @line_magic
     @command(
@@ -116,7 +114,7 @@ class SendMagics(PlanMagics):
         DESTINATION,
         *_ACTING,
     )
-    def sb_push(self, args: MagicArguments) -> Applicable | Report:
+    def sb_push(self, args: MagicArguments) -> Plan:
         """Send the rows of a frame as messages.
 
         Columns with the names of message columns are taken as such; the others become a JSON body where there is no
@@ -129,7 +127,7 @@ class SendMagics(PlanMagics):
             %sb_push summary results --rate 200
         """
         entity = self.current.namespace.entity(args.entity)
-        return self.carry_out(entity.plan_send(variable(args, args.frame)), args)
+        return entity.plan_send(variable(args, args.frame))
 
 
 def _what_to_send(args: MagicArguments) -> Any:
