@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check conformance soak crash mutants format bench docs lab lock dist
-.PHONY: check-install check-lowest check-pythons check-spark
+.PHONY: check-install check-lowest check-next-sdk check-pythons check-spark
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -82,6 +82,15 @@ RUN_PART = bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PA
 check-lowest: ## Test with the lowest version of each dependency that pyproject.toml allows
 	$(call set_up_beside,lowest,3.11,requirements/lowest.txt)
 	build/lowest/$(RUN_PART)
+
+check-next-sdk: PART = tests/settlement/sdk tests/settlement/connecting tests/settlement/locking tests/settlement/sending
+check-next-sdk: ## Test with the newest azure-servicebus, also where pyproject.toml does not allow it
+	$(call set_up_beside,next-sdk,3.11,requirements/dev.txt)
+	$(BIN)/uv pip install --quiet --python build/next-sdk --upgrade '$(SDK)'
+	@build/next-sdk/bin/python -c 'from azure.servicebus import __version__ as v; print("Testing azure-servicebus", v)'
+	SBNOTEBOOK_ANY_SDK=1 build/next-sdk/$(RUN_PART)
+
+SDK ?= azure-servicebus
 
 check-spark: build/spark-4.0 build/spark-4.1 ## Test with the Spark of Databricks' long-term runtimes: 4.0 reads, 4.1 writes, too
 

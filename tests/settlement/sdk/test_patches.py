@@ -8,6 +8,7 @@ import pytest
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.sdk.patches import prepare_sdk
+from sbnotebook.settlement.sdk.version import ANY_VERSION
 
 # Compares all that modules of the SDK, and the classes in them, have before and after each step.
 SCRIPT = dedent("""
@@ -54,6 +55,7 @@ def test_patches_are_applied_by_a_connection_not_an_import() -> None:
     assert run.stdout.splitlines() == [patches] * 2
 
 
-def test_preparing_refuses_another_version() -> None:
+def test_preparing_refuses_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ANY_VERSION, raising=False)
     with pytest.raises(ConfigurationError, match=r"7\.15 only, and 8\.0\.0 is installed"):
         prepare_sdk("8.0.0")
