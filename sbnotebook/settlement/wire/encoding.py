@@ -1,10 +1,10 @@
-"""Messages as the AMQP bytes that a sender transfers; :mod:`sbnotebook.settlement.wire.conversion` reads them."""
+"""Messages as the AMQP bytes that a sender transfers; :mod:`~sbnotebook.settlement.wire.conversion` reads them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Final
 
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model import BodyType, Message
@@ -39,75 +39,41 @@ from sbnotebook.settlement.wire.layout import (
 
 __all__ = ["payload_of"]
 
+_EXPIRY: Final = PROPERTY_FIELDS.index("absolute_expiry_time")
+_CREATION: Final = PROPERTY_FIELDS.index("creation_time")
+
 
 def payload_of(message: Message) -> bytes:
-    """The AMQP bytes of a message as a sender writes it.
+    """Return the AMQP bytes of a message as a sender writes it.
 
     What only the service can set is left out, so that a peeked message can be sent as it is. So is an absolute expiry
-    that is over, or that does not fit the time to live any more: the service would go by it
-    (azure-sdk-for-python issue 17970).
+    that is over, or that contradicts the time to live: the service would follow it (azure-sdk-for-python issue 17970).
 
     Raises:
-        AmqpDecodeError: the bytes of a value or sequence body are not one, or the message is one that was unreadable.
+        AmqpDecodeError: the bytes of a value or sequence body are not one, or the message was unreadable.
         ConfigurationError: there is no such extra, or it is of the wrong type.
-        TypeError: a property value that AMQP has no type for.
-        OverflowError: a number that its AMQP type cannot hold.
+        TypeError: AMQP has no type for a property's value.
+        OverflowError: a number does not fit into its AMQP type.
     """
-    if not message.extras and _is_plain(message):
-        return _plain_payload(message)
-    if message.extras:
+    extras, properties = message.extras, _properties(message)
+    # Most messages have only properties and data, so each other section is looked at only where it can exist.
+    parts: list[bytes] = []
+    if extras:
         _check_extras(message)
-    parts = [_header(message), _annotations(message, "delivery_annotations"), _message_annotations(message)]
-    properties = _properties(message)
+        parts += _header(message), _annotations(message, "delivery_annotations")
+    elif message.time_to_live is not None:
+        parts.append(_header(message))
+    if extras or message.partition_key is not None or message.scheduled_enqueue_time is not None:
+        parts.append(_message_annotations(message))
     if properties:
         parts.append(encode_section(PROPERTIES, properties))
     if message.application_properties:
         parts.append(encode_section(APPLICATION_PROPERTIES, _application_properties(message)))
-    parts.append(_body_section(message))
-    parts.append(_annotations(message, "footer"))
+    if message.body_type is BodyType.DATA and not extras:
+        parts.append(encode_section(DATA, message.body))
+    else:
+        parts += _body_section(message), _annotations(message, "footer")
     return b"".join(parts) or encode_section(DATA, b"")
-
-
-def _is_plain(message: Message) -> bool:
-    return (
-        message.time_to_live is None
-        and message.partition_key is None
-        and message.scheduled_enqueue_time is None
-        and message.body_type is BodyType.DATA
-    )
-
-
-def _plain_payload(message: Message) -> bytes:
-    """The same for a message without extras that has no other sections than properties and data, as most are.
-
-    It takes a third of the time, which is the largest part of what a message costs on its way.
-    """
-    kind, encoding = message.content_type, message.content_encoding
-    properties = _without_nulls_at_end(
-        [  # in the order of PROPERTY_FIELDS
-            message.message_id,
-            None,
-            message.to,
-            message.subject,
-            message.reply_to,
-            message.correlation_id,
-            None if kind is None else usual("content_type", kind),
-            None if encoding is None else usual("content_encoding", encoding),
-            None,
-            None,
-            message.session_id,
-            None,
-            message.reply_to_session_id,
-        ]
-    )
-    named = message.application_properties
-    return b"".join(
-        (
-            encode_section(PROPERTIES, properties) if properties else b"",
-            encode_section(APPLICATION_PROPERTIES, dict(named)) if named else b"",
-            encode_section(DATA, message.body),
-        )
-    )
 
 
 def _check_extras(message: Message) -> None:
@@ -147,41 +113,52 @@ def _message_annotations(message: Message) -> bytes:
 
 
 def _annotations(message: Message, name: str, values: dict[AmqpValue, AmqpValue] | None = None) -> bytes:
-    """A section that is a map, with what has a field of its own first."""
+    """Return a section that is a map, with the entries that have a field of their own first."""
     values = values or {}
     own: Any = message.extras.get(name) or {}
     for key, value in own.items():
         if key not in SERVICES_OWN and key not in (PARTITION_KEY, SCHEDULED_TIME):
-            # Keys of annotations are symbols or numbers (section 3.2.10), whatever a user wrote.
+            # Keys of annotations are symbols or numbers (section 3.2.10). A user may have written a text.
             values[Symbol(key) if type(key) is str else key] = value
     return encode_section(MAPS[name], values) if values else b""
 
 
 def _properties(message: Message) -> list[AmqpValue]:
-    extras = message.extras
-    values = [extras.get(name) if name in PROPERTY_EXTRAS else _property(message, name) for name in PROPERTY_FIELDS]
-    if message.time_to_live is not None or extras:
-        expiry, creation = PROPERTY_FIELDS.index("absolute_expiry_time"), PROPERTY_FIELDS.index("creation_time")
-        values[creation], values[expiry] = _life(message.time_to_live, values[creation], values[expiry])
+    kind, encoding = message.content_type, message.content_encoding
+    values: list[AmqpValue] = [  # in the order of PROPERTY_FIELDS
+        message.message_id,
+        None,
+        message.to,
+        message.subject,
+        message.reply_to,
+        message.correlation_id,
+        None if kind is None else usual("content_type", kind),
+        None if encoding is None else usual("content_encoding", encoding),
+        None,
+        None,
+        message.session_id,
+        None,
+        message.reply_to_session_id,
+    ]
+    if message.extras:
+        # Take the extras that have no field, and those with the type of a field that was not changed since.
+        for index, name in enumerate(PROPERTY_FIELDS):
+            typed = message.extras.get(name)
+            if typed is not None and (name in PROPERTY_EXTRAS or as_text(typed) == values[index]):
+                values[index] = typed
+    if message.time_to_live is not None or message.extras:
+        values[_CREATION], values[_EXPIRY] = _life(message.time_to_live, values[_CREATION], values[_EXPIRY])
     return _without_nulls_at_end(values)
 
 
-def _property(message: Message, name: str) -> AmqpValue:
-    text: str | None = getattr(message, name)
-    if text is None:
-        return None
-    typed = message.extras.get(name)
-    return typed if typed is not None and as_text(typed) == text else usual(name, text)
-
-
 def _life(ttl: timedelta | None, creation: AmqpValue, expiry: AmqpValue) -> tuple[AmqpValue, AmqpValue]:
-    """When the message was made and when it expires, as they are sent."""
+    """Return when the message was created and when it expires, as they are sent."""
     now = Timestamp.from_datetime(datetime.now(UTC))
     milliseconds = None if ttl is None else ttl // MILLISECOND
     if isinstance(expiry, Timestamp) and expiry <= now:
         expiry = None
     if milliseconds is not None and milliseconds > MAX_TTL:
-        # It does not fit into the header: these two say it (azure-sdk-for-python issue 33674).
+        # It does not fit into the header, so these two hold it (azure-sdk-for-python issue 33674).
         start = creation if isinstance(creation, Timestamp) and creation + milliseconds > now else now
         return start, Timestamp(min(start + milliseconds, LAST_MOMENT))
     if milliseconds is not None and isinstance(creation, Timestamp) and isinstance(expiry, Timestamp):
@@ -214,7 +191,7 @@ def _body_section(message: Message) -> bytes:
 
 
 def _data(message: Message) -> list[bytes]:
-    """The body, cut as it came, if that still fits it."""
+    """Return the body in the sections that it came in, if their sizes still fit it."""
     body = message.body
     written: Any = message.extras.get(DATA_SECTIONS)
     sizes = [size for size in written or () if isinstance(size, int) and size >= 0]
