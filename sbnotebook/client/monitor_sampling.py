@@ -21,12 +21,11 @@ from sbnotebook.client.entity import Entity
 from sbnotebook.client.namespace import Namespace
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.administration import EntityCounts
 
 __all__ = ["Sample", "Sampler", "newest_number"]
 
-_PARTITIONED: Final = 1 << 48
-"""The least sequence number of a partition other than the first: its upper 16 bits are the partition's."""
 _MOST: Final = 12
 """Entities that are sampled when none is named."""
 _LOOKED_AT: Final = 10
@@ -192,7 +191,7 @@ def _newest(entity: Entity, counts: EntityCounts, last: Sample | None) -> int | 
         return known or None
     grown = counts.active + counts.scheduled - (last.active + last.scheduled if last is not None else 0)
     found = newest_number(number_at_or_after, known, abs(grown))
-    return found if found < _PARTITIONED else None
+    return found if partition_of(found) == 0 else None
 
 
 def _with_rates(sample: Sample, last: Sample) -> Sample:

@@ -11,37 +11,20 @@ import anyio
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
+from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.patience import PATIENCE, patiently
 from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
-__all__ = ["PAGE", "Page", "PeekCursor", "Peeker", "end_of_partition", "partition_of", "settled_up_to"]
+__all__ = ["PAGE", "Page", "PeekCursor", "Peeker", "settled_up_to"]
 
 PAGE: Final = 250
 """Messages asked for at once; the service gives no more (azure-sdk-for-python issue 26643), and often fewer."""
 
 _CROWDED: Final = 2
 """Messages of a page for each chosen one from which on the others in between are too many to peek."""
-
-_PARTITION_SHIFT: Final = 48
-"""The bits of a sequence number above these are the partition (documentation, "Message sequencing and timestamps")."""
-
-
-def partition_of(number: int) -> int:
-    """The partition that a sequence number belongs to; 0 in an entity without partitions.
-
-    Example:
-        >>> partition_of(7), partition_of(3 << 48 | 7)
-        (0, 3)
-    """
-    return number >> _PARTITION_SHIFT
-
-
-def end_of_partition(partition: int) -> int:
-    """The last number that a message of a partition can have; -1 gives that in front of the first partition."""
-    return (partition + 1 << _PARTITION_SHIFT) - 1
 
 
 def settled_up_to(first: int, numbers: Iterable[int]) -> int:

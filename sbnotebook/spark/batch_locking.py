@@ -21,10 +21,10 @@ from sbnotebook.model import (
     ReceivedMessage,
     Release,
 )
+from sbnotebook.model.partition import partition_of, start_of_partition
 from sbnotebook.settlement import AsyncEntity, LockedBatch
 from sbnotebook.settlement.patience import PATIENCE, patiently
 from sbnotebook.spark.consume_offset import BatchMessage
-from sbnotebook.spark.sequence_ranges import partition_of
 
 __all__ = ["BatchLocker"]
 
@@ -38,7 +38,6 @@ _LEFT_WITHIN, _LEFT_PAUSE = 10.0, 0.5
 _IN_FLIGHT: Final = 100
 _PAUSE: Final = 1.0
 _UNDECIDED: Final = frozenset({OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED, OutcomeStatus.FAILED})
-_PARTITION_SHIFT: Final = 48
 
 
 @dataclass(slots=True)
@@ -146,7 +145,7 @@ class BatchLocker:
         """Return whether the entity still holds wanted messages."""
         for partition, last in (self.until or {}).items():
             pages = self.entity.pages(
-                from_sequence_number=max(partition << _PARTITION_SHIFT, 1),
+                from_sequence_number=start_of_partition(partition),
                 to_sequence_number=last,
                 max_messages=1,
                 state=MessageState.ACTIVE,

@@ -19,9 +19,9 @@ from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
+from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.patience import patiently
-from sbnotebook.settlement.peek import end_of_partition, partition_of
 
 __all__ = [
     "NextNumber",

@@ -9,8 +9,9 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, Defer, Message, MessageState
 from sbnotebook.model.amqp import ULong, encode, type_name
+from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.peek import PAGE, PeekCursor, end_of_partition, partition_of
+from sbnotebook.settlement.peek import PAGE, PeekCursor
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.wire.conversion import payload_of
 

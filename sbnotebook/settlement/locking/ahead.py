@@ -19,6 +19,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, DeadLetter, Decision, LockedMessage, Outcome, OutcomeStatus, Release, Report
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import LockedBatch
@@ -53,8 +54,6 @@ _BODIES: Final = 32_000_000
 """Bytes of bodies that are asked for at once, by the largest that has come so far."""
 _SLICE: Final = 1.0
 """Seconds of waiting between two chances for a renewal to use the link."""
-_PARTITION: Final = 48
-"""The bits of a sequence number above these are the partition (documentation, "Message sequencing and timestamps")."""
 
 
 class AheadBatch(LockedBatch):
@@ -383,9 +382,9 @@ class LockedAhead:
             return
         by_partition: dict[int, list[int]] = {}
         for number in sorted(numbers):
-            by_partition.setdefault(number >> _PARTITION, []).append(number)
+            by_partition.setdefault(partition_of(number), []).append(number)
         for number in tuple(self.left):
-            came = by_partition.get(number >> _PARTITION, ())
+            came = by_partition.get(partition_of(number), ())
             if came and came[-1] > number:
                 self._behind[number] = self._behind.get(number, 0) + len(came) - bisect_right(came, number)
                 if self._behind[number] >= _SLACK:

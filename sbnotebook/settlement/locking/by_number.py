@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, MessageSizeExceededError
 
 from sbnotebook.model import MessageState
-from sbnotebook.settlement.peek import Peeker, partition_of
+from sbnotebook.model.partition import partition_of
+from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
