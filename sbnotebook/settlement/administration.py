@@ -1,4 +1,4 @@
-"""The entities of a namespace: listed with their counts, made and removed."""
+"""The entities of a namespace: list them with their counts, create and delete them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EntityCounts:
-    """How many messages stand in one entity.
+    """The number of messages in one entity, by their state.
 
     Args:
         address: the queue, topic or subscription.
@@ -42,7 +42,7 @@ class EntityCounts:
         scheduled: messages that become active later.
         dead_letter: messages in the dead-letter queue.
         transfer_dead_letter: messages in the transfer dead-letter queue.
-        size_bytes: what the entity holds in all; None where the service does not say.
+        size_bytes: the size of the entity; None where the service does not say.
     """
 
     address: EntityAddress
@@ -56,14 +56,14 @@ class EntityCounts:
 
 @dataclass(frozen=True, slots=True)
 class DestinationDescription:
-    """What becomes of messages that are sent to a queue or topic.
+    """The parts of a queue or topic that decide what becomes of messages sent to it.
 
     Args:
         is_topic: whether it is a topic.
-        duplicate_window: for how long message ids are remembered; None without duplicate detection, and where it
-            goes by partition keys, too, because there are partitions.
+        duplicate_window: for how long message IDs are remembered; None without duplicate detection, and where
+            detection also compares partition keys because the entity has partitions.
         places: the queue, or the topic's subscriptions.
-        forwards_to: where messages and dead letters of these go on to.
+        forwards_to: the entities that their messages and dead letters are forwarded to.
     """
 
     is_topic: bool
@@ -73,11 +73,11 @@ class DestinationDescription:
 
 
 async def describe(connection: Connection, name: str) -> DestinationDescription:
-    """What a queue or topic does with messages that are sent to it.
+    """Return what a queue or topic does with messages that are sent to it.
 
     Raises:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
-        azure.core.exceptions.AzureError: it cannot be asked; this needs the right Manage.
+        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
     async with _client(connection) as client:
         found, is_topic = await _queue_or_topic(client, name)
@@ -94,11 +94,11 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
 
 
 async def detects_duplicates(connection: Connection, name: str) -> bool:
-    """Whether a queue or topic drops messages whose ids it has seen lately.
+    """Return whether a queue or topic drops messages whose IDs it has seen lately.
 
     Raises:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
-        azure.core.exceptions.AzureError: it cannot be asked; this needs the right Manage.
+        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
     async with _client(connection) as client:
         found, _ = await _queue_or_topic(client, name)
@@ -108,25 +108,25 @@ async def detects_duplicates(connection: Connection, name: str) -> bool:
 async def _queue_or_topic(client: AsyncServiceBusAdministrationClient, name: str) -> tuple[Any, bool]:
     try:
         return await client.get_queue(name), False
-    except (ResourceNotFoundError, AttributeError):  # where a topic answers, the SDK misses the queue's description
+    except (ResourceNotFoundError, AttributeError):  # the SDK looks for a queue's description in a topic's
         return await client.get_topic(name), True
 
 
 def _name_of(target: str) -> str:
-    # The service gives the address of what is forwarded to, such as sb://NAMESPACE/NAME.
+    # The service returns the address of the entity, such as sb://NAMESPACE/NAME.
     return urlsplit(target).path.strip("/") if "://" in target else target
 
 
 async def list_entities(connection: Connection, topics: Collection[str] | None = None) -> list[EntityCounts]:
-    """Queues, then topics each with their subscriptions, by name.
+    """List queues, then topics each with its subscriptions, by name.
 
-    The service throttles management operations: do not ask often. Each hundred queues are one, each hundred topics,
-    and for each topic each hundred of its subscriptions.
+    The service throttles management operations, so do not call it often. A hundred queues take one operation, and so
+    do a hundred topics and a hundred subscriptions of a topic.
     Source: Service Bus documentation, "Message counters" and "Throttling operations".
 
     Args:
         connection: the namespace.
-        topics: the names of those whose subscriptions are listed; None for all.
+        topics: list the subscriptions of these topics only; None for all.
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
     async with _client(connection) as client:
@@ -142,7 +142,7 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
 
 
 async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) -> list[EntityCounts]:
-    """The counts of queues and subscriptions, in the given order; each is a management operation.
+    """Return the counts of queues and subscriptions, in the given order; each takes a management operation.
 
     Raises:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
@@ -159,10 +159,10 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
 
 
 async def tier_of(connection: Connection) -> str:
-    """The namespace's tier, such as Standard or Premium.
+    """Return the namespace's tier, such as Standard or Premium.
 
     Raises:
-        azure.core.exceptions.AzureError: it cannot be asked; this needs the right Manage.
+        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
     async with _client(connection) as client:
         return str((await client.get_namespace_properties()).messaging_sku)
@@ -176,18 +176,18 @@ async def create_queue(
     max_delivery_count: int | None = None,
     requires_session: bool = False,
 ) -> None:
-    """Make a queue.
+    """Create a queue.
 
     Args:
         connection: the namespace.
         name: the queue's name.
-        lock_duration: how long a lock lasts, None for the service's default of a minute.
-        max_delivery_count: deliveries until a message is dead-lettered, None for the service's default of 10.
+        lock_duration: of its messages; None for the service's default of a minute.
+        max_delivery_count: deliveries until a message is dead-lettered; None for the service's default of 10.
         requires_session: whether each message belongs to a session, and messages are received session by session.
 
     Raises:
-        azure.core.exceptions.ResourceExistsError: there is an entity of this name.
-        ReadOnlyError: the connection only looks.
+        azure.core.exceptions.ResourceExistsError: an entity of this name exists.
+        ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
     options: dict[str, Any] = {"lock_duration": lock_duration, "max_delivery_count": max_delivery_count}
@@ -197,10 +197,10 @@ async def create_queue(
 
 
 async def delete_queue(connection: Connection, name: str) -> None:
-    """Remove a queue with all of its messages; they cannot be had back.
+    """Delete a queue with all of its messages, for good.
 
     Raises:
-        ReadOnlyError: the connection only looks.
+        ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
     async with _client(connection) as client:

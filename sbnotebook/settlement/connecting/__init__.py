@@ -1,1 +1,1 @@
-"""How a namespace is reached, and what it means when it cannot be."""
+"""Connections to a namespace, and their failures in clear words."""

@@ -1,8 +1,8 @@
-"""The SDK's own clients, for programs that use the SDK themselves, so that they reach an emulator, too.
+"""The SDK's administration clients, able to reach an emulator.
 
-The administration client of the SDK speaks HTTPS only, and an emulator has no certificate: here it speaks plain HTTP
-to an emulator. What goes over the network then is readable by others, so the emulator must be on this machine, unless
-the caller says otherwise.
+The SDK's administration client speaks HTTPS only, and an emulator has no certificate, so these speak plain HTTP to an
+emulator. Others can read what goes over the network then, so the emulator must be on this machine unless the caller
+allows another one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ AsyncServiceBusAdministrationClient = aio_management.ServiceBusAdministrationCli
 
 
 def administration_client(connection_string: str, *, allow_remote: bool = False) -> ServiceBusAdministrationClient:
-    """The SDK's administration client, which reaches an emulator with this.
+    """Return the SDK's administration client for an emulator or for a namespace in Azure.
 
     Args:
-        connection_string: of an emulator, or of a namespace in Azure, which is reached over HTTPS as ever.
-        allow_remote: whether the emulator may be on another machine, where the requests go unencrypted.
+        connection_string: of an emulator, or of a namespace in Azure, which is reached over HTTPS.
+        allow_remote: whether the emulator may be on another machine. Requests go there unencrypted.
 
     Raises:
         ConfigurationError: the emulator is on another machine, or the connection string cannot be read.
@@ -54,11 +54,11 @@ def administration_client(connection_string: str, *, allow_remote: bool = False)
 def async_administration_client(
     connection_string: str, *, allow_remote: bool = False
 ) -> AsyncServiceBusAdministrationClient:
-    """The same as :func:`administration_client` with ``await``.
+    """Return the same as :func:`administration_client` with ``await``.
 
     Args:
-        connection_string: of an emulator, or of a namespace in Azure, which is reached over HTTPS as ever.
-        allow_remote: whether the emulator may be on another machine, where the requests go unencrypted.
+        connection_string: of an emulator, or of a namespace in Azure, which is reached over HTTPS.
+        allow_remote: whether the emulator may be on another machine. Requests go there unencrypted.
 
     Raises:
         ConfigurationError: the emulator is on another machine, or the connection string cannot be read.
@@ -71,7 +71,7 @@ def async_administration_client(
 class _PlainHttpTransport(RequestsTransport):
     def __init__(self, host: str) -> None:
         parent: Any = super()
-        # No settings of the environment: a proxy would be told the token, and could not reach this machine.
+        # No proxy of the environment: it would see the token, and could not reach this machine.
         parent.__init__(use_env_settings=False)
         self._host = host
 

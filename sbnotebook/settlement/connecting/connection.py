@@ -1,4 +1,4 @@
-"""A connection to one namespace: how it is reached, and the SDK's senders and receivers on it."""
+"""A connection to one namespace, and the SDK's senders and receivers on it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SUB_QUEUES: Final = {
 
 
 def scrub(text: str) -> str:
-    """A text without the secrets of connection strings and tokens.
+    """Return a text without the secrets of connection strings and tokens.
 
     Example:
         >>> scrub("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abc=")
@@ -53,19 +53,18 @@ def scrub(text: str) -> str:
 
 @dataclass(slots=True)
 class Connection:
-    """How one namespace is reached: by a connection string, or by its host name and a credential.
+    """A connection to one namespace: by a connection string, or by its host name and a credential.
 
-    Nothing is opened by making one. Each sender and each receiver opens a socket of its own, which takes the SDK
-    about half a second: keep them.
+    Creating one opens nothing. Each sender and each receiver opens a socket of its own, so keep them.
 
     Args:
         connection_string: with a shared access key, or the emulator's.
         host: the fully qualified namespace, ``NAME.servicebus.windows.net``.
         credential: an asynchronous token credential, to go with ``host``.
-        read_only: whether it only looks: then nothing is sent, locked, settled, made or removed with it.
+        read_only: refuse to send, lock, settle, create or delete anything.
 
     Raises:
-        ConfigurationError: neither or both ways are given, the connection string or the host cannot be read, or
+        ConfigurationError: neither or both are given, the connection string or the host cannot be read, or
             sbnotebook does not work with the version of azure-servicebus that is installed.
     """
 
@@ -91,12 +90,12 @@ class Connection:
 
     @classmethod
     def with_credential(cls, host: str, credential: Any = None) -> Connection:
-        """Reach a namespace with a token credential.
+        """Return a connection with a token credential.
 
         Args:
             host: ``NAME.servicebus.windows.net``.
             credential: of azure.identity, synchronous or asynchronous; None for its DefaultAzureCredential, which is
-                closed with the connection. Your own is yours to close.
+                closed with the connection. Close your own credential yourself.
         """
         if credential is None:
             connection = cls(host=host, credential=_default_credential())
@@ -108,22 +107,22 @@ class Connection:
 
     @property
     def is_emulator(self) -> bool:
-        """Whether the namespace is an emulator on a development machine."""
+        """Return whether the namespace is an emulator."""
         return self.connection_string is not None and "UseDevelopmentEmulator=true" in self.connection_string
 
     def require_writing(self) -> None:
-        """Refuse to change anything where the connection only looks.
+        """Check that the connection may change something.
 
-        Every sender, every receiver that locks and every change of an entity comes by here.
+        Every sender, every receiver that locks and every change of an entity calls this.
 
         Raises:
-            ReadOnlyError: it only looks.
+            ReadOnlyError: the connection is read-only.
         """
         if self.read_only:
             raise ReadOnlyError(self.host)
 
     def browser(self, address: EntityAddress) -> management.Browser:
-        """What peeks at an entity, with sessions or without; it is opened by its first use.
+        """Return a client that peeks at an entity, with sessions or without. Its first use opens it.
 
         Raises:
             ConfigurationError: the connection string is for another entity.
@@ -135,7 +134,7 @@ class Connection:
         return browser
 
     def session_ids(self, address: EntityAddress, **options: Any) -> AsyncIterable[str]:
-        """The sessions of an entity, page after page as they are asked for; one may come twice.
+        """Yield the IDs of an entity's sessions, requesting one page after another; an ID may come twice.
 
         Args:
             address: a queue or a subscription.
@@ -147,18 +146,18 @@ class Connection:
         return client.list_subscription_sessions(address.name, address.subscription, **options)
 
     def receiver(self, address: EntityAddress, *, retries: int = 3, **options: Any) -> ServiceBusReceiver:
-        """A peek-lock receiver, not yet open, that keeps the bytes of what it receives.
+        """Return a peek-lock receiver that keeps the bytes of each message, not open yet.
 
-        Opening it locks nothing: it asks for messages only when it is told to receive.
+        Opening it locks nothing.
 
         Args:
             address: a queue, a subscription, or a sub-queue of one.
-            retries: how often the SDK tries again.
+            retries: how often the SDK retries a request.
             options: passed on to the SDK, such as ``receive_mode``.
 
         Raises:
             ConfigurationError: the connection string is for another entity.
-            ReadOnlyError: the connection only looks.
+            ReadOnlyError: the connection is read-only.
         """
         self.require_writing()
         self._check_entity(address)
@@ -178,11 +177,11 @@ class Connection:
         return receiver
 
     def sender(self, address: EntityAddress) -> ServiceBusSender:
-        """A sender, not yet open, that sends once: a send without an answer must not be repeated blindly.
+        """Return a sender that never repeats a send, not open yet: a send without an answer may have arrived.
 
         Raises:
-            ConfigurationError: the address is not one that takes messages, or the connection string is for another.
-            ReadOnlyError: the connection only looks.
+            ConfigurationError: messages cannot be sent to the address, or the connection string is for another entity.
+            ReadOnlyError: the connection is read-only.
         """
         self.require_writing()
         if address.sub_queue is not None or address.subscription is not None:
@@ -196,7 +195,11 @@ class Connection:
         return sender
 
     def host_and_credential(self) -> tuple[str, AsyncTokenCredential]:
-        """What the SDK's clients take where there is no connection string."""
+        """Return the host and the credential of a connection without a connection string.
+
+        Raises:
+            ConfigurationError: the connection has no credential.
+        """
         if self._owns_credential and self.credential is None:  # closed, and needed again
             self.credential = _default_credential()
         if self.host is None or self.credential is None:
@@ -204,7 +207,7 @@ class Connection:
         return self.host, self.credential
 
     async def close(self) -> None:
-        """Close every sender and receiver that was made here, and the credential, unless it is the caller's."""
+        """Close every sender and receiver of this connection, and its credential unless the caller passed it in."""
         clients, self._clients = list(self._clients.values()), {}
         try:
             for client in clients:

@@ -1,4 +1,4 @@
-"""Reading connection strings, and saying what is wrong with one without showing any of it: it holds a secret."""
+"""Connection strings: read them, and explain what is wrong with one without showing any of it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _MAX_PORT: Final = 65_535
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """What may be shown of a connection string.
+    """The parts of a connection string that may be shown.
 
     Args:
         host: the namespace's host name, with the port where there is one.
-        entity_path: the one entity that it is for, None for all.
-        key_name: the name of the key or of the key behind a signature, None where that is not said.
+        entity_path: the only entity that it is for, None for all.
+        key_name: the name of the key, or of the key behind a signature, None if it has none.
     """
 
     host: str
@@ -49,7 +49,7 @@ def read(text: str) -> ConnectionString:
     """Read a connection string.
 
     Raises:
-        ConfigurationError: says which part is wrong, and shows nothing of it.
+        ConfigurationError: a part is wrong. The text says which, and shows nothing of it.
 
     Example:
         >>> read("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5")
@@ -66,7 +66,7 @@ def read(text: str) -> ConnectionString:
 
 
 def host_of(endpoint: str) -> str:
-    """The host name of an endpoint, or of what is one already.
+    """Return the host name of an endpoint or a host name.
 
     Raises:
         ConfigurationError: it is none.

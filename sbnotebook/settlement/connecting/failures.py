@@ -1,4 +1,4 @@
-"""What an exception of the SDK says about one message's outcome."""
+"""Outcomes of messages, from exceptions of the SDK."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["explained", "outcome_of_error"]
 _TRACKING_ID: Final = re.compile(r"(?i)tracking-?id\s*[:=]\s*([^,\s]+)")
 _MAX_DESCRIPTION: Final = 500
 
-# The first that fits wins. Nobody answered a request that timed out or lost its connection: its outcome is unknown.
+# The first that fits wins. A request that timed out or lost its connection has no answer: its outcome is unknown.
 _STATUSES: Final[tuple[tuple[type[BaseException], OutcomeStatus], ...]] = (
     (MessageLockLostError, OutcomeStatus.LOCK_LOST),
     (SessionLockLostError, OutcomeStatus.LOCK_LOST),
@@ -49,7 +49,7 @@ _STATUSES: Final[tuple[tuple[type[BaseException], OutcomeStatus], ...]] = (
     (ServiceBusConnectionError, OutcomeStatus.UNCONFIRMED),
     (ServiceBusCommunicationError, OutcomeStatus.UNCONFIRMED),
 )
-# Conditions that tell of the way to the service, and not of the message: some the SDK makes up by itself, the others
+# Conditions about the way to the service, not about the message. The SDK makes some of them up; the others
 # end a connection, session or link (AMQP 1.0 sections 2.8.16 to 2.8.18) while an answer may be on its way.
 _NO_ANSWER: Final = (
     "amqp:client-error",
@@ -67,7 +67,7 @@ _NO_ANSWER: Final = (
 def outcome_of_error(
     error: BaseException, *, verb: str, entity: EntityAddress, sequence_number: int | None, message_id: str | None
 ) -> Outcome:
-    """The outcome that an exception stands for; one that nobody knows is UNCONFIRMED, never a success.
+    """Return the outcome that an exception stands for. An unknown outcome is UNCONFIRMED, never a success.
 
     Example:
         >>> orders = EntityAddress("orders")
@@ -92,10 +92,10 @@ def outcome_of_error(
 
 
 def explained(error: BaseException) -> str:
-    """What an exception says, without secrets, in one line.
+    """Return the text of an exception in one line and without secrets.
 
-    Where a token is refused, and so where an entity is not there, azure-servicebus says only that there was an error;
-    the service's own words are in the exception inside.
+    When a token is refused, as for an entity that does not exist, azure-servicebus says only that there was an error.
+    The service's own words are in the exception inside.
     """
     inner = getattr(error, "inner_exception", None)
     text = f"{error} {inner}" if isinstance(error, ServiceBusAuthenticationError) and inner else str(error)

@@ -1,4 +1,4 @@
-"""Who a connection is signed in as, as far as that can be told without a secret."""
+"""The identity of a connection: the name of its key, or its account."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["account_of", "signed_in_as"]
 
 _SCOPE: Final = "https://servicebus.azure.net/.default"
 _WITHIN: Final = 10.0
-"""Seconds that signing in may take before it is told that it takes long."""
+"""Seconds to wait for a sign-in."""
 _PEOPLE: Final = ("upn", "preferred_username", "unique_name", "email")
 _APPS: Final = ("app_displayname", "appid", "azp", "oid")
 _MAX_NAME: Final = 100
@@ -26,13 +26,13 @@ _MAX_ERROR: Final = 200
 
 
 async def signed_in_as(connection: Connection) -> str:
-    """The name of the key, or the account of the credential, which signs in for that.
+    """Return in words who a connection is signed in as. A connection with a credential requests a token for that.
 
     Args:
-        connection: nothing of it is changed; a token that it gets is used for its name only.
+        connection: not changed. The token is used only for the name in it.
 
     Returns:
-        In words; also where nobody could be signed in, and why.
+        The name of the key or the account; where the sign-in failed, the reason.
     """
     if connection.connection_string is not None:
         name = connection_strings.read(connection.connection_string).key_name
@@ -51,10 +51,10 @@ async def signed_in_as(connection: Connection) -> str:
 
 
 def account_of(token: str) -> str:
-    """Whose a token is, by what it says itself: it is not verified, which the service does.
+    """Return the account that a token names. Only the service verifies it.
 
     Args:
-        token: a JSON Web Token; of another kind nothing can be told.
+        token: a JSON Web Token. No other kind names an account.
 
     Example:
         >>> account_of("e30.eyJ1cG4iOiAiYW5uYUBleGFtcGxlLm9yZyJ9.c2ln")

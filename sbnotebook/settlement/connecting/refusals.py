@@ -1,8 +1,8 @@
-"""What it means that the service lets nobody near an entity, in one sentence that says what to do.
+"""Refusals of an entity by the service, explained in one sentence that says what to do.
 
-The service answers ``put-token`` with the status of what is wrong, or refuses the link; azure-servicebus makes of the
-first a ServiceBusAuthenticationError that only says that there was an error, and tries all of it again for fifteen
-seconds, although no answer will be another one.
+The service answers ``put-token`` with the status of the problem, or refuses the link. azure-servicebus turns the first
+into a ServiceBusAuthenticationError that says only that there was an error, and retries all of it for fifteen seconds,
+although the answer stays the same.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _ABOUT_SESSIONS: Final = (
     ("entity that requires sessions", "requires sessions: use one of its sessions in place of all"),
     ("sessionful message receiver cannot be created", "has no sessions: use it without naming one"),
 )
-# The operating systems' words for a name that the DNS does not have, not for one that could not be asked.
+# The operating systems' words for a name that is not in the DNS, not for a DNS that did not answer.
 _NO_SUCH_HOST: Final = re.compile(r"Errno -2\]|Errno -5\]|nodename nor servname|Errno 1100[14]\]")
-# What Azure adds for its support, and what names the status twice.
+# What Azure adds for its support, and a second mention of the status.
 _NOISE: Final = re.compile(r"(?i)\s*(?:tracking-?id|reference)\s*:.*|\s*Error condition:\s*[\w:.-]+\.?\s*$", re.DOTALL)
 
 
 def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | None:
-    """Why nothing can be done at an entity, and what to do; None where the error is another one, and may pass.
+    """Return why an entity refuses everything, and what to do; None for another error, which may pass.
 
     Args:
         error: of opening a sender or a receiver.
@@ -74,7 +74,7 @@ def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | 
 
 
 def _answer(error: ServiceBusError) -> tuple[int | None, str]:
-    """The status of a refused token, and the service's own words."""
+    """Return the status of a refused token, and the service's own words."""
     inner: object = error.inner_exception
     status: object = getattr(inner, "status_code", None)
     words: object = getattr(inner, "status_description", None) if isinstance(status, int) else None

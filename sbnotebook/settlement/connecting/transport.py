@@ -1,6 +1,6 @@
-"""How bytes get to the service: over a port of their own, or in a WebSocket over that of HTTPS.
+"""The transport to the service: AMQP over TCP, or over a WebSocket on the port of HTTPS.
 
-Networks of companies often let nothing out but HTTPS. Source: azure-servicebus, ``TransportType``; the name and the
+Networks of companies often let only HTTPS out. Source: azure-servicebus, ``TransportType``; the name and the
 values in a connection string are those of Microsoft's client for .NET.
 """
 
@@ -15,20 +15,20 @@ from sbnotebook.errors import ConfigurationError
 __all__ = ["VARIABLE", "is_over_websocket"]
 
 VARIABLE: Final = "SBNOTEBOOK_TRANSPORT"
-"""The environment variable that says it for all connections of a process, but those to an emulator."""
+"""The environment variable for all connections of a process, except those to an emulator."""
 _IN_CONNECTION_STRING: Final = re.compile(r"(?i)(?:^|;)\s*TransportType\s*=\s*([^;]*?)\s*(?:;|$)")
 _KINDS: Final = {"amqp": False, "amqptcp": False, "websocket": True, "amqpwebsockets": True}
 
 
 def is_over_websocket(connection_string: str | None, *, is_emulator: bool = False) -> bool:
-    """Whether a WebSocket is used, over port 443, in place of port 5671.
+    """Return whether to use a WebSocket on port 443 instead of AMQP on port 5671.
 
     Args:
-        connection_string: what it says goes before the environment; None for none.
-        is_emulator: then the environment is not asked.
+        connection_string: its TransportType goes before the environment; None for no connection string.
+        is_emulator: whether to ignore the environment.
 
     Raises:
-        ConfigurationError: there is no such transport.
+        ConfigurationError: the transport has an unknown name.
 
     Example:
         >>> is_over_websocket("Endpoint=sb://shop.servicebus.windows.net/;TransportType=AmqpWebSockets")

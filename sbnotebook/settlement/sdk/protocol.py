@@ -1,4 +1,4 @@
-"""What sbnotebook uses of the private side of azure-servicebus 7.15: each name once, and where the SDK has it.
+"""The private parts of azure-servicebus 7.15 that sbnotebook uses: each name once, and where the SDK has it.
 
 No other module imports a private module of the SDK. The others reach the private attributes of its objects by
 :func:`private`, so that a type checker compares each use with the protocols here. One test compares the protocols with

@@ -1,4 +1,4 @@
-"""Messages from the AMQP bytes that travel, with every value's type.
+"""Messages from their AMQP bytes, with every value's type.
 
 The SDK's own classes lose types: what it received as ``long``, ``timestamp`` or ``string`` comes out as ``int``,
 ``int`` and ``bytes``, and cannot be sent again as what it was. So the bytes are read here, and written in
@@ -55,13 +55,13 @@ _REASON: Final = 200
 
 
 def peeked_from_payload(payload: bytes, entity: EntityAddress, sections: Collection[int] = SECTIONS) -> PeekedMessage:
-    """A peeked message from its AMQP bytes; bytes that are no message become one that says so in ``unreadable``.
+    """Return a peeked message from its AMQP bytes. Bytes that are no message give one that says so in ``unreadable``.
 
     Args:
         payload: the encoded message, with the annotations that the service added.
         entity: where it was peeked.
-        sections: what is read beside the header and the annotations: the codes of sections, that of data for a body of
-            any kind. What is not read is missing in the message, and whether it can be read is not known.
+        sections: codes of the sections to read beside the header and the annotations; the code of data stands for a
+            body of any kind. The other sections are missing in the message, and not checked.
     """
     fields = _read(payload, entity, sections)
     del fields["locked_until"]
@@ -69,7 +69,7 @@ def peeked_from_payload(payload: bytes, entity: EntityAddress, sections: Collect
 
 
 def locked_from_payload(payload: bytes, entity: EntityAddress, lock_token: UUID) -> LockedMessage:
-    """A locked message from its AMQP bytes and the token of its lock: see :func:`peeked_from_payload`."""
+    """Return a locked message from its AMQP bytes and its lock token; see :func:`peeked_from_payload`."""
     return LockedMessage(lock_token=lock_token, **_read(payload, entity))
 
 
@@ -130,10 +130,10 @@ def _read_properties(properties: list[Any], fields: dict[str, Any], extras: dict
 
 
 def _read_long_life(fields: dict[str, Any], extras: dict[str, AmqpValue]) -> None:
-    """Take a time to live that does not fit into the header out of the properties, as the emulator and .NET do.
+    """Take a time to live that does not fit into the header from the properties, as the emulator and .NET do.
 
-    Where they do not say it there is none: Azure hands out the most that the header holds for messages without one, in
-    entities that keep messages without end (azure-sdk-for-net issue 38875). Sent again like that, they would end.
+    Without it in the properties there is none: for such messages, in entities that keep messages forever, Azure hands
+    out the most that the header holds (azure-sdk-for-net issue 38875). Sent again like that, they would expire.
     """
     start, end = extras.get("creation_time"), extras.get("absolute_expiry_time")
     if isinstance(start, Timestamp) and isinstance(end, Timestamp) and end - start > MAX_TTL:

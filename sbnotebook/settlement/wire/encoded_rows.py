@@ -1,8 +1,8 @@
-"""The rows of a frame as the AMQP bytes that a sender transfers, made column by column.
+"""The rows of a frame as AMQP bytes for a sender, encoded column by column.
 
-A large frame is written by Spark at the speed at which its rows become bytes, and to make a
-:class:`sbnotebook.model.Message` of each first takes most of that time. Rows for which the columns alone do not say
-all, such as those with a session, go that way; of the others each becomes the same bytes here.
+Spark writes a large frame as fast as its rows become bytes, and making a :class:`sbnotebook.model.Message` of each row
+takes most of that time. Only rows that need more than the columns here, such as those with a session, become messages
+first. For the others, the bytes here are the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NULL: Final = encode(None)
 _PROPERTIES, _NAMED, _DATA = map(section_head, (PROPERTIES, APPLICATION_PROPERTIES, DATA))
 _TEXTS: Final = frozenset(PROPERTY_FIELDS) - {"session_id"}
 _SAY_HOW: Final = ("content_type", "content_encoding")
-"""How a text becomes bytes."""
+"""Columns that say how a text becomes bytes."""
 _KINDS: Final = ({bytes}, {str})
 _BYTES: Final = frozenset({None, BodyType.DATA.value})
 """Kinds of a body that is bytes."""
@@ -42,15 +42,15 @@ class EncodedRows(NamedTuple):
 
 
 def encoded_rows(columns: Mapping[str, Sequence[Any]], count: int) -> EncodedRows | None:
-    """What :func:`sbnotebook.settlement.wire.encoding.payload_of` makes of each row, of many at once.
+    """Encode many rows at once, as :func:`sbnotebook.settlement.wire.encoding.payload_of` encodes each message.
 
     Args:
-        columns: values by the names of message columns that a sender writes, as Arrow gives them.
-        count: how many rows there are.
+        columns: values from Arrow, by the names of the message columns that a sender writes.
+        count: the number of rows.
 
     Returns:
-        None where that is to be found out message by message, because a row has more than texts, properties and bytes,
-        or cannot be sent.
+        None when the rows have to be encoded message by message, because a row has more than texts, properties and
+        bytes, or cannot be sent.
 
     Example:
         >>> encoded_rows({"message_id": ["a", "b"], "body": [b"{}", b"[]"]}, 2).message_ids

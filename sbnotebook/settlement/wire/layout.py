@@ -1,4 +1,4 @@
-"""Where the parts of a message stand in its AMQP bytes, and how its values are read as ours.
+"""The layout of a message in AMQP, and conversions of its values.
 
 Sources: AMQP 1.0 part 3, section 3.2 (message format); Service Bus documentation, "AMQP 1.0 in Azure Service Bus
 protocol guide" (message annotations).
@@ -56,7 +56,7 @@ SERVICES_OWN: Final = frozenset({
     SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, STATE, DEAD_LETTER_SOURCE, LOCK_TOKEN,
     "x-opt-partition-id",
 })  # fmt: skip
-"""Annotations that only the service sets: what a sender says there means nothing."""
+"""Annotations that only the service sets. The service ignores a sender's."""
 MAPS: Final = {
     "delivery_annotations": DELIVERY_ANNOTATIONS,
     "message_annotations": MESSAGE_ANNOTATIONS,
@@ -82,17 +82,16 @@ FIRST_MOMENT, LAST_MOMENT = Timestamp.from_datetime(_FIRST), Timestamp.from_date
 
 
 def usual(name: str, text: str) -> str:
-    """The text of a field of the properties in the class of the AMQP type that it is usually of."""
+    """Return the text of a property in the AMQP type that the property usually has."""
     # The specification has a symbol here; a text that is not ASCII can only be carried as a string.
     return Symbol(text) if name in _SYMBOLS and text.isascii() else text
 
 
-# Where a value of an unexpected type stands, the field is as if it were not there: one odd message must not hide the
-# others from who looks into a queue.
+# A value of an unexpected type counts as missing: one odd message must not hide the others from a peek.
 
 
 def as_text(value: Any) -> str | None:
-    """A value of any type as a text; None for none."""
+    """Return a value of any type as a text, None for None."""
     if value is None or type(value) is str:
         return value
     if isinstance(value, bytes):
@@ -101,7 +100,7 @@ def as_text(value: Any) -> str | None:
 
 
 def as_time(stamp: Any) -> datetime | None:
-    """A timestamp as a moment, the calendar's first or last where it is beyond; None for any other value."""
+    """Return a timestamp as a datetime, at most the calendar's first or last; None for any other value."""
     if not isinstance(stamp, Timestamp):
         return None
     try:
@@ -110,21 +109,21 @@ def as_time(stamp: Any) -> datetime | None:
         return _LAST if stamp > 0 else _FIRST
 
 
-# A section of another kind than it must be is no section of a message; one of null is as if it were not there.
+# A section of the wrong type is an error; a null one counts as missing.
 
 
 def as_list(section: Any) -> list[Any]:
-    """The value of a section that is a list."""
+    """Return the value of a section that must be a list."""
     return _as(list, section)
 
 
 def as_map(section: Any) -> dict[Any, Any]:
-    """The value of a section that is a map."""
+    """Return the value of a section that must be a map."""
     return _as(dict, section)
 
 
 def as_bytes(section: Any) -> bytes:
-    """The value of a section that is binary."""
+    """Return the value of a section that must be binary."""
     return _as(bytes, section)
 
 
@@ -137,7 +136,7 @@ def _as(kind: Any, section: Any) -> Any:
 
 
 def senders_own(annotations: dict[Any, Any]) -> dict[Any, Any]:
-    """Annotations without the service's, and without those that a field says the same of."""
+    """Return annotations without those of the service and those that a field of the message holds."""
     own = {key: annotations[key] for key in annotations if key not in SERVICES_OWN}
     if type(own.get(PARTITION_KEY)) in (str, NoneType):
         own.pop(PARTITION_KEY, None)

@@ -1,8 +1,8 @@
-"""What the service writes in front of a message that it hands out: the header and the annotations.
+"""The part that the service writes in front of a message: the header and the annotations.
 
-It is the same in most messages of an entity but for a few numbers, and the lock token of a locked one. So it is decoded
-once and kept as a template: the bytes around them, and what they say. Where the very same bytes stand again, only the
-numbers are read, in one step; everything else is decoded. Peeking takes a third less time for it.
+In most messages of an entity it differs only in a few numbers, and in the lock token. So it is decoded once and kept as
+a template: the bytes around the numbers, and their meaning. For a message with the same bytes only the numbers are
+read, in one step; any other is decoded. Peeking takes a third less time with templates.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ _STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageSt
 _MAX_COUNT: Final = 2**31 - 1
 _MOST_TEMPLATES: Final = 8
 _LEARN_EVERY: Final = 8
-"""Where each message has a start of its own, templates are of no use, and making them takes time."""
+"""Messages per new template: where each message starts differently, templates only cost time."""
 
 
 class _Varying(NamedTuple):
-    """What differs from message to message.
+    """A value that differs from message to message.
 
     Attributes:
         name: of its field.
-        layout: its bytes, as for ``struct``.
-        make: makes the field's value; None for what is no field.
+        layout: its format for ``struct``.
+        make: converts it to the field's value; None if it has no field.
     """
 
     name: str
@@ -98,8 +98,8 @@ class ServicePart(NamedTuple):
 
     Attributes:
         fields: of a received message, and ``locked_until``.
-        extras: what the sender wrote there that has no field.
-        end: where the properties, or the body, begin.
+        extras: values of the sender that have no field.
+        end: the index at which the properties, or the body, begin.
     """
 
     fields: dict[str, Any]
@@ -144,7 +144,7 @@ def read_service_part(payload: bytes) -> ServicePart:
 
 
 def what_can_be_read(payload: bytes) -> dict[str, Any]:
-    """The fields that the service set, of bytes that are no message."""
+    """Return the fields that the service set, of bytes that are no message."""
     header: list[Any] = []
     annotations: dict[Any, Any] = {}
     for section in readable_start(payload):
@@ -157,7 +157,7 @@ def what_can_be_read(payload: bytes) -> dict[str, Any]:
 
 
 def expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:
-    """When a message expires; None for never."""
+    """Return when a message expires; None for never."""
     if enqueued is None or ttl is None:
         return None
     try:

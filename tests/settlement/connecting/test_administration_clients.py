@@ -62,7 +62,7 @@ def test_nothing_goes_unencrypted_to_another_machine(make: type, host: str) -> N
     make(REMOTE.replace("emulator.test", host), allow_remote=True)
 
 
-def test_a_namespace_that_is_no_emulator_is_spoken_to_in_tls() -> None:
+def test_namespace_in_azure_is_reached_over_tls() -> None:
     first_bytes: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

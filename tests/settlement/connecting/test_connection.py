@@ -134,7 +134,7 @@ def test_the_host_is_read_from_a_connection_string(text: str, host: str) -> None
     ],
     ids=range(9),
 )
-def test_a_connection_string_that_cannot_be_read_is_refused_without_being_shown(text: str) -> None:
+def test_bad_connection_string_is_refused_and_not_shown(text: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         Connection(text)
     assert KEY[:8] not in str(refused.value)
@@ -171,7 +171,7 @@ def test_one_way_is_given(options: dict[str, Any]) -> None:
         Connection(**options)
 
 
-def test_a_connection_string_in_place_of_a_host_is_refused_without_being_shown() -> None:
+def test_connection_string_as_host_is_refused_and_not_shown() -> None:
     for options in ({"host": TEXT}, {"host": TEXT, "credential": Credential()}):
         with pytest.raises(ConfigurationError, match="no host name") as refused:
             Connection(**options)  # pyright: ignore[reportArgumentType]
@@ -212,7 +212,7 @@ class Closable(Credential):
         self.closed += 1
 
 
-def test_azures_default_is_closed_with_the_connection_and_made_again_when_it_is_needed(
+def test_default_credential_is_closed_and_created_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[Closable] = []

@@ -69,7 +69,7 @@ def test_each_error_has_its_status(make: Callable[[], Exception]) -> None:
     "condition",
     [None, "amqp:client-error", "amqp:socket-error", "amqp:connection:forced", "amqp:link:detach-forced"],
 )
-def test_an_error_that_is_no_answer_leaves_the_outcome_unknown(condition: str | None) -> None:
+def test_error_without_an_answer_is_unconfirmed(condition: str | None) -> None:
     assert outcome_of(ServiceBusError("Handler failed.", condition=condition)).status is UNCONFIRMED
 
 

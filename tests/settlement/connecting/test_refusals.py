@@ -204,7 +204,7 @@ async def test_who_is_not_let_in_is_told_why(spaces: Spaces, case: tuple[str, Ac
         ("[Errno 111] Connect call failed", False),
     ],
 )
-def test_a_host_that_is_not_there_is_told_and_what_may_pass_is_tried_again(words: str, *, is_explained: bool) -> None:
+def test_missing_host_is_explained_other_errors_are_retried(words: str, *, is_explained: bool) -> None:
     error = ServiceBusConnectionError(message=f"Failed to initiate the connection due to exception: {words}")
     found = refusal(error, EntityAddress("orders"), "shop.servicebus.windows.net")
     assert (found is not None) is is_explained
@@ -233,7 +233,7 @@ async def test_what_cannot_be_sent_has_an_outcome_that_says_why(spaces: Spaces) 
     assert "requires sessions: give each message a session_id" in (without_session.description or "")
 
 
-async def test_what_cannot_be_decided_is_refused_and_nothing_is_done(spaces: Spaces) -> None:
+async def test_decision_that_is_impossible_is_refused(spaces: Spaces) -> None:
     namespace = spaces.right
     await namespace.create_queue("decided")
     queue = namespace.entity("decided")

@@ -31,7 +31,7 @@ def test_the_connection_string_goes_before_the_environment(monkeypatch: pytest.M
 
 
 @pytest.mark.anyio
-async def test_all_that_is_done_with_messages_goes_over_a_websocket(
+async def test_websocket_carries_every_operation(
     emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The SDK knows port 443 only, which nobody may listen on here.

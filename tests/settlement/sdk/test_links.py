@@ -70,7 +70,7 @@ async def test_the_socket_of_a_broken_connection_is_closed(
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
-async def test_more_requests_are_answered_than_the_sdk_gives_credit_for(
+async def test_requests_beyond_the_sdks_credit_are_answered(
     namespace: AsyncNamespace, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_link_async, "DEFAULT_LINK_CREDIT", TIMES)
@@ -86,7 +86,7 @@ async def test_more_requests_are_answered_than_the_sdk_gives_credit_for(
     await client.close()
 
 
-async def test_credit_is_withdrawn_quickly_and_the_emulator_answers(namespace: AsyncNamespace) -> None:
+async def test_withdraw_credit_is_quick(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("withdrawn")
     async with namespace.connection.receiver(EntityAddress("withdrawn")) as receiver:
         started = time.monotonic()
@@ -102,7 +102,7 @@ async def test_credit_is_withdrawn_quickly_and_the_emulator_answers(namespace: A
         assert time.monotonic() - started < 0.05, "there is nothing to withdraw"
 
 
-async def test_what_comes_after_credit_was_withdrawn_is_not_locked(namespace: AsyncNamespace) -> None:
+async def test_withdraw_credit_leaves_later_messages_unlocked(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("afterwards")
     async with namespace.connection.receiver(EntityAddress("afterwards")) as receiver:
         assert await receiver.receive_messages(10, max_wait_time=0.01) == []
@@ -114,7 +114,7 @@ async def test_what_comes_after_credit_was_withdrawn_is_not_locked(namespace: As
             await another.complete_message(message)
 
 
-async def test_what_was_on_its_way_when_credit_was_withdrawn_is_released(namespace: AsyncNamespace) -> None:
+async def test_withdraw_credit_releases_messages_on_their_way(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("on-its-way")
     async with namespace.connection.receiver(EntityAddress("on-its-way")) as receiver:
         assert await receiver.receive_messages(10, max_wait_time=0.01) == []
@@ -125,7 +125,7 @@ async def test_what_was_on_its_way_when_credit_was_withdrawn_is_released(namespa
             assert (message.message_id, message.delivery_count) == ("m", 0)
 
 
-async def test_a_connection_that_is_lost_has_no_credit_to_withdraw(
+async def test_withdraw_credit_on_a_lost_connection_does_nothing(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     await namespace.create_queue("lost")

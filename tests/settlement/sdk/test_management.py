@@ -16,7 +16,7 @@ from sbnotebook.testing.clock import HandClock
 pytestmark = pytest.mark.anyio
 
 
-async def test_many_locks_are_renewed_in_one_request_and_lost_ones_are_told(
+async def test_renew_locks_renews_many_and_reports_lost_ones(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
     namespace = namespace_by_hand
@@ -35,7 +35,7 @@ async def test_many_locks_are_renewed_in_one_request_and_lost_ones_are_told(
             await management.renew_locks(receiver, messages)
 
 
-async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace: AsyncNamespace) -> None:
+async def test_payloads_are_peeked_and_received_as_sent(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("bytes")
     payload = payload_of(Message(body=b"exactly", message_id="m"))
     sender = namespace.connection.sender(EntityAddress("bytes"))
@@ -53,9 +53,7 @@ async def test_bytes_arrive_as_they_were_sent_and_are_seen_as_they_are(namespace
 
 
 @pytest.mark.parametrize("size", [1, 200_000], ids=["one frame", "several frames"])
-async def test_a_message_that_the_sdk_cannot_decode_is_received_like_the_others(
-    namespace: AsyncNamespace, size: int
-) -> None:
+async def test_message_that_the_sdk_cannot_decode_is_received(namespace: AsyncNamespace, size: int) -> None:
     deep = b"\x45"
     for _ in range(100):  # a list in a list in a list
         deep = b"\xd0" + (len(deep) + 4).to_bytes(4) + (1).to_bytes(4) + deep
@@ -81,16 +79,14 @@ async def test_a_message_that_the_sdk_cannot_decode_is_received_like_the_others(
     assert not await queue.peek()
 
 
-async def test_a_receiver_that_is_open_asks_for_no_message_so_that_none_is_locked(namespace: AsyncNamespace) -> None:
+async def test_open_receiver_gives_no_credit(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("looked-at")
     async with namespace.connection.receiver(EntityAddress("looked-at")) as receiver:
         assert receiver._handler._link.current_link_credit == 0
 
 
 @pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter"])
-async def test_a_message_is_settled_by_its_token_when_its_link_is_gone(
-    namespace: AsyncNamespace, operation: str
-) -> None:
+async def test_settle_by_token_works_after_the_link_is_gone(namespace: AsyncNamespace, operation: str) -> None:
     name = f"token-{operation}"
     await namespace.create_queue(name)
     await namespace.entity(name).send([Message(body=b"x")])

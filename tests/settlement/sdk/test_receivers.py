@@ -39,7 +39,7 @@ async def counts(queue: AsyncEntity) -> list[int]:
     return [message.delivery_count for message in await queue.peek()]
 
 
-async def test_a_bare_lock_says_of_the_lock_what_the_whole_message_says(namespace: AsyncNamespace) -> None:
+async def test_bare_lock_matches_the_message_it_replaces(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-bare", 3, wanted={2}) as (queue, receiver, (first, second, third)):
         kinds = [type(one).__name__ for one in (first, second, third)]
         assert kinds == ["BareLock", "ServiceBusReceivedMessage", "BareLock"]
@@ -63,7 +63,7 @@ async def test_a_bare_lock_says_of_the_lock_what_the_whole_message_says(namespac
         assert await counts(queue) == [0, 0, 0]
 
 
-async def test_what_comes_between_two_calls_waits_for_the_next_one(namespace: AsyncNamespace) -> None:
+async def test_messages_between_two_calls_wait_for_the_next(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-between", 2, wanted=set()) as (queue, receiver, messages):
         assert await receiver.receive_messages(10, max_wait_time=1) == [], "ten are asked for, and do not come"
         await queue.send([Message(message_id="late"), Message(message_id="later")])

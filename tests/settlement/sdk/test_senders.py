@@ -31,7 +31,7 @@ _FRAME = 1_048_576
 """Bytes of the emulator's largest frame."""
 
 
-async def test_bytes_are_sent_as_they_are_alone_and_in_a_batch(namespace: AsyncNamespace) -> None:
+async def test_send_payload_keeps_bytes_alone_and_in_a_batch(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("bytes-sent")
     payloads = [payload_of(Message(body=b"%d" % number, message_id="m")) for number in range(4)]
     batch = Pack(
@@ -48,9 +48,7 @@ async def test_bytes_are_sent_as_they_are_alone_and_in_a_batch(namespace: AsyncN
     assert [found[-len(payload) :] for found, payload in zip(seen, payloads, strict=False)] == payloads
 
 
-async def test_a_confirmation_is_waited_for_longer_than_the_sdk_looks_for_a_frame_at_a_time(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
+async def test_late_confirmation_is_waited_for(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
     await namespace.create_queue("late-confirmation")
     async with namespace.connection.sender(EntityAddress("late-confirmation")) as sender:
         await links.reopen(sender)
@@ -61,7 +59,7 @@ async def test_a_confirmation_is_waited_for_longer_than_the_sdk_looks_for_a_fram
     assert len(await namespace.entity("late-confirmation").peek()) == 1
 
 
-async def test_a_transfer_that_waited_for_room_and_leaves_slowly_is_sent_once(
+async def test_transfer_that_waited_for_credit_is_sent_once(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await namespace.create_queue("slow-line")
@@ -98,7 +96,7 @@ async def test_a_sender_that_was_closed_sends_nothing(namespace: AsyncNamespace)
     assert await namespace.entity("closed-sender").peek() == []
 
 
-async def test_a_token_that_is_about_to_end_is_renewed_before_a_message_is_sent(namespace: AsyncNamespace) -> None:
+async def test_token_about_to_expire_is_renewed_before_a_send(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("token-renewed")
     async with namespace.connection.sender(EntityAddress("token-renewed")) as sender:
         await links.reopen(sender)
@@ -110,7 +108,7 @@ async def test_a_token_that_is_about_to_end_is_renewed_before_a_message_is_sent(
     assert len(await namespace.entity("token-renewed").peek()) == 1
 
 
-async def test_a_token_that_ends_while_a_confirmation_is_waited_for_leaves_the_outcome_open(
+async def test_token_that_expires_before_confirmation_is_unconfirmed(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     await namespace.create_queue("token-ended")
@@ -133,9 +131,7 @@ async def test_a_token_that_ends_while_a_confirmation_is_waited_for_leaves_the_o
             assert outcome.status is OutcomeStatus.UNCONFIRMED
 
 
-async def test_a_message_that_is_larger_than_a_batch_may_be(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
+async def test_message_larger_than_a_batch_is_sent(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
     shared_emulator.create_queue("large-bytes", QueueOptions(max_message_size_kb=10_240))
     payload = payload_of(Message(body=bytes(range(256)) * 4096 * 5, application_properties={"n": 1}))
     async with namespace.connection.sender(EntityAddress("large-bytes")) as sender:
@@ -149,7 +145,7 @@ async def test_a_message_that_is_larger_than_a_batch_may_be(
     assert seen.endswith(payload)
 
 
-async def test_what_is_a_little_more_or_less_than_a_frame_arrives_whole(
+async def test_message_of_about_one_frame_arrives_whole(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     shared_emulator.create_queue("in-frames", QueueOptions(max_message_size_kb=10_240))
@@ -161,7 +157,7 @@ async def test_what_is_a_little_more_or_less_than_a_frame_arrives_whole(
     assert [len(message.body) for message in await namespace.entity("in-frames").peek()] == sizes
 
 
-def test_the_largest_transfer_of_the_sdk_has_room_in_a_frame() -> None:
+def test_largest_transfer_of_the_sdk_fits_its_frame() -> None:
     most = 2**32 - 1
     tag, rest = most.to_bytes(4, "big"), dict.fromkeys(("rcv_settle_mode", "state", "resume", "aborted", "batchable"))
     frame = TransferFrame(most, most, tag, most, settled=False, more=False, **rest, payload=b"")
@@ -171,7 +167,7 @@ def test_the_largest_transfer_of_the_sdk_has_room_in_a_frame() -> None:
     assert len(written) <= len(room)
 
 
-async def test_messages_are_scheduled_with_their_bytes_and_cancelled_one_by_one(namespace: AsyncNamespace) -> None:
+async def test_schedule_keeps_bytes_and_cancels_one_by_one(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("scheduled-bytes")
     later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     message = Message(body=b"later", message_id="m", scheduled_enqueue_time=later)

@@ -71,7 +71,7 @@ async def counts(queue: AsyncEntity) -> list[int]:
     return [message.delivery_count for message in await queue.peek()]
 
 
-async def test_a_released_message_comes_again_with_the_same_delivery_count(namespace: AsyncNamespace) -> None:
+async def test_release_keeps_the_delivery_count(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-settling-released", 1) as (queue, receiver, first):
         messages = first
         for _ in range(3):
@@ -103,7 +103,7 @@ async def test_many_are_settled_whatever_the_number_in_flight(namespace: AsyncNa
         assert await queue.peek() == []
 
 
-async def test_a_range_is_released_in_one_frame_and_each_is_confirmed(namespace: AsyncNamespace) -> None:
+async def test_range_is_released_in_one_frame_and_confirmed(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-settling-range", 250) as (queue, receiver, messages):
         ranges = settling.ranges(messages)
         assert [(part.start, part.stop) for part in ranges] == [(0, 100), (100, 200), (200, 250)]
@@ -115,7 +115,7 @@ async def test_a_range_is_released_in_one_frame_and_each_is_confirmed(namespace:
         assert again == list(range(1, 251))
 
 
-async def test_of_a_range_those_whose_lock_is_lost_say_so_and_the_others_are_released(
+async def test_range_reports_lost_locks_and_releases_the_others(
     namespace: AsyncNamespace,
 ) -> None:
     async with received(namespace, "sdk-settling-partly", 9) as (queue, receiver, messages):

@@ -187,7 +187,7 @@ def test_moments_beyond_the_calendar_are_its_ends() -> None:
     assert early == datetime.min.replace(tzinfo=UTC)
 
 
-def test_the_longest_time_to_live_that_a_header_holds_is_none() -> None:
+def test_longest_time_to_live_of_a_header_is_none() -> None:
     """So Azure hands out messages without one; sent again with it, they would end."""
     for longest, read in ((2**32 - 1, None), (2**32 - 2, timedelta(milliseconds=2**32 - 2))):
         payload = section(HEADER, [None, None, UInt(longest)]) + annotated(enqueued_time=Timestamp(0))

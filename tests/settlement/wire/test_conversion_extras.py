@@ -103,13 +103,13 @@ def test_annotations_of_the_service_are_not_sent() -> None:
     )
 
 
-def test_names_of_annotations_that_a_user_writes_become_symbols() -> None:
+def test_annotation_names_of_a_user_become_symbols() -> None:
     sent = payload_of(Message(extras={"footer": {"crc": 5}}))
     assert sent == section(DATA, b"") + section(FOOTER, {Symbol("crc"): 5})
 
 
 @pytest.mark.parametrize("when", [Timestamp(2**62), Timestamp(-(2**62)), "soon"], ids=str)
-def test_a_scheduled_time_that_no_calendar_holds_is_sent_as_it_was_and_can_be_changed(when: AmqpValue) -> None:
+def test_scheduled_time_beyond_the_calendar_is_sent_unchanged(when: AmqpValue) -> None:
     name = Symbol("x-opt-scheduled-enqueue-time")
     payload = section(MESSAGE_ANNOTATIONS, {name: when}) + section(DATA, b"")
     found = peeked_from_payload(payload, ORDERS)
@@ -170,7 +170,7 @@ def expiring(creation: AmqpValue, expiry: AmqpValue, ttl: timedelta | None) -> l
     return [sent[9], sent[8]]
 
 
-def test_an_expiry_that_fits_is_sent_and_one_that_would_shorten_a_life_is_not() -> None:
+def test_expiry_that_contradicts_the_time_to_live_is_left_out() -> None:
     minute = timedelta(minutes=1)
     over = Timestamp(1_000)
     fitting = Timestamp(LATER + 60_000)
@@ -270,7 +270,7 @@ async def test_peek_frame_and_send_give_back_the_very_same_message(
 
 
 @pytest.mark.anyio
-async def test_a_clone_is_the_very_same_message_but_for_what_a_resubmit_changes(namespace: AsyncNamespace) -> None:
+async def test_clone_differs_only_in_what_a_resubmit_changes(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("cloned")
     queue = namespace.entity("cloned")
     extras: dict[str, AmqpValue] = {

@@ -93,7 +93,7 @@ def test_fields_that_the_sdk_writes_are_read(
 
 @pytest.mark.parametrize("name", SHARED)
 @given(data=st.data())
-def test_properties_that_the_sdk_writes_are_read_with_their_types(name: str, data: st.DataObject) -> None:
+def test_properties_of_the_sdk_keep_their_types(name: str, data: st.DataObject) -> None:
     value = data.draw(PRIMITIVES[name])
     message = ServiceBusMessage(b"", application_properties={"p": typed(name, value)})  # pyright: ignore[reportArgumentType]
     found = peeked_from_payload(sent_by_sdk(message), ORDERS)
@@ -119,12 +119,12 @@ def test_properties_that_the_sdk_writes_are_read_with_their_types(name: str, dat
     ],
     ids=str,
 )
-def test_properties_as_users_of_the_sdk_write_them_are_read_with_their_types(value: Any, expected: AmqpValue) -> None:
+def test_properties_of_sdk_users_keep_their_types(value: Any, expected: AmqpValue) -> None:
     found = peeked_from_payload(sent_by_sdk(ServiceBusMessage(b"", application_properties={"p": value})), ORDERS)
     assert same_value(found.application_properties["p"], expected)
 
 
-def test_a_content_type_that_the_sdk_writes_against_the_specification_is_read() -> None:
+def test_content_type_of_the_sdk_is_read() -> None:
     found = peeked_from_payload(sent_by_sdk(ServiceBusMessage(b"", content_type="téxt/plain")), ORDERS)
     assert found.content_type == "téxt/plain"
     symbol: dict[Any, Any] = {"p": typed("symbol", "é")}
@@ -160,7 +160,7 @@ def test_bodies_that_the_sdk_writes_are_read(body: dict[str, Any], body_type: Bo
     assert same_value(found.body_value, value)
 
 
-def test_what_the_sdk_can_set_and_we_do_not_keep_is_passed_over() -> None:
+def test_sdk_values_that_are_not_kept_are_ignored() -> None:
     properties = AmqpMessageProperties(
         message_id=UUID(int=1), user_id=b"user", creation_time=1, absolute_expiry_time=2, group_sequence=3, subject="s"
     )

@@ -44,7 +44,7 @@ def plain_columns(draw: st.DrawFn) -> tuple[dict[str, list[Any]], int]:
 
 
 @given(plain_columns())
-def test_rows_of_texts_properties_and_bytes_are_the_same_bytes_as_messages(
+def test_rows_of_texts_and_bytes_match_their_payloads(
     drawn: tuple[dict[str, list[Any]], int],
 ) -> None:
     columns, count = drawn
@@ -64,7 +64,7 @@ def test_rows_of_texts_properties_and_bytes_are_the_same_bytes_as_messages(
 
 
 @given(st.lists(messages(), min_size=1, max_size=4))
-def test_any_messages_that_were_read_become_the_same_bytes_or_go_one_by_one(read: list[Message]) -> None:
+def test_rows_of_read_messages_match_their_payloads(read: list[Message]) -> None:
     table: pa.Table = to_arrow(read)
     columns = {name: table.column(name).to_pylist() for name in table.schema.names if name in SENT_COLUMNS}
     rows = encoded_rows(columns, len(read))
@@ -72,7 +72,7 @@ def test_any_messages_that_were_read_become_the_same_bytes_or_go_one_by_one(read
         assert rows.payloads == one_by_one(columns, len(read))
 
 
-def test_what_was_read_of_plain_messages_does_not_go_one_by_one() -> None:
+def test_rows_of_plain_messages_are_encoded_by_column() -> None:
     read = [Message(body=b"{}", message_id=str(number), application_properties={"k": "v"}) for number in range(3)]
     table: pa.Table = to_arrow(read)
     columns = {name: table.column(name).to_pylist() for name in table.schema.names if name in SENT_COLUMNS}

@@ -88,7 +88,7 @@ FAKE = encode(NUMBER) + encode(Long(2**50))
 
 @given(LONGS, LONGS, st.binary(max_size=4))
 @example(Long(5), Long(6), b"")
-def test_a_number_that_a_sender_hides_in_a_value_is_not_taken(one: Long, other: Long, text: bytes) -> None:
+def test_number_hidden_in_a_value_is_not_taken(one: Long, other: Long, text: bytes) -> None:
     mine = Symbol("x-mine")
     for number in (one, other):
         hidden: list[dict[Any, AmqpValue]] = [{mine: text + FAKE, NUMBER: number}, {NUMBER: number, mine: [FAKE, text]}]
@@ -98,7 +98,7 @@ def test_a_number_that_a_sender_hides_in_a_value_is_not_taken(one: Long, other: 
             assert read_service_part(payload).fields["sequence_number"] == number
 
 
-def test_of_two_equal_names_the_last_counts_with_a_template_and_without() -> None:
+def test_last_of_two_equal_names_counts_with_a_template_too() -> None:
     items = [encode(NUMBER), encode(Long(2**40)), encode(NUMBER), encode(Long(2**41))]
     content = b"".join(items)
     payload = b"\x00\x53\x72\xc1" + bytes((len(content) + 1, 4)) + content + section(DATA, b"")
@@ -125,7 +125,7 @@ def test_templates_are_few() -> None:
     assert templates() == 1
 
 
-def test_a_section_that_follows_its_like_is_refused_with_a_template_too() -> None:
+def test_repeated_section_is_refused_with_a_template_too() -> None:
     payload = start_of_message({NUMBER: Long(2**40)})
     twice = payload[: read_service_part(payload).end] * 2
     for _ in range(2):
