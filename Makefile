@@ -40,7 +40,7 @@ conformance: ## Run the SDK's own live tests against the emulator, and write wha
 soak: ## Kill the emulator under load, and processes that resubmit, remove and undo, 200 times each, and count every message afterwards
 	SBNOTEBOOK_CRASHES=200 $(BIN)/pytest -o faulthandler_timeout=0 tests/emulator/test_store_crash.py \
 		tests/settlement/actions/test_resubmit_crash.py tests/settlement/actions/test_undo_crash.py \
-		tests/settlement/sending/test_send_chaos.py
+		tests/settlement/sending/test_delivery_chaos.py
 
 crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, and count every message afterwards
 	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash

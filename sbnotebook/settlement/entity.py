@@ -61,7 +61,7 @@ class AsyncEntity(Place):
     ) -> Report:
         """Send messages here and wait for every confirmation: applies :meth:`plan_send`.
 
-        See :func:`sbnotebook.settlement.sending.send.send_many`.
+        See :func:`sbnotebook.settlement.sending.delivery.send_many`.
         """
         plan = plan_send(self, lambda: messages, batch_size=batch_size)
         return await plan.apply(Limits(max_in_flight, rate), progress)

@@ -31,7 +31,7 @@ from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, time_text
 from sbnotebook.settlement.plan import Edit
 from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 

@@ -35,8 +35,8 @@ from sbnotebook.settlement.locking.records import archived_from
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.sdk import errors, management
 from sbnotebook.settlement.sdk.management import ToSchedule
+from sbnotebook.settlement.sending.delivery import DeliveryMethod, SendOptions, deliver_many
 from sbnotebook.settlement.sending.packing import Pack
-from sbnotebook.settlement.sending.send import DeliveryMethod, SendOptions, deliver_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import Progress, is_same, outcome_for
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
@@ -104,7 +104,7 @@ async def schedule_many(
 
     Args:
         pool: senders to the entity.
-        messages: as for :func:`sbnotebook.settlement.sending.send.send_many`.
+        messages: as for :func:`sbnotebook.settlement.sending.delivery.send_many`.
         at: when they become active, with a time zone; None for each message's own ``scheduled_enqueue_time``.
         delay: how much later than now instead.
         options: as for sending.

@@ -9,7 +9,7 @@ from sbnotebook.model import Message, Report, Send, Tally
 from sbnotebook.settlement.actions.schedule import schedule_many
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview
-from sbnotebook.settlement.sending.send import SendOptions, send_many
+from sbnotebook.settlement.sending.delivery import SendOptions, send_many
 from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:

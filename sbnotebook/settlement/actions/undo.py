@@ -38,7 +38,7 @@ from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.terms import Progress, outcome_for
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 

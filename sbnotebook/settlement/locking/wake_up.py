@@ -19,7 +19,7 @@ from uuid import UUID
 
 from sbnotebook.errors import DecisionError, InvalidEntityAddressError, SettlementFailedError
 from sbnotebook.model import Decision, Defer, EntityAddress, LockedMessage, Message, Outcome, ReceivedMessage
-from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 
 if TYPE_CHECKING:

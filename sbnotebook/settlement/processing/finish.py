@@ -32,7 +32,7 @@ from sbnotebook.settlement.memory.seen import Seen
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.policy import End, Policy, PolicyRow
-from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 

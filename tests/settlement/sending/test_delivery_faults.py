@@ -17,7 +17,7 @@ from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
 from sbnotebook.settlement.pace import Throttle
 from sbnotebook.settlement.sdk import links
-from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 
 pytestmark = pytest.mark.anyio
@@ -232,7 +232,7 @@ async def test_cancelling_waits_for_transfers_in_flight_only(
 async def test_cancelling_does_not_wait_forever(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.sending.send._FINISH_WITHIN", 0.3)
+    monkeypatch.setattr("sbnotebook.settlement.sending.delivery._FINISH_WITHIN", 0.3)
     await namespace.create_queue("stuck")
     await namespace.pool(EntityAddress("stuck")).warm(2)
     scope = anyio.CancelScope()

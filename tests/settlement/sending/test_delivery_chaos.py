@@ -16,7 +16,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, Watch
-from sbnotebook.settlement.sending.send import send_many
+from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 
 pytestmark = pytest.mark.anyio
