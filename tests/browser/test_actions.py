@@ -67,7 +67,7 @@ def repair(page: Page) -> None:
 
 
 @pytest.mark.browser
-def test_messages_are_repaired_before_ones_eyes(browser: Browser, lab: Lab) -> None:
+def test_action_panel_repairs_messages(browser: Browser, lab: Lab) -> None:
     notebook = run_notebook(browser, lab, CELLS, DETECTOR)
     page = notebook.page
     prose = page.locator(".sbn-prose").last

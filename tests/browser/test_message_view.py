@@ -34,7 +34,7 @@ def swaps(notebook: Notebook) -> str:
 
 
 @pytest.mark.browser
-def test_where_the_table_is_not_loaded_a_plain_one_takes_its_place(browser: Browser, lab: Lab) -> None:
+def test_plain_table_replaces_one_that_is_not_loaded(browser: Browser, lab: Lab) -> None:
     # The control shows that a label without care is set as mathematics, so that the test can tell.
     cells = [SET_UP, "view", f"ipywidgets.Label({MATHEMATICS!r})"]
     notebook = run_notebook(browser, lab, cells, blocked="/extensions/anywidget/")

@@ -60,7 +60,7 @@ def purge(queue: Entity) -> Callable[[], Plan]:
     return lambda: queue.purge(show_progress=False)
 
 
-def test_a_plan_is_shown_confirmed_carried_out_reported_and_undone(namespace: Namespace) -> None:
+def test_action_panel_carries_a_plan_out_and_undoes_it(namespace: Namespace) -> None:
     queue = queue_of(12, "acted-on", namespace)
     table = MessageTable(queue.peek())
     panel = ActionPanel(namespace, table=table)

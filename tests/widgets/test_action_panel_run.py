@@ -44,7 +44,7 @@ def carried_out(namespace: Namespace, name: str, table: RecordedTable) -> PlanEn
     return ended
 
 
-def test_each_row_gets_its_outcome_and_those_that_left_are_removed(namespace: Namespace) -> None:
+def test_plan_run_marks_rows_and_removes_settled_ones(namespace: Namespace) -> None:
     table = RecordedTable()
     ended = carried_out(namespace, "outcomes", table)
     assert (ended.report.settled, ended.problem, ended.table_problem) == (2, None, None)
@@ -64,7 +64,7 @@ def test_a_table_that_fails_does_not_hide_how_it_ended(namespace: Namespace) -> 
     assert "It is closed." in (ended.table_problem or "")
 
 
-def test_the_rate_is_that_of_the_last_seconds_and_is_unknown_at_first() -> None:
+def test_speed_measures_the_last_seconds() -> None:
     speed = Speed()
     speed.note(0.0, 0)
     speed.note(0.5, 100)

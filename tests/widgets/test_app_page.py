@@ -17,7 +17,7 @@ def test_what_is_wanted_reaches_a_kernel_by_the_environment(monkeypatch: pytest.
     assert TriageRequest.kept() == wanted
 
 
-def test_outside_of_the_emulator_it_only_looks_until_writing_is_asked_for() -> None:
+def test_request_is_read_only_outside_the_emulator() -> None:
     for wanted, is_read_only in ((None, True), (True, True), (False, False)):
         with TriageRequest("orders", REMOTE, is_read_only=wanted).namespace() as namespace:
             assert namespace.read_only is is_read_only

@@ -3,7 +3,7 @@ from __future__ import annotations
 from sbnotebook.widgets.background import Callbacks
 
 
-def test_one_that_fails_is_told_of_and_keeps_no_other_from_being_called() -> None:
+def test_callbacks_report_a_failure_and_call_the_others() -> None:
     said: list[str] = []
     called: list[int] = []
     callbacks = Callbacks(said.append)

@@ -85,7 +85,7 @@ def test_looking_by_state_expression_and_page(namespace: Namespace, queue: str) 
     namespace.delete_queue(queue)
 
 
-def test_scheduled_messages_are_cancelled_and_deferred_ones_settled_by_a_plan(namespace: Namespace, queue: str) -> None:
+def test_browser_cancels_scheduled_and_settles_deferred(namespace: Namespace, queue: str) -> None:
     browser = Browser(namespace, queue)
     assert see(browser, "Scheduled") == ["later"]
     browser.table.select([("browsed", browser.table.messages[0].sequence_number)])

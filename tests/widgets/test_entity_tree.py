@@ -66,7 +66,7 @@ def test_refresh_asks_again_and_the_chosen_one_is_told(namespace: Namespace) -> 
     namespace.delete_queue("later")
 
 
-def test_what_goes_wrong_is_said_in_the_tree_and_what_was_known_stays() -> None:
+def test_entity_tree_shows_errors_and_keeps_known_counts() -> None:
     with running(queues=["orders"]) as emulator:
         namespace = connect(emulator.connection_string)
         tree = EntityTree(namespace)

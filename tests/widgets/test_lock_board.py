@@ -113,7 +113,7 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
     until(lambda: len(board.table.messages) == 3, "they can be locked again")
 
 
-def test_locks_that_are_lost_are_shown_at_once_and_can_be_put_away(
+def test_lock_board_shows_lost_locks_at_once(
     namespace: Namespace, shared_emulator: RunningEmulator, boards: list[LockBoard]
 ) -> None:
     queue = filled_client_queue(namespace, "lost", hostile_messages(3))

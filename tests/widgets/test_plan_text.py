@@ -49,7 +49,7 @@ def test_a_plan_is_told_in_words_and_numbers(namespace: Namespace, queue: Entity
     assert "emulator" not in said
 
 
-def test_outside_of_an_emulator_the_host_is_named_and_what_cannot_be_undone_is_said() -> None:
+def test_plan_names_the_host_and_says_what_cannot_be_undone() -> None:
     with Namespace(Target(Connection(AZURE), "a test"), archive=None) as azure:
         azure_plan: Any = azure.entity("orders").cancel_scheduled([1])
         said = words(plan_blocks(azure_plan, azure_plan.preview(), azure))

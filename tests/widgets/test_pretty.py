@@ -29,14 +29,14 @@ def test_laid_out_json_says_the_same(value: object) -> None:
     assert json.loads(layout.text) == value
 
 
-def test_json_keeps_numbers_and_repeated_names_as_they_are_written() -> None:
+def test_json_layout_keeps_numbers_and_repeated_names() -> None:
     text = f'{{"a": 1.10, "a": {DIGITS}, "b": 12345678901234567890, "c": [], "d": "x\\u0041,{{}}"}}'
     lines = json_layout(text, PLENTY).text.splitlines()
     assert lines[1:4] == ['  "a": 1.10,', f'  "a": {DIGITS},', '  "b": 12345678901234567890,']
     assert lines[4:6] == ['  "c": [],', '  "d": "x\\u0041,{}"']
 
 
-def test_json_that_is_deeper_than_pythons_own_parser_goes_is_laid_out_up_to_the_limit() -> None:
+def test_json_layout_of_very_deep_json_stops_at_the_limit() -> None:
     depth = 10 * sys.getrecursionlimit()
     layout = json_layout("[" * depth + "]" * depth, 50_000)
     assert layout.is_cut
@@ -44,7 +44,7 @@ def test_json_that_is_deeper_than_pythons_own_parser_goes_is_laid_out_up_to_the_
     assert 40_000 < weight(layout.text) <= 50_000
 
 
-def test_a_deep_text_that_does_not_end_takes_no_longer_than_its_length() -> None:
+def test_layout_time_grows_with_the_length_of_the_text() -> None:
     # Looked at again from each of its quotes, it would take hours.
     layout = json_layout("[" * 10 * sys.getrecursionlimit() + '"' + '\\"' * 500_000, 10 * PLENTY)
     assert layout.is_cut or layout.text.endswith('\\"')

@@ -21,7 +21,7 @@ def named(widget: Any, name: str) -> Any:
     return next(each for each in fields(widget) if getattr(each, "description", None) == name)
 
 
-def test_a_plan_is_put_away_when_something_else_is_selected_or_written(namespace: Namespace) -> None:
+def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> None:
     namespace.create_queue("chosen")
     queue = namespace.entity("chosen")
     queue.send([Message(message_id=f"m{number}") for number in range(4)])

@@ -28,9 +28,7 @@ def test_files_are_joined_without_their_imports_and_exports(table: str) -> None:
     assert table.index("class Store") < table.index("export default")
 
 
-def test_an_import_over_several_lines_is_left_out_and_words_in_texts_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_module_drops_imports_and_keeps_words_in_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one.js").write_text('export const one = "import x from y";\n')
     (tmp_path / "two.js").write_text(
         'import {\n  one,\n} from "./one.js";\nimport "./one.js";\nexport default () => one;\n'
@@ -51,7 +49,7 @@ def test_a_missing_file_is_named() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
-def test_scripts_and_styles_are_short_and_neither_reach_out_nor_evaluate(path: Path) -> None:
+def test_scripts_are_short_and_neither_fetch_nor_evaluate(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 400
     assert REACHES_OUT.findall(text) == []

@@ -120,7 +120,7 @@ def test_messages_are_repaired_and_sent_back(namespace: Namespace) -> None:
     triage.close()
 
 
-def test_messages_of_sessions_cannot_be_resubmitted_from_where_they_are_live(namespace: Namespace) -> None:
+def test_triage_refuses_to_resubmit_live_session_messages(namespace: Namespace) -> None:
     namespace.create_queue("sessions", requires_session=True)
     namespace.entity("sessions").send([Message(session_id="a"), Message(session_id="b")])
     triage = opened(namespace, "sessions")
@@ -253,7 +253,7 @@ def test_a_part_is_looked_at_first_and_the_rest_when_wanted(namespace: Namespace
     triage.close()
 
 
-def test_looking_again_keeps_the_selection_and_shows_what_is_there_now(namespace: Namespace) -> None:
+def test_triage_refresh_keeps_the_selection(namespace: Namespace) -> None:
     letters = letters_of(4, "again", namespace)
     triage = opened(namespace, "again/$dlq")
     select(triage, 2, 3)
@@ -329,7 +329,7 @@ def test_a_connection_that_only_looks_says_so_and_makes_plans(
     assert len(ids(letters)) == 2
 
 
-def test_resubmits_that_were_cut_off_are_found_after_a_restart_and_finished(
+def test_triage_finishes_interrupted_resubmits_after_restart(
     shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
 ) -> None:
     letters = letters_of(3, "cut", namespace)

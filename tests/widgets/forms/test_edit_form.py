@@ -34,7 +34,7 @@ def tried(form: EditForm, name: str = "Try it") -> str:
     return repr(form)
 
 
-def test_changes_are_described_shown_on_each_message_and_given_as_an_edit() -> None:
+def test_edit_form_previews_changes_and_gives_an_edit() -> None:
     form = EditForm(lambda: MESSAGES)
     assert form.edit is None
     assert "Nothing is changed" in tried(form)
@@ -74,7 +74,7 @@ def test_what_cannot_be_is_said_in_the_form() -> None:
     assert "Select messages" in tried(EditForm(list, names=dict)) or form.add_step()
 
 
-def test_typed_code_runs_on_a_click_only_and_is_used_as_it_was_tried() -> None:
+def test_edit_form_runs_typed_code_on_a_click_only() -> None:
     ran: list[int] = []
     form = EditForm(lambda: MESSAGES, names=lambda: {"ran": ran})
     form.way.value = "By a Python function"

@@ -8,12 +8,12 @@ from sbnotebook.widgets.forms.fields import Field, number, on_change, whole_numb
 from sbnotebook.widgets.text_view import TextView, paragraph
 
 
-def test_a_field_reads_its_text_without_the_spaces_around_it() -> None:
+def test_field_reads_its_text_stripped() -> None:
     field = Field("Rate", number, value=" 0.5 ")
     assert (field.read(), field.problem) == (0.5, "")
 
 
-def test_a_field_says_what_is_wrong_from_the_beginning_and_until_it_is_mended() -> None:
+def test_field_shows_its_problem_until_it_is_fixed() -> None:
     field = Field("At most", whole_number, value="none")
     assert field.problem == "Write a whole number from 1, or nothing."
     with pytest.raises(ConfigurationError):

@@ -51,7 +51,7 @@ def test_what_is_set_is_there_and_what_is_removed_is_not(value: dict[str, Any], 
     assert json.loads(remove_at(text, (key,))) == {name: each for name, each in value.items() if name != key}
 
 
-def test_of_a_name_that_comes_twice_the_last_counts_as_for_everybody() -> None:
+def test_json_edit_changes_the_last_of_equal_names() -> None:
     assert set_at('{"a": 1, "a": 2}', ("a",), "3") == '{"a": 1, "a": 3}'
 
 

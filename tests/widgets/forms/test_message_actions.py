@@ -13,13 +13,13 @@ from sbnotebook.widgets.forms.message_actions import ResubmitForm
 LETTERS = EntityAddress.parse("events/subscriptions/audit/$dlq")
 
 
-def test_nothing_need_be_chosen() -> None:
+def test_resubmit_form_needs_no_choice() -> None:
     form = ResubmitForm(LETTERS)
     assert form.to.box.placeholder == "events, where all of its subscriptions get them"
     assert form.read() == (Resubmit(), Limits())
 
 
-def test_all_of_it_can_be_chosen() -> None:
+def test_resubmit_form_reads_every_field() -> None:
     form = ResubmitForm(LETTERS)
     values = {"to": " parts ", "delay": "5m", "cap": "3", "rate": "0.5", "in_flight": "20"}
     for name, value in values.items():
@@ -42,7 +42,7 @@ def test_all_of_it_can_be_chosen() -> None:
         ("in_flight", "many", "Write a whole number from 1, or nothing."),
     ],
 )
-def test_what_cannot_be_is_said_at_its_field(name: str, value: str, said: str) -> None:
+def test_resubmit_form_shows_problems_at_their_fields(name: str, value: str, said: str) -> None:
     form = ResubmitForm(LETTERS)
     field = getattr(form, name)
     field.value = value
@@ -55,7 +55,7 @@ def test_what_cannot_be_is_said_at_its_field(name: str, value: str, said: str) -
     form.read()
 
 
-def test_what_was_chosen_makes_the_plan(namespace: Namespace) -> None:
+def test_resubmit_form_makes_the_plan(namespace: Namespace) -> None:
     namespace.create_queue("resubmitted")
     queue = namespace.entity("resubmitted")
     queue.send([Message(message_id="m")])

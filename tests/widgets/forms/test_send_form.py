@@ -14,7 +14,7 @@ from sbnotebook.widgets.forms.send_form import SendForm
 from tests.widgets.conftest import until
 
 
-def test_a_message_is_sent_after_its_plan_was_shown_and_confirmed(namespace: Namespace) -> None:
+def test_send_form_sends_after_the_plan_is_confirmed(namespace: Namespace) -> None:
     namespace.create_queue("sent-to")
     panel = ActionPanel(namespace)
     form = SendForm(namespace, panel, "sent-to")
@@ -38,7 +38,7 @@ def test_a_message_is_sent_after_its_plan_was_shown_and_confirmed(namespace: Nam
     namespace.delete_queue("sent-to")
 
 
-def test_a_plan_is_put_away_when_the_form_is_changed(namespace: Namespace) -> None:
+def test_send_form_withdraws_a_plan_after_a_change(namespace: Namespace) -> None:
     namespace.create_queue("typed-late")
     panel = ActionPanel(namespace)
     form = SendForm(namespace, panel, "typed-late")
@@ -76,7 +76,7 @@ def test_a_message_is_scheduled(namespace: Namespace) -> None:
     namespace.delete_queue("timed")
 
 
-def test_what_is_wrong_is_said_where_it_is(namespace: Namespace) -> None:
+def test_send_form_shows_problems_at_their_fields(namespace: Namespace) -> None:
     panel = ActionPanel(namespace)
     form = SendForm(namespace, panel, "orders/$dlq")
     form.add_property("count", "int", "many")
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_said_where_it_is(namespace: Namespace) -> None:
     assert form.at.problem == "Write the time as 2030-01-31 07:30+00:00."
 
 
-def test_a_body_that_is_not_what_its_type_says_is_told_and_may_be_sent(namespace: Namespace) -> None:
+def test_send_form_warns_of_a_body_that_is_not_json(namespace: Namespace) -> None:
     panel = ActionPanel(namespace)
     form = SendForm(namespace, panel, "orders")
     form.content_type.value = "application/json"
@@ -106,7 +106,7 @@ def test_a_body_that_is_not_what_its_type_says_is_told_and_may_be_sent(namespace
     until(lambda: "Send 1 message to orders." in repr(panel))
 
 
-def test_a_message_is_put_into_the_form(namespace: Namespace) -> None:
+def test_send_form_copies_a_message(namespace: Namespace) -> None:
     form = SendForm(namespace, ActionPanel(namespace))
     when = datetime(2026, 1, 2, tzinfo=UTC)
     properties: Any = {"a": "x", "n": 5, "t": when, "yes": True}

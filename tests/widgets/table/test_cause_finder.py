@@ -35,7 +35,7 @@ def test_messages_with_equal_numbers_keep_their_own_causes() -> None:
     assert causes_of(Messages()) == ([], [])
 
 
-def test_many_causes_of_long_hostile_texts_stay_small_and_visible() -> None:
+def test_causes_of_hostile_texts_stay_small_and_visible() -> None:
     words = [f"reason{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(2 * MOST)]
     messages = Messages([dead(ORDERS, n, f"\u202e{word}" + "x" * 9_000) for n, word in enumerate(words)])
     causes = causes_of(messages)
@@ -46,7 +46,7 @@ def test_many_causes_of_long_hostile_texts_stay_small_and_visible() -> None:
     assert len(sent.encode()) < 300_000
 
 
-def test_messages_that_come_later_are_looked_at_once_and_others_anew() -> None:
+def test_cause_finder_looks_at_each_message_once() -> None:
     letters = [dead(ORDERS, number, ("Late", "Invalid", "Invalid")[number % 3]) for number in range(9)]
     table = Messages(letters).to_arrow()
     told: list[tuple[int, int, list[str]]] = []

@@ -62,7 +62,7 @@ def kinds() -> list[str]:
     return found
 
 
-def test_nothing_is_sent_before_a_browser_is_there_and_then_everything() -> None:
+def test_message_table_sends_everything_to_a_new_browser() -> None:
     table = MessageTable(peeked([1, 2, 3]))
     table.patch({("orders", 2): {"outcome": "settled"}})
     table.remove([("orders", 1)])
@@ -83,7 +83,7 @@ def test_nothing_is_sent_before_a_browser_is_there_and_then_everything() -> None
     assert selected[1] == [b"\2"]
 
 
-def test_the_selection_that_was_told_last_counts_and_is_known_by_key() -> None:
+def test_message_table_takes_the_latest_selection_by_key() -> None:
     table = MessageTable(peeked([5, 6, 7]))
     tell(table, kind="ready")
     changes: list[int] = []
@@ -97,7 +97,7 @@ def test_the_selection_that_was_told_last_counts_and_is_known_by_key() -> None:
     assert (table.selected_keys, changes) == ((), [2, 1])
 
 
-def test_a_selection_of_rows_that_were_replaced_meanwhile_is_passed_over() -> None:
+def test_message_table_ignores_an_outdated_selection() -> None:
     table = MessageTable(peeked([5, 6, 7]))
     tell(table, kind="ready")
     select(table, [0, 2])
@@ -111,7 +111,7 @@ def test_a_selection_of_rows_that_were_replaced_meanwhile_is_passed_over() -> No
     assert table.selected_keys == (("orders", 7), ("orders", 9))
 
 
-def test_the_selection_stays_by_key_when_other_rows_are_shown_and_what_is_gone_leaves_it() -> None:
+def test_message_table_keeps_the_selection_by_key() -> None:
     table = MessageTable(peeked([1, 2, 3]))
     tell(table, kind="ready")
     table.select([("orders", 3), ("orders", 1), ("orders", 99)])
@@ -146,7 +146,7 @@ def test_changes_go_out_as_they_come_to_all_pages() -> None:
     assert kinds() == ["remove", "notes"]
 
 
-def test_a_second_page_is_given_the_rows_and_follows_the_selection_of_the_first() -> None:
+def test_message_table_second_page_follows_the_first() -> None:
     table = MessageTable(peeked([1, 2]))
     tell(table, kind="ready")
     select(table, [1])
@@ -163,7 +163,7 @@ def test_a_second_page_is_given_the_rows_and_follows_the_selection_of_the_first(
     assert table.selected_keys == (("orders", 1), ("orders", 2))
 
 
-def test_causes_are_found_beside_and_belong_to_the_rows_that_are_shown() -> None:
+def test_message_table_sends_causes_of_shown_rows() -> None:
     table = MessageTable(causes=True)
     tell(table, kind="ready")
     table.on_note(lambda fingerprint, text: notes.append((fingerprint, text)))
@@ -202,7 +202,7 @@ def test_it_is_a_table_as_panels_need_one() -> None:
     assert table.hidden == 0
 
 
-def test_rows_are_in_no_trait_and_text_of_messages_only_in_the_plain_form() -> None:
+def test_message_table_keeps_messages_out_of_its_traits() -> None:
     table = MessageTable([message.with_changes(subject="secret") for message in peeked([1])], label="Orders")
     assert "secret" not in str(table.get_state())
     assert table.options["label"] == "Orders"

@@ -44,7 +44,7 @@ def hear(view: MessageView) -> None:
     own._handle_custom_msg({"kind": "ready", "page": "p1"}, [])  # noqa: SLF001 (as a kernel calls it)
 
 
-def test_rows_and_selection_stay_as_the_other_table_takes_the_place() -> None:
+def test_message_view_swap_keeps_rows_and_selection() -> None:
     view = MessageView([message(n) for n in range(1, 6)], countdown=True)
     swaps: list[bool] = []
     changes: list[tuple[tuple[str, int], ...]] = []
@@ -92,7 +92,7 @@ def test_the_other_is_chosen_by_hand_and_stays(monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(kernel())
 
 
-def test_a_browser_that_says_nothing_gets_the_plain_table_and_one_that_speaks_late_the_other(
+def test_message_view_silent_browser_gets_the_plain_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(message_view, "_PLAIN_AFTER", 0.5)

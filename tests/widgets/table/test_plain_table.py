@@ -96,7 +96,7 @@ def test_what_is_selected_is_what_is_searched_for_now(table: PlainTable, monkeyp
     assert "1 to 1 of 1 found (50 in all), 1 selected" in texts(table)
 
 
-def test_a_late_click_on_a_row_that_is_no_longer_shown_is_for_its_own_message(table: PlainTable) -> None:
+def test_plain_table_late_click_is_for_its_own_message(table: PlainTable) -> None:
     late = named(table, "#3")
     named(table, "Next").click()
     late.value = True  # as it comes from a browser that has not drawn the next page
@@ -160,7 +160,7 @@ def test_one_message_is_shown_with_all_that_it_carries(table: PlainTable) -> Non
     assert "dead_letter_reason: Bad" in told
 
 
-def test_a_long_line_that_changes_its_direction_does_not_stop_the_browser() -> None:
+def test_plain_table_breaks_long_lines_of_mixed_direction() -> None:
     table = PlainTable(RowModel([message(1).with_changes(body="\u05d0a".encode() * 50_000)]))
     named(table, "Look").click()
     areas = [each for each in everything(table) if isinstance(each, ipywidgets.Textarea)]

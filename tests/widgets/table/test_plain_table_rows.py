@@ -41,7 +41,7 @@ def test_a_text_is_found_in_every_column_and_in_changed_cells() -> None:
     assert view.find("nowhere") == []
 
 
-def test_rows_are_sorted_by_any_column_and_what_has_no_value_is_last() -> None:
+def test_plain_rows_sort_by_any_column_with_nulls_last() -> None:
     held = rows()
     view = PlainRows(held)
     assert view.find(sort="subject") == [3, 1, 4, 2, 5, 0]

@@ -83,14 +83,14 @@ def test_every_kind_of_value_comes_out_as_it_went_in() -> None:
     }
 
 
-def test_texts_hold_nothing_that_could_be_taken_for_something_else() -> None:
+def test_packed_texts_hold_no_separators() -> None:
     hostile = ["a\nb\r\n\tc", "\0", "\x1b[31m", "\u202ered", "\u2028line", "x" * 300, "ü" * 300]
     assert cleaned(pa.array(hostile)).to_pylist() == [
         "a b c", "·", "·[31m", "·red", "·line", "x" * 200, "ü" * 200,
     ]  # fmt: skip
 
 
-def test_columns_that_say_nothing_are_left_out_and_others_wait_behind() -> None:
+def test_table_columns_leave_out_empty_ones() -> None:
     plain = table_columns(to_arrow([peeked(1, body=b"x"), peeked(2, body=b"y")]), {})
     assert [column.name for column in plain if not column.hidden] == ["sequence_number", "body_text"]
     assert [column.name for column in plain if column.hidden] == ["entity"]

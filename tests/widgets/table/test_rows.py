@@ -48,7 +48,7 @@ def test_changes_are_kept_by_row_for_who_comes_later() -> None:
     assert rows.patched == {"outcome": {2: "settled"}, "tries": {2: 2, 1: 5}}
 
 
-def test_further_columns_take_values_of_any_kind_one_for_each_message() -> None:
+def test_rows_take_further_columns_of_any_kind() -> None:
     table = to_arrow(map(peeked, range(2)))
     rows = Rows(table, {"mixed": [1, "a"], "subject": ["other", None]})
     assert rows.extra["mixed"].to_pylist() == ["1", "a"]

@@ -31,13 +31,13 @@ def found(*words: str) -> list[list[int]]:
     return [np.flatnonzero(np.unpackbits(each, bitorder="little")).tolist() for each in bits]
 
 
-def test_only_columns_of_which_a_part_is_missing_are_looked_through() -> None:
+def test_long_texts_are_only_columns_that_were_cut() -> None:
     assert list(long_texts(TABLE)) == ["body_text", "application_properties"]
     assert long_texts(to_arrow([peeked(1, "x" * 200)])) == {}
     assert long_texts(to_arrow([])) == {}
 
 
-def test_each_word_is_found_whatever_its_case_and_wherever_it_stands() -> None:
+def test_matches_finds_each_word_in_any_case() -> None:
     assert found("lufthansa", "454", "nowhere") == [[0, 1, 2], [0, 2], []]
 
 
