@@ -39,7 +39,7 @@ triage""",
     "PlainTable(RowModel(messages, causes=True))",
     "board = LockBoard(namespace, orders.lock(100))\nboard",
     "browser = Browser(namespace, 'orders/$dlq')\nbrowser",
-    "Monitor(namespace, ['orders', 'orders/$dlq'])",
+    "Monitor(namespace, ['orders'])",
 ]
 WATCH = """
 window.__longest = 0;
