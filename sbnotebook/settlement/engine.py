@@ -182,6 +182,8 @@ class Run:
     def note(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
         """Note the outcomes of messages, and tell them to whoever watches."""
         known = self._place(messages, outcomes)
+        if not known:
+            return
         self._outcomes |= known
         self._tell(known.values())
         fresh = known.keys() - self._finished

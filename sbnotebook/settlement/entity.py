@@ -96,7 +96,7 @@ class AsyncEntity(Place):
         return plan_send(self, messages, decision, batch_size=batch_size, tally=tally, total=total, shown=shown)
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
-        """A plan to settle messages that are held.
+        """Return a plan to settle messages that are held.
 
         Args:
             batch: the open batch that holds them.
@@ -115,7 +115,7 @@ class AsyncEntity(Place):
         return Plan(self.address, decision, chosen, carry_out)
 
     def plan_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
-        """A plan to settle what another receiver locked.
+        """Return a plan to settle messages that another receiver locked.
 
         See :func:`sbnotebook.settlement.actions.by_token.plan_by_token`.
         """
@@ -140,7 +140,7 @@ class AsyncEntity(Place):
     def plan_resubmit(
         self, messages: Iterable[ReceivedMessage], decision: Resubmit | None = None, *, edit: Edit | None = None
     ) -> Plan:
-        """A plan to send clones of messages that stand here and to complete the originals.
+        """Return a plan to send clones of messages that stand here and to complete the originals.
 
         Args:
             messages: which ones, as they were peeked.
@@ -153,11 +153,11 @@ class AsyncEntity(Place):
         return plan_resubmit(self, messages, decision, edit=edit)
 
     async def deferred(self, progress: Progress | None = None) -> Deferrals:
-        """What is deferred here, by the journal and by peeking at all messages: see :class:`Deferrals`."""
+        """List what is deferred here, by the journal and by peeking at all messages: see :class:`Deferrals`."""
         return await compared(self.namespace.deferral_ledger, self.address, self.pages(), progress)
 
     def plan_deferred(self, messages: Iterable[ReceivedMessage], decision: Decision) -> Plan:
-        """A plan to settle deferred messages, which are locked by their numbers.
+        """Return a plan to settle deferred messages, which are locked by their numbers.
 
         Args:
             messages: which ones, as they were peeked.
@@ -197,7 +197,7 @@ class AsyncEntity(Place):
         progress: Progress | None = None,
         **options: Unpack[PickOptions],
     ) -> Plan:
-        """A plan to settle, defer or resubmit messages wherever they stand: see :func:`plan_pick`."""
+        """Return a plan to settle, defer or resubmit messages wherever they stand: see :func:`plan_pick`."""
         return await plan_pick(self, messages, decision, progress=progress, **options)
 
     async def purge(
@@ -210,7 +210,7 @@ class AsyncEntity(Place):
         archived: bool = True,
         progress: Progress | None = None,
     ) -> Plan:
-        """A plan to remove messages that stand here now.
+        """Return a plan to remove messages that stand here now.
 
         See :func:`sbnotebook.settlement.actions.purge.plan_purge`.
         """
@@ -226,7 +226,7 @@ class AsyncEntity(Place):
         max_messages: int | None = None,
         progress: Progress | None = None,
     ) -> Plan:
-        """A plan to defer the active messages that stand here now.
+        """Return a plan to defer the active messages that stand here now.
 
         See :func:`sbnotebook.settlement.actions.defer_all.plan_defer_all`.
         """
@@ -234,11 +234,11 @@ class AsyncEntity(Place):
         return await plan_defer_all(self, chosen, progress)
 
     async def scheduled(self, max_messages: int | None = None) -> list[PeekedMessage]:
-        """The messages of a queue that become active later, by looking at all of it; a topic does not show them."""
+        """Peek at all messages of a queue, and return those that become active later; a topic does not show them."""
         return await self.peek(max_messages, state=MessageState.SCHEDULED)
 
     def plan_cancel_scheduled(self, messages: Iterable[ReceivedMessage | int]) -> Plan:
-        """A plan to remove scheduled messages.
+        """Return a plan to remove scheduled messages.
 
         See :func:`sbnotebook.settlement.actions.schedule.plan_cancel_scheduled`.
         """
@@ -252,7 +252,7 @@ class AsyncEntity(Place):
         progress: Progress | None = None,
         **options: Unpack[ProcessOptions],
     ) -> Processing:
-        """A run that consumes messages with a function, to be watched and stopped; it begins with its ``run()``.
+        """Return a run that consumes messages with a function: ``run()`` begins it.
 
         Args:
             function: the work; an ordinary function runs in threads, an async one on this loop.

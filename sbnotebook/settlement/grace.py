@@ -51,7 +51,7 @@ class Grace:
 
     @contextmanager
     def period(self, seconds: float, at_most: float = math.inf) -> Generator[anyio.CancelScope]:
-        """A block that is cut off only so many seconds after the work was cancelled; then it ends without an error.
+        """Run a block that is cut off only so many seconds after the work was cancelled; then it ends without an error.
 
         Look for the cancellation behind it (``anyio.lowlevel.checkpoint_if_cancelled``).
 

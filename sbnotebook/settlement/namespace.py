@@ -46,7 +46,7 @@ class AsyncNamespace(Resources):
         await self.close()
 
     def entity(self, address: str | EntityAddress) -> AsyncEntity:
-        """A queue, topic, subscription or sub-queue by its address. Nothing is asked of the service yet.
+        """Return a queue, topic, subscription or sub-queue by its address. This sends no request.
 
         Raises:
             InvalidEntityAddressError: the text is not an address.
@@ -54,13 +54,13 @@ class AsyncNamespace(Resources):
         return AsyncEntity(self, EntityAddress.parse(address))
 
     async def entities(self, topics: Collection[str] | None = None) -> list[administration.EntityCounts]:
-        """All entities with their counts: see :func:`sbnotebook.settlement.administration.list_entities`."""
+        """List all entities with their counts: see :func:`sbnotebook.settlement.administration.list_entities`."""
         return await administration.list_entities(self.connection, topics)
 
     async def counts(
         self, addresses: str | EntityAddress | Iterable[str | EntityAddress]
     ) -> list[administration.EntityCounts]:
-        """The counts of one or some queues and subscriptions; a management operation for each."""
+        """Return the counts of one or some queues and subscriptions; each costs a management operation."""
         if isinstance(addresses, (str, EntityAddress)):
             addresses = (addresses,)
         return await administration.counts_of(self.connection, map(EntityAddress.parse, addresses))
@@ -117,7 +117,7 @@ class AsyncNamespace(Resources):
         include_unknown: bool = False,
         new_ids: bool | None = None,
     ) -> Plan:
-        """A plan to send removed messages back: see :func:`sbnotebook.settlement.actions.undo.plan_undo`."""
+        """Return a plan to send removed messages back: see :func:`sbnotebook.settlement.actions.undo.plan_undo`."""
         place = EntityAddress.parse(entity) if entity is not None else None
         destination = EntityAddress.parse(to) if to is not None else None
         return await plan_undo(self, UndoRequest(report, place, since, destination, include_unknown, new_ids))

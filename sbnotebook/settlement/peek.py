@@ -28,7 +28,7 @@ _CROWDED: Final = 2
 
 
 def settled_up_to(first: int, numbers: Iterable[int]) -> int:
-    """Up to which number a page says which messages there are.
+    """Return the number up to which a page says which messages there are.
 
     A page begins in the partition that was asked for, and goes on in others where that one ends. They come one after
     the other, but not in the order of their numbers.

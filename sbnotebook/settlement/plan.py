@@ -69,7 +69,7 @@ class Limits:
             raise ConfigurationError("max_in_flight is 1 or more, and rate is above 0 messages a second.")
 
     def pace(self) -> Pace:
-        """What a piece of work waits for before each of its groups."""
+        """Return the pace that a run keeps before each of its groups."""
         return Pace(self.rate, self.pause)
 
 
@@ -133,7 +133,7 @@ class Plan:
     total: int | None = None
 
     def preview(self, rows: int = 5) -> Preview:
-        """What applying would do, without doing it.
+        """Return what applying would do, without doing it.
 
         Args:
             rows: how many messages are shown, and edited to show the changes.
@@ -199,7 +199,7 @@ def refuse_coroutine_function(function: object, what: str) -> None:
 
 
 def edited_by(edit: Edit, message: ReceivedMessage) -> Message:
-    """What an edit makes of a message.
+    """Return what an edit makes of a message.
 
     Raises:
         DecisionError: it is not a message.
@@ -214,7 +214,7 @@ def edited_by(edit: Edit, message: ReceivedMessage) -> Message:
 
 
 def changes_of(message: ReceivedMessage, edit: Edit) -> list[Change]:
-    """What an edit changes in a message, field by field; an edit that fails is told as a change, too."""
+    """Return what an edit changes in a message, field by field; an edit that fails counts as a change."""
     try:
         edited = edited_by(edit, message)
     except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; a preview shows it)
@@ -232,7 +232,7 @@ def changes_of(message: ReceivedMessage, edit: Edit) -> list[Change]:
 
 
 def _body_pairs(before: Message, after: Message) -> list[_Pair]:
-    """The bodies, entry by entry where both are JSON objects, so that the one that changed can be seen."""
+    """Return the bodies, entry by entry where both are JSON objects, so that the changed entry can be seen."""
     if before.body == after.body:
         return []
     texts = before.body_text, after.body_text

@@ -49,7 +49,7 @@ class Watch:
 
     @property
     def report(self) -> Report:
-        """The outcomes that are known now, of all work in the block one after the other.
+        """Return the outcomes that are known now, of all work in the block one after the other.
 
         UNCONFIRMED is what was under way, SKIPPED what was not begun; input that was not pulled yet is not in it.
         """

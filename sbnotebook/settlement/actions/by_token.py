@@ -25,7 +25,7 @@ Lock = LockedMessage | tuple[int, UUID | str]
 def plan_by_token(
     entity: EntityAddress, decision: Decision, locks: Iterable[Lock], batch: Callable[[], LockedBatch]
 ) -> Plan:
-    """A plan to settle messages by their lock tokens, wherever they were locked.
+    """Return a plan to settle messages by their lock tokens, wherever they were locked.
 
     The token alone decides which message is settled; the number names it in the report and in the archive. A lock that
     has ended has the outcome LOCK_LOST, and so has a token that never was one.

@@ -25,7 +25,7 @@ _BY_NUMBER: Final = (
 
 
 async def plan_defer_all(place: Place, chosen: Chosen, progress: Progress | None = None) -> Plan:
-    """A plan to defer active messages, by peeking at all of them. Messages that come later stay active.
+    """Peek at all messages, and return a plan to defer active ones. Messages that come later stay active.
 
     Args:
         place: a queue, a subscription, or a sub-queue.

@@ -70,7 +70,7 @@ class Deferrals:
     entries: Mapping[int, DeferralEntry]
 
     def standing(self, sequence_number: int) -> Standing | None:
-        """What is known of a message; None when nobody says that it is deferred."""
+        """Return what is known of a message; None when neither the journal nor the entity has it as deferred."""
         if sequence_number in self.messages:
             return Standing.KNOWN if sequence_number in self.entries else Standing.ORPHAN
         return Standing.GONE if sequence_number in self.entries else None

@@ -32,7 +32,7 @@ from sbnotebook.settlement.locking.ahead import (
     Search,
 )
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Edit, Limits, Plan, Preview
+from sbnotebook.settlement.plan import CarryOut, Edit, Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress, check_decision
 
 __all__ = ["GONE", "PickOptions", "PickReport", "plan_pick"]
@@ -65,7 +65,7 @@ async def plan_pick(
     archived: bool = True,
     progress: Progress | None = None,
 ) -> Plan:
-    """A plan to settle, defer or resubmit chosen messages, wherever in the entity they stand.
+    """Return a plan to settle, defer or resubmit chosen messages, wherever in the entity they stand.
 
     Making it peeks from the head to the last of them, so that its preview tells what will be locked. Applying it locks
     ahead in order, settles the chosen ones as they come, and releases the others in the end, so that no delivery count
@@ -89,12 +89,7 @@ async def plan_pick(
         DecisionError: the decision or a message is none that can be picked here, or as many others stand before the
             last one as ``max_held``, or more.
     """
-    check_decision(decision, place.address)
-    if isinstance(decision, Release):
-        raise DecisionError("To release picked messages would change nothing: complete, defer or resubmit them.")
-    if edit is not None and not isinstance(decision, Resubmit):
-        raise DecisionError(f"An edit changes what a resubmit sends; to {decision.verb} sends nothing.")
-    search = Search(max_held=max_held, abandon_rest=abandon_rest)
+    _check(decision, place.address, edit)
     given = _by_number(messages, place.address)
     seen = await survey(place, given.keys(), progress)
     others = seen.standing - len(seen.in_state(MessageState.ACTIVE))
@@ -107,45 +102,57 @@ async def plan_pick(
         message or seen.found.get(number) or PeekedMessage(entity=place.address, sequence_number=number)
         for number, message in given.items()
     )
-    notes = tuple(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest))
+    # A message that is abandoned at once would come again next: it is kept to the end, and not read.
+    keeps = isinstance(decision, Abandon)
+    search = Search(bodies=not keeps, expected=seen.standing, max_held=max_held, abandon_rest=abandon_rest)
     if isinstance(decision, Resubmit):
-        search = replace(search, expected=seen.standing)
-        return _noted(plan_resubmit(place, chosen, decision, edit=edit, search=search), notes)
+        plan = plan_resubmit(place, chosen, decision, edit=edit, search=search)
+    else:
+        carry_out = _carrying_out(place, seen, search, archived=archived, at_the_end=keeps)
+        plan = Plan(place.address, decision, chosen, carry_out, total=seen.standing)
+    return _noted(plan, tuple(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest)))
+
+
+def _check(decision: Decision, address: EntityAddress, edit: Edit | None) -> None:
+    check_decision(decision, address)
+    if isinstance(decision, Release):
+        raise DecisionError("To release picked messages would change nothing: complete, defer or resubmit them.")
+    if edit is not None and not isinstance(decision, Resubmit):
+        raise DecisionError(f"An edit changes what a resubmit sends; to {decision.verb} sends nothing.")
+
+
+def _carrying_out(place: Place, seen: Survey, search: Search, *, archived: bool, at_the_end: bool) -> CarryOut:
+    states = {number: message.state for number, message in seen.found.items()}
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         async def look(run: Run) -> None:
-            keeps = isinstance(decision, Abandon)  # a message that is abandoned at once would come again next
             reach = Reach(
                 place,
                 run,
-                settling(run, decision),
-                decision,
+                settling(run, plan.decision),
+                plan.decision,
                 archived=archived,
                 group=_GROUP,
-                search=replace(search, bodies=not keeps, expected=seen.standing),
+                search=search,
                 in_session=seen.by_session,
-                at_the_end=keeps,
+                at_the_end=at_the_end,
                 locked=progress,
             )
-            await _pick(reach, run, seen)
+            in_state: dict[MessageState | None, list[ReceivedMessage]] = {}
+            for message in run.messages:
+                in_state.setdefault(states.get(message.sequence_number), []).append(message)
+            run.end(in_state.get(MessageState.SCHEDULED, []), OutcomeStatus.SKIPPED, SCHEDULED)
+            await reach.active(in_state.get(MessageState.ACTIVE, []))
+            await reach.those_left(run.without_outcome())
 
+        # Its progress counts the messages that are locked.
         return await engine.carry_out(plan.messages, plan.decision, look, limits)
 
-    return replace(_noted(Plan(place.address, decision, chosen, carry_out), notes), total=seen.standing)
-
-
-async def _pick(reach: Reach, run: Run, seen: Survey) -> None:
-    states = {message.sequence_number: message.state for message in seen.found.values()}
-    in_state: dict[MessageState | None, list[ReceivedMessage]] = {}
-    for message in run.messages:
-        in_state.setdefault(states.get(message.sequence_number), []).append(message)
-    run.end(in_state.get(MessageState.SCHEDULED, []), OutcomeStatus.SKIPPED, SCHEDULED)
-    await reach.active(in_state.get(MessageState.ACTIVE, []))
-    await reach.those_left(run.without_outcome())
+    return carry_out
 
 
 def _noted(plan: Plan, notes: Iterable[str]) -> Plan:
-    """The same plan, whose preview says more."""
+    """Return the same plan with a preview that says more."""
 
     def describe(rows: int) -> Preview:
         preview = plan.preview(rows)
@@ -157,7 +164,7 @@ def _noted(plan: Plan, notes: Iterable[str]) -> Plan:
 def _by_number(
     messages: Iterable[ReceivedMessage | int], address: EntityAddress
 ) -> Mapping[int, ReceivedMessage | None]:
-    """The chosen messages by number, each once; None for those of which only the number is given."""
+    """Return the chosen messages by number, each once; None where only the number is given."""
     given: dict[int, ReceivedMessage | None] = {}
     for message in messages:
         if isinstance(message, ReceivedMessage):

@@ -22,7 +22,7 @@ __all__ = ["plan_purge"]
 
 
 async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, progress: Progress | None = None) -> Plan:
-    """A plan to remove messages, by peeking at all of them. Messages that come later stay.
+    """Peek at all messages, and return a plan to remove those that are meant. Messages that come later stay.
 
     Args:
         place: a queue, a subscription, or a sub-queue.

@@ -55,7 +55,7 @@ class _Taken:
         self._unkept: list[tuple[PeekedMessage, bytes]] = []
 
     def take(self, payload: bytes) -> None:
-        """One more message has arrived."""
+        """Take one more message that has arrived."""
         message = peeked_from_payload(payload, self._address)
         self.messages.append(message)
         self.count += 1

@@ -63,14 +63,14 @@ class _Finding:
 
     @property
     def what(self) -> str:
-        """What is done with it."""
+        """Return what applying the plan does with it."""
         if self.unreachable is not None:
             return "nothing: the original could not be looked at"
         return _WHAT[self.recalled.verdict] if self.original else f"nothing: {_GONE}"
 
     @property
     def message(self) -> PeekedMessage:
-        """The original; where it is gone, a stand-in with its number and id."""
+        """Return the original; where it is gone, a placeholder with its number and id."""
         entry = self.entry
         return self.original or PeekedMessage(
             entity=EntityAddress.parse(entry.source),
@@ -80,7 +80,7 @@ class _Finding:
 
 
 async def plan_resume(place: Place, *, resend_unknown: bool = False, max_wait: float = 0.0) -> Plan:
-    """A plan to finish the resubmits of messages of one entity that were cut off.
+    """Return a plan to finish the resubmits of messages of one entity that were cut off.
 
     An original whose clone is confirmed, or stands where it was sent to, is completed. Where the clone is not to be
     found, it is sent again if the destination's duplicate detection would still drop it in case it had arrived;
@@ -128,7 +128,7 @@ def _by_destination(entries: Iterable[ResubmitEntry]) -> dict[EntityAddress, lis
 
 
 async def _standing(place: Place, numbers: Iterable[int]) -> tuple[dict[int, PeekedMessage], str | None]:
-    """Which of some messages stand in an entity, by number; and why that could not be found out."""
+    """Return the messages that stand in an entity, by number; or the reason why the entity could not be looked into."""
     try:
         return await place.namespace.peeker(place.address).messages_of(numbers), None
     except (AzureError, OSError) as error:

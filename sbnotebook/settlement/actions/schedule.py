@@ -63,7 +63,7 @@ _TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or se
 def timed(
     messages: Iterable[Message], at: datetime | None, delay: timedelta | None, now: datetime | None = None
 ) -> Iterator[Message]:
-    """Messages with the time at which they are to become active.
+    """Yield messages with the time at which they are to become active.
 
     Args:
         messages: what is scheduled.
@@ -135,7 +135,7 @@ _SCHEDULE: Final = DeliveryMethod("schedule", _schedule, max_count=100, share=0.
 
 
 def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int], *, archived: bool = True) -> Plan:
-    """A plan to cancel scheduled messages, which removes them.
+    """Return a plan to cancel scheduled messages, which removes them.
 
     They are kept in the archive first, where there is one; those of a topic cannot be, because the service shows nobody
     what is scheduled there.
@@ -204,8 +204,8 @@ class _Cancelling:
         others = [message for message in messages if self._is_another(message, payloads)]
         ends = {m.sequence_number: outcome_for(m, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER) for m in others}
         left = [message for message in messages if message.sequence_number not in ends]
-        self._run.expect(left, [outcome_for(m, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED) for m in left])
         rows = await self._keep(left, payloads)
+        self._run.expect(left, [outcome_for(m, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED) for m in left])
         try:
             async with anyio.create_task_group() as tasks:
                 for message in left:

@@ -52,7 +52,7 @@ class Chosen:
 
     @property
     def end(self) -> datetime | None:
-        """The moment that ``before`` means."""
+        """Return the moment that ``before`` means."""
         before = self.before
         if isinstance(before, timedelta):
             return datetime.now(UTC) - before
@@ -107,7 +107,7 @@ class Selection:
             )
 
     def sentence(self, verb: str, entity: Place, *more: str) -> str:
-        """What would be done, in words and numbers.
+        """Return what would be done, in words and numbers.
 
         Args:
             verb: what is to be done.

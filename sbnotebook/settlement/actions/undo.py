@@ -85,7 +85,7 @@ class UndoRequest:
 
     @property
     def begin(self) -> datetime | None:
-        """The moment that ``since`` means."""
+        """Return the moment that ``since`` means."""
         since = self.since
         if isinstance(since, timedelta):
             return datetime.now(UTC) - since
@@ -103,7 +103,7 @@ class _Found:
 
     @property
     def left_out(self) -> list[str]:
-        """What is left out and why, in sentences."""
+        """Return what is left out and why, in sentences."""
         said = {
             f"{self.unknown:,} are left out, because nobody knows whether they were removed, or sent back by an undo "
             "that was cut off: look, and ask for them with include_unknown=True.": self.unknown,
@@ -116,7 +116,7 @@ class _Found:
 
 
 async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
-    """A plan to send removed messages back: the same bodies and typed properties, with new sequence numbers.
+    """Return a plan to send removed messages back: the same bodies and typed properties, with new sequence numbers.
 
     Args:
         namespace: where they were removed.
@@ -203,7 +203,7 @@ def _by_place(rows: Iterable[ArchivedMessage]) -> dict[object, list[ArchivedMess
 
 
 def _judged(group: Sequence[ArchivedMessage]) -> ArchivedMessage | None:
-    """Of the rows of one message, which has one for each attempt to remove it, the one that says most."""
+    """Return the row that says most of one message, which has a row for each attempt to remove it."""
     by_state = {row.state: row for row in group}
     order = (ArchiveState.RETURNED, ArchiveState.RETURNING, ArchiveState.REMOVED, ArchiveState.REMOVING)
     return next((by_state[state] for state in order if state in by_state), None)

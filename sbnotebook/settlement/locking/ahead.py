@@ -104,12 +104,12 @@ class AheadBatch(LockedBatch):
 
     @property
     def held_count(self) -> int:
-        """How many messages are held now."""
+        """Return how many messages are held now."""
         return len(self._held)
 
     @property
     def has_lost_link(self) -> bool:
-        """Whether some of what is held came on a link that is gone, and cannot be released."""
+        """Return whether some held messages came on a link that is gone, and cannot be released."""
         oldest = next(iter(self._held), None)
         return oldest is not None and not settling.is_on_link(self._open_receiver(), oldest.received)
 
@@ -142,7 +142,7 @@ class SessionAheadBatch(AheadBatch, SessionBatch):
 
 
 def needs_session(error: ServiceBusError) -> bool:
-    """Whether it says that the entity requires sessions, and no message of it can be locked without one."""
+    """Return whether an error says that the entity requires sessions: without one, no message can be locked."""
     condition, _ = errors.condition_of(error)
     return condition == "amqp:not-allowed" and "requires sessions" in str(error)
 
@@ -239,7 +239,7 @@ class LockedAhead:
 
     @property
     def rest(self) -> Report:
-        """How the others were given back that were held when the search ended; empty before that."""
+        """Return how the others were given back that were held when the search ended; empty before that."""
         # Where giving back failed, the batch has released as it closed.
         return sum((link.rest or link.batch.release_report or Report() for link in self._links), Report())
 
@@ -337,7 +337,7 @@ class LockedAhead:
     # ---------------------------------------------------------------- the search
 
     def _count(self, link: _Link) -> int:
-        """How many messages to ask for: no more than are needed, may be held, and fit into memory."""
+        """Return how many messages to ask for: no more than are needed, may be held, and fit into memory."""
         held = sum(each.batch.held_count for each in self._links)
         room = min(_CHUNK, self._search.per_link - link.batch.held_count, self._search.max_held - held)
         if self._search.expected:

@@ -46,7 +46,7 @@ async def receive_those_there(
 
 
 def _left_out(asked: Sequence[int], received: Sequence[ServiceBusReceivedMessage]) -> list[int]:
-    """What is to be asked for again; nothing where no message has come at all."""
+    """Return what is to be asked for again; nothing where no message has come at all."""
     came = {message.sequence_number for message in received}
     return [number for number in asked if number not in came] if came else []
 
@@ -68,14 +68,14 @@ async def _receive_halves(
 
 
 async def those_deferred(peeker: Peeker, sequence_numbers: Iterable[int]) -> list[int]:
-    """Those of some messages that are deferred now, locked ones among them, by peeking; in order."""
+    """Peek at messages, and return the numbers of those that are deferred now, locked ones among them, in order."""
     found = await peeker.payloads_of(sequence_numbers)
     states = {number: peeked_from_payload(payload, peeker.address, ()).state for number, payload in found.items()}
     return sorted(number for number, state in states.items() if state is MessageState.DEFERRED)
 
 
 def same_partition_chunks(sequence_numbers: Iterable[int], size: int) -> Iterator[list[int]]:
-    """The numbers in order, each once, in chunks of one partition, because the service takes no others.
+    """Yield the numbers in order, each once, in chunks of one partition: Service Bus takes no others.
 
     Args:
         sequence_numbers: in any order.

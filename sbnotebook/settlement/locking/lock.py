@@ -114,7 +114,7 @@ class LockedBatch(Holding):
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be held: from when the batch is opened until it is closed."""
+        """Return whether messages can be held: from when the batch is opened until it is closed."""
         return self._receiver is not None
 
     # ---------------------------------------------------------------- receiving

@@ -45,7 +45,7 @@ _ANSWER_WITHIN: Final = 10.0
 async def session_ids(
     connection: Connection, address: EntityAddress, *, updated_after: datetime | None = None
 ) -> list[str]:
-    """The sessions of an entity that have active messages or a state, in the order in which the service gives them.
+    """List the sessions of an entity that have active messages or a state, in the order of Service Bus.
 
     Args:
         connection: the namespace.
@@ -103,7 +103,7 @@ class SessionBatch(LockedBatch):
 
     @property
     def session_id(self) -> str:
-        """Which session it is; empty until it is open, where it was to be the next."""
+        """Return which session it is; empty for the next available session until the batch is open."""
         session = self._receiver.session if self._receiver is not None else None
         if session is not None:
             self._asked_id = str(session.session_id)
@@ -111,16 +111,16 @@ class SessionBatch(LockedBatch):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the session's lock was lost."""
+        """Return whether the session's lock was lost."""
         return self._lock.lost is not None
 
     @property
     def session_locked_until(self) -> datetime | None:
-        """When the session's lock ends as it was renewed last."""
+        """Return when the session's lock ends as it was renewed last."""
         return self._lock.locked_until
 
     async def get_state(self) -> bytes | None:
-        """The session's state; None when it has none.
+        """Return the session's state; None when it has none.
 
         Raises:
             SessionLockLostError: the session is not held any more.
@@ -130,12 +130,12 @@ class SessionBatch(LockedBatch):
         return None if state is None else bytes(state)
 
     async def get_state_text(self) -> str | None:
-        """The session's state as text; bytes in it that are no UTF-8 are shown by their numbers."""
+        """Return the session's state as text; bytes in it that are no UTF-8 are shown by their numbers."""
         state = await self.get_state()
         return None if state is None else state.decode(errors="backslashreplace")
 
     async def get_state_json(self) -> Any:
-        """The session's state as what its JSON says; None when it has none.
+        """Return the session's state, parsed as JSON; None when it has none.
 
         Raises:
             DecisionError: it is no JSON.
@@ -159,13 +159,13 @@ class SessionBatch(LockedBatch):
     # ---------------------------------------------------------------- what differs from a batch without a session
 
     def holds(self, message: LockedMessage) -> bool:
-        """Whether a message is held still, which is for as long as the session is."""
+        """Return whether a message is held still, which is for as long as the session is."""
         self._lock.notice()
         return self._held.of(message) is not None
 
     @property
     def lock_ends(self) -> dict[int, datetime]:
-        """When the session's lock ends, as it was renewed last, by the sequence number of each held message."""
+        """Return when the session's lock ends, as it was renewed last, by the sequence number of each held message."""
         return {number: self._lock.ends or end for number, end in super().lock_ends.items()}
 
     def _new_receiver(self) -> ServiceBusReceiver:
@@ -235,7 +235,7 @@ class _SessionRenewal:
 
     @property
     def state(self) -> LockEvent:
-        """How renewing goes; that the lock was lost, when it was."""
+        """Return how renewing goes, or that the lock was lost."""
         kept = self._events.kept
         return kept[-1] if self.lost is not None and kept else self._events.state
 

@@ -149,7 +149,7 @@ class Settling:
         self.outcomes[hold.message.lock_token] = known
 
     def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
-        """What one frame settles: a message; to release and to defer, many whose deliveries follow one another."""
+        """Return what each frame settles: one message; to release and to defer, many with consecutive deliveries."""
         if not isinstance(self.decision, Release | Defer):
             return [[hold] for hold in holds]
         most = max(1, self._max_in_flight // _DEFERRING_FRAMES) if isinstance(self.decision, Defer) else len(holds)
@@ -160,7 +160,7 @@ class Settling:
         ]
 
     def report(self, messages: Iterable[LockedMessage]) -> Report:
-        """What is known now of messages of the batch, in their order."""
+        """Return what is known now of messages of the batch, in their order."""
         known = self.outcomes
         return Report(known.get(each.lock_token) or self._held.outcome_of(each, self.decision) for each in messages)
 

@@ -1,0 +1,261 @@
+"""The one loop of every action, alone and under each action."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import (
+    Complete,
+    Defer,
+    EntityAddress,
+    Message,
+    Outcome,
+    OutcomeStatus,
+    PeekedMessage,
+    ReceivedMessage,
+    Resubmit,
+)
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
+from sbnotebook.settlement.engine import GROUP, Run, carry_out
+from sbnotebook.settlement.terms import outcome_for
+from sbnotebook.settlement.watch import Watch
+from tests.filled_queues import filled_queue
+
+pytestmark = pytest.mark.anyio
+
+QUEUE = EntityAddress("orders")
+COUNT = 250
+"""More than a group of any action."""
+
+
+def peeked(count: int) -> list[PeekedMessage]:
+    return [PeekedMessage(entity=QUEUE, sequence_number=number) for number in range(1, count + 1)]
+
+
+async def settle(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+    return [outcome_for(message, Complete(), OutcomeStatus.SETTLED) for message in messages]
+
+
+async def test_groups_are_no_larger_than_allowed() -> None:
+    sizes: list[int] = []
+
+    async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+        sizes.append(len(messages))
+        return await settle(messages)
+
+    async def look(run: Run) -> None:
+        await run.take(run.messages, steps)
+
+    told: list[int] = []
+    report = await carry_out(peeked(GROUP + 1), Complete(), look, Limits(), told.append)
+    assert (sizes, told, report.settled) == ([GROUP, 1], [GROUP, 1], GROUP + 1)
+
+
+async def test_the_next_group_is_received_beside_the_last() -> None:
+    second_came = anyio.Event()
+
+    async def steps(group: Sequence[ReceivedMessage]) -> list[Outcome]:
+        await second_came.wait()
+        return await settle(group)
+
+    async def look(run: Run) -> None:
+        first, second = run.messages
+        await run.take([first], steps, overlap=True)
+        second_came.set()  # the first group waits for this
+        await run.take([second], steps, overlap=True)
+
+    with anyio.fail_after(10):
+        report = await carry_out(peeked(2), Complete(), look, Limits())
+    assert report.settled == 2
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+async def test_an_error_after_the_first_group_ends_the_run(overlap: bool) -> None:
+    async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+        if messages[0].sequence_number > 2:
+            raise DecisionError("The disk is full.")
+        return await settle(messages)
+
+    async def look(run: Run) -> None:
+        await run.take(run.messages, steps, size=2, overlap=overlap)
+
+    report = await carry_out(peeked(6), Complete(), look, Limits())
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 2 + [OutcomeStatus.SKIPPED] * 4
+    assert {outcome.description for outcome in report[2:]} == {"Not attempted: The disk is full."}
+
+
+async def test_an_error_before_any_outcome_is_raised() -> None:
+    async def look(_: Run) -> None:
+        raise DecisionError("There is no such queue.")
+
+    with pytest.raises(DecisionError, match="no such queue"):
+        await carry_out(peeked(2), Complete(), look, Limits())
+
+
+async def test_an_error_that_is_no_failure_of_a_run_is_raised() -> None:
+    async def look(run: Run) -> None:
+        await run.take(run.messages, settle)
+        raise RuntimeError("A defect.")
+
+    with Watch() as watch, pytest.raises(RuntimeError, match="A defect"):
+        await carry_out(peeked(2), Complete(), look, Limits())
+    assert watch.report.settled == 2
+
+
+async def test_steps_that_raise_leave_what_they_noted() -> None:
+    async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+        run_of[0].expect(messages[:1], [outcome_for(messages[0], Complete(), OutcomeStatus.UNCONFIRMED, "Half done.")])
+        raise DecisionError("The disk is full.")
+
+    run_of: list[Run] = []
+
+    async def look(run: Run) -> None:
+        run_of.append(run)
+        await run.take(run.messages, steps)
+
+    half, rest = await carry_out(peeked(2), Complete(), look, Limits())
+    assert (half.status, half.description) == (OutcomeStatus.UNCONFIRMED, "Half done.")
+    assert (rest.status, rest.description) == (OutcomeStatus.SKIPPED, "Not attempted: The disk is full.")
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+async def test_an_interrupt_takes_effect_between_two_groups(overlap: bool) -> None:
+    scope = anyio.CancelScope()
+
+    async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+        scope.cancel()
+        await anyio.sleep(0.01)  # it is not left half done
+        return await settle(messages)
+
+    async def look(run: Run) -> None:
+        await run.take(run.messages, steps, size=2, overlap=overlap)
+
+    with Watch() as watch, scope:
+        await carry_out(peeked(4), Complete(), look, Limits())
+    assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SETTLED] * 2 + [OutcomeStatus.SKIPPED] * 2
+
+
+async def test_a_group_with_a_time_limit_is_cut_off_after_it() -> None:
+    scope = anyio.CancelScope()
+
+    async def steps(_: Sequence[ReceivedMessage]) -> list[Outcome]:
+        scope.cancel()
+        await anyio.sleep_forever()
+        return []
+
+    async def look(run: Run) -> None:
+        await run.take(run.messages, steps, finish_within=0.01)
+
+    with Watch() as watch, scope:
+        await carry_out(peeked(1), Complete(), look, Limits())
+    assert [outcome.status for outcome in watch.report] == [OutcomeStatus.UNCONFIRMED]
+
+
+async def test_a_stop_says_how_to_go_on() -> None:
+    async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+        run_of[0].stop("Not attempted: the connection was lost before.")
+        return await settle(messages)
+
+    run_of: list[Run] = []
+
+    async def look(run: Run) -> None:
+        run_of.append(run)
+        await run.take(run.messages, steps, size=1)
+
+    done, left = await carry_out(peeked(2), Complete(), look, Limits())
+    assert done.ok
+    assert left.description == "Not attempted: the connection was lost before. Complete again to go on."
+
+
+# ---------------------------------------------------------------------- under each action
+
+MakePlan = Callable[[AsyncNamespace, AsyncEntity, AsyncExitStack], Awaitable[Plan]]
+
+
+async def defer_held(_: AsyncNamespace, queue: AsyncEntity, stack: AsyncExitStack) -> Plan:
+    batch = await stack.enter_async_context(queue.batch())
+    while len(batch.messages) < COUNT:
+        await batch.receive(COUNT)
+    return queue.plan(batch, Defer())
+
+
+async def pick(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
+    return await queue.pick(await queue.peek(), Defer())
+
+
+async def defer_all(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
+    return await queue.defer_all()
+
+
+async def purge(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
+    return await queue.purge()
+
+
+async def purge_some(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
+    return await queue.purge(only=lambda messages: [m for m in messages if m.message_id != "m3"])
+
+
+async def complete_deferred(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
+    (await (await queue.defer_all()).apply()).raise_for_failures()
+    return queue.plan_deferred(await queue.peek(), Complete())
+
+
+async def cancel(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
+    (await (await queue.purge()).apply()).raise_for_failures()
+    later = datetime.now(UTC) + timedelta(days=1)
+    (await queue.schedule((Message(body=b"%d" % n) for n in range(COUNT)), at=later)).raise_for_failures()
+    return queue.plan_cancel_scheduled(await queue.scheduled())
+
+
+async def resubmit(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStack) -> Plan:
+    await namespace.create_queue(f"{queue.address}-again")
+    return queue.plan_resubmit(await queue.peek(), Resubmit(to=EntityAddress(f"{queue.address}-again")))
+
+
+async def undo(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStack) -> Plan:
+    return await namespace.undo(await (await queue.purge()).apply())
+
+
+def break_files(namespace: AsyncNamespace) -> None:
+    """Take the tables of the journal and the archive away, so that nothing more can be written."""
+    archive = namespace.archive
+    assert archive is not None
+    for path in (namespace.journal.path, archive.path):
+        with sqlite3.connect(path) as database:
+            tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            for (name,) in tables:
+                if not name.startswith("sqlite_"):
+                    database.execute(f"DROP TABLE {name}")
+        database.close()
+
+
+@pytest.mark.parametrize(
+    "make", [defer_held, pick, defer_all, purge, purge_some, complete_deferred, cancel, resubmit, undo]
+)
+async def test_a_journal_that_breaks_ends_every_action_alike(namespace: AsyncNamespace, make: MakePlan) -> None:
+    queue = await filled_queue(namespace, f"breaks-{make.__name__.replace('_', '-')}", COUNT)
+    broken: list[int] = []
+
+    def told(outcomes: Iterable[Outcome]) -> None:
+        if not broken:
+            broken.append(len(list(outcomes)))
+            break_files(namespace)
+
+    async with AsyncExitStack() as stack:
+        plan = await make(namespace, queue, stack)
+        with Watch(told):
+            report = await plan.apply()
+    assert len(report) == len(plan.messages)
+    # The first group is as it was reported, and nothing after it was attempted.
+    assert report.counts == {
+        OutcomeStatus.SETTLED: broken[0],
+        OutcomeStatus.SKIPPED: len(plan.messages) - broken[0],
+    }
+    assert all((outcome.description or "").startswith("Not attempted: ") for outcome in report.failures)
