@@ -225,6 +225,8 @@ class Run:
 
     async def carry_out(self, look: Callable[[Run], Awaitable[None]]) -> Report:
         """Carry an action out: see :func:`carry_out`."""
+        if not self.messages:
+            return Report()
         with reporting(self.report) as self._tell:
             async with self._grace.watching() as self._tasks:
                 try:
@@ -297,13 +299,13 @@ class Run:
         return self._by_number[message.sequence_number] if position is None else position
 
 
-async def carry_out(
+def carry_out(
     messages: Sequence[ReceivedMessage],
     decision: Decision,
     look: Callable[[Run], Awaitable[None]],
     limits: Limits,
     progress: Progress | None = None,
-) -> Report:
+) -> Awaitable[Report]:
     """Carry out an action on messages.
 
     Args:
@@ -319,6 +321,4 @@ async def carry_out(
     Raises:
         Exception: an error that came before there was an outcome, or one that is no failure of the service.
     """
-    if not messages:
-        return Report()
-    return await Run(messages, decision, limits, progress).carry_out(look)
+    return Run(messages, decision, limits, progress).carry_out(look)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Unpack
 
@@ -109,8 +109,8 @@ class AsyncEntity(Place):
         check_decision(decision, self.address)
         chosen = tuple(batch.messages if messages is None else messages)
 
-        async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-            return await batch.settle(plan.decision, chosen, limits=limits, progress=progress)
+        def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
+            return batch.settle(plan.decision, chosen, limits=limits, progress=progress)
 
         return Plan(self.address, decision, chosen, carry_out)
 

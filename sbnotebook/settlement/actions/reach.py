@@ -113,14 +113,14 @@ class Reach:
     def __post_init__(self) -> None:
         self.run.rest = Report()
 
-    async def active(self, messages: Sequence[ReceivedMessage], *, from_head: bool = False) -> None:
+    def active(self, messages: Sequence[ReceivedMessage], *, from_head: bool = False) -> Awaitable[None]:
         """Lock active messages in their order, and take them through their steps as they come.
 
         Args:
             messages: the messages.
             from_head: no others stood between them when the plan was made: those that come are not held to the end.
         """
-        await self._wherever(messages, self._from_head if from_head else self._ahead)
+        return self._wherever(messages, self._from_head if from_head else self._ahead)
 
     async def deferred(self, messages: Sequence[ReceivedMessage]) -> None:
         """Lock deferred messages by their numbers, and take them through their steps."""
@@ -239,8 +239,8 @@ class Reach:
 
     # ---------------------------------------------------------------- parts of the ways
 
-    async def _take(self, holder: Holder, messages: Sequence[LockedMessage]) -> None:
-        await self.run.take(messages, partial(self.steps, holder), size=self.group)
+    def _take(self, holder: Holder, messages: Sequence[LockedMessage]) -> Awaitable[None]:
+        return self.run.take(messages, partial(self.steps, holder), size=self.group)
 
     def _those_meant(
         self, came: Sequence[LockedMessage], wanted: Mapping[int, ReceivedMessage], *, is_read: bool = True

@@ -6,7 +6,7 @@ A crash leaves either the original alone, or a clone whose id tells that it is o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -68,8 +68,8 @@ def plan_resubmit(
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         await place.namespace.require_room(plan.messages)  # before a clone is sent
 
-        async def look(run: Run) -> None:
-            await resubmit(place, run, plan.messages, decision, edit=edit, search=search)
+        def look(run: Run) -> Awaitable[None]:
+            return resubmit(place, run, plan.messages, decision, edit=edit, search=search)
 
         return await engine.carry_out(plan.messages, decision, look, limits, progress)
 

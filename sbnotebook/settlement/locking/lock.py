@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
@@ -275,12 +276,10 @@ class LockedBatch(Holding):
         once = {message.lock_token: message for message in chosen}
         limits = limits or Limits(max_in_flight)
 
-        async def look(run: Run) -> None:
-            async def steps(group: Sequence[LockedMessage]) -> Report:
-                return await self.settle_group(run, decision, group, each=each)
-
+        def look(run: Run) -> Awaitable[None]:
+            steps = partial(self.settle_group, run, decision, each=each)
             # The settling itself ends soon after an interrupt.
-            await run.take([*once.values()], steps, size=limits.max_in_flight * _ROUND_TRIPS, finish_within=0.0)
+            return run.take([*once.values()], steps, size=limits.max_in_flight * _ROUND_TRIPS, finish_within=0.0)
 
         report = await carry_out([*once.values()], decision, look, limits, progress)
         if len(once) == len(chosen):

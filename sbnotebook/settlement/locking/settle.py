@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -91,24 +91,20 @@ class Settling:
         grace = Grace(self._interrupt)
         async with grace.watching():
             with grace.period(_FINISH_WITHIN):
-                await self._run(holds)
+                await links.catch_up(self._receiver)
+                await self._open()
+                if not self._each:  # a link settles many with one decision
+                    here = [hold for hold in holds if settling.is_on_link(self._receiver, hold.received)]
+                    if here:
+                        await self._settle_on_link(here)
+                await self._settle_by_tokens([hold for hold in holds if hold.message.lock_token not in self.outcomes])
             await anyio.lowlevel.checkpoint_if_cancelled()
         self._interrupted = None  # it has come to its end
 
     def _interrupt(self) -> None:
         self._interrupted = "It was interrupted before."
 
-    async def _run(self, holds: Sequence[Hold]) -> None:
-        await links.catch_up(self._receiver)
-        await self._open()
-        if not self._each:  # a link settles many with one decision
-            here = [hold for hold in holds if settling.is_on_link(self._receiver, hold.received)]
-            await self._settle_on_link(here)
-        await self._settle_by_tokens([hold for hold in holds if hold.message.lock_token not in self.outcomes])
-
-    async def _settle_on_link(self, holds: Sequence[Hold]) -> None:
-        if not holds:
-            return
+    def _settle_on_link(self, holds: Sequence[Hold]) -> Awaitable[None]:
         parts = self._parts(holds)
         doubts: dict[int, list[bool]] = {}
 
@@ -128,7 +124,7 @@ class Settling:
         is_deferring = isinstance(self.decision, Defer)
         at_once = self._max_in_flight // max(map(len, parts)) if is_deferring else self._max_in_flight
         within = _RELEASED_WITHIN if isinstance(self.decision, Release) else _ANSWER_WITHIN
-        await settling.LinkSettling(self._receiver, *self._operation).run(
+        return settling.LinkSettling(self._receiver, *self._operation).run(
             received, max_in_flight=at_once, answer_within=within, began=begin, ended=end
         )
 
