@@ -99,9 +99,14 @@ class Work(Generic[T]):
         Returns:
             Its result, or InterruptedError when it was cancelled.
         """
-        return self._portal.start_task_soon(self._until_the_end)
+        return self._portal.start_task_soon(self.until_the_end)
 
-    async def _until_the_end(self) -> T:
+    async def until_the_end(self) -> T:
+        """Await the function on the background loop, watched.
+
+        Raises:
+            InterruptedError: it was cancelled.
+        """
         try:
             with self._watch, anyio.CancelScope() as self._scope:
                 return await self._function(*self._args)
@@ -149,7 +154,7 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
     """
     work = Work(partial(function, *args, **kwargs))
     try:
-        return work.start().result()
+        return portal().start_task_soon(work.until_the_end).result()
     except KeyboardInterrupt as interrupt:
         try:
             work.cancel()
