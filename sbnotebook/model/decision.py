@@ -184,7 +184,7 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class SettleEach:
-    """Each message is settled as its own decision says.
+    """Settle each message by a decision of its own.
 
     Args:
         decisions: by sequence number.

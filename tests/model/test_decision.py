@@ -29,8 +29,8 @@ def test_decisions_are_values() -> None:
 def test_every_decision_has_a_verb_of_its_own() -> None:
     kinds = get_args(Decision)
     settled = {"complete", "abandon", "dead-letter", "defer", "release"}
-    assert {kind.verb for kind in kinds} == settled | {"cancel", "purge", "resubmit", "send", "undo"}
-    assert len(kinds) == 10
+    assert {kind.verb for kind in kinds} == settled | {"cancel", "purge", "resubmit", "send", "settle", "undo"}
+    assert len(kinds) == 11
 
 
 @pytest.mark.parametrize(
