@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -80,10 +80,10 @@ class Peeker:
                 payloads = await self._peek(from_sequence_number, count, session_id)
         return Page(self.address, from_sequence_number, payloads)
 
-    async def _peek(self, from_sequence_number: int, count: int, session_id: str | None) -> list[bytes]:
+    def _peek(self, from_sequence_number: int, count: int, session_id: str | None) -> Awaitable[list[bytes]]:
         if self._browser is None:
             self._browser = self._connection.browser(self.address)
-        return await management.peek_payloads(self._browser, from_sequence_number, count, session_id)
+        return management.peek_payloads(self._browser, from_sequence_number, count, session_id)
 
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
         """Return the AMQP bytes of messages by sequence number; messages that do not stand here are left out."""

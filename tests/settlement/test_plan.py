@@ -24,6 +24,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.settlement.engine import Run, carry_out
 from sbnotebook.settlement.plan import Change, Edit, Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.testing.strategies import peeked_messages
@@ -180,8 +181,11 @@ async def test_applying_carries_the_plan_out() -> None:
 
 @pytest.mark.anyio
 async def test_a_plan_without_messages_asks_nothing_of_anybody() -> None:
+    async def look(run: Run) -> None:
+        raise AssertionError(run)
+
     done: list[int] = []
-    assert len(await plan_of(Complete(), 0).apply(Limits(), done.append)) == 0
+    assert len(await carry_out((), Complete(), look, Limits(), done.append)) == 0
     assert done == []
 
 
