@@ -89,7 +89,7 @@ class AsyncNamespace(Resources):
     async def resume(
         self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 0.0
     ) -> list[Plan]:
-        """Plans to finish the resubmits that were cut off, one for each entity that originals stand in.
+        """Return plans to finish the resubmits that were cut off, one for each entity with originals.
 
         Args:
             entity: only originals of this one, None for all.

@@ -82,7 +82,7 @@ class Deferrals:
 
     @property
     def gone(self) -> tuple[DeferralEntry, ...]:
-        """Entries of the journal whose messages are not deferred in the entity."""
+        """Return the entries of the journal whose messages are not deferred in the entity."""
         return tuple(entry for number, entry in self.entries.items() if number not in self.messages)
 
     def __str__(self) -> str:

@@ -74,7 +74,7 @@ class Selection:
 
     @property
     def between(self) -> int:
-        """Active messages that stay and stand before one that is meant."""
+        """Count the active messages that stay and stand before a selected message."""
         return self.standing - self.states[MessageState.ACTIVE]
 
     def note(self, chosen: Iterable[PeekedMessage]) -> None:
@@ -204,7 +204,7 @@ class Survey:
     seconds: float = 0.0
 
     def in_state(self, state: MessageState) -> set[int]:
-        """Numbers of the chosen messages that were in a state."""
+        """Return the numbers of the chosen messages that were in a state."""
         return {number for number, message in self.found.items() if message.state is state}
 
 

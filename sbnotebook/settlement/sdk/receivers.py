@@ -211,7 +211,7 @@ def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
 
 
 def keep_bodies_of(receiver: ServiceBusReceiver, wanted: Container[int] | None) -> None:
-    """From now on, drop the body of each message that is not wanted as it arrives, and keep its lock.
+    """Drop the body of each unwanted message as it arrives from now on, and keep its lock.
 
     While ``wanted`` is not None, messages that arrive between two calls wait for the next one, in their order.
 
