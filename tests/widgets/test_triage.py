@@ -120,23 +120,23 @@ def test_messages_are_repaired_and_sent_back(namespace: Namespace) -> None:
     triage.close()
 
 
-def test_triage_refuses_to_resubmit_live_session_messages(namespace: Namespace) -> None:
+def test_triage_resubmits_and_completes_live_session_messages(namespace: Namespace) -> None:
     namespace.create_queue("sessions", requires_session=True)
-    namespace.entity("sessions").send([Message(session_id="a"), Message(session_id="b")])
+    queue = namespace.entity("sessions")
+    queue.send([Message(session_id="a"), Message(session_id="b")])
     triage = opened(namespace, "sessions")
     select(triage, 2)
     click(triage, "Resubmit…")
-    assert "Where an entity requires sessions, messages cannot be resubmitted" in said(triage)
+    assert "the original is removed from here" in said(triage)
     click(triage, SHOW)
-    until(lambda: "Carry out" in buttons(triage.actions))
-    click(triage.actions, "Carry out")
-    until(lambda: "requires sessions" in repr(triage.actions))
-    assert len(namespace.entity("sessions").peek()) == 2
+    carry_out(triage)
+    assert [(each.session_id, each.resubmit_count) for each in queue.peek()] == [("a", 0), ("b", 1)]
 
+    select(triage, 1)
     click(triage, "Complete…")
     click(triage, SHOW)
     carry_out(triage)
-    assert [message.session_id for message in namespace.entity("sessions").peek()] == ["a"]
+    assert [message.session_id for message in queue.peek()] == ["b"]
     triage.close()
 
 

@@ -419,9 +419,7 @@ def _edit_form(entity: Entity, selected: Callable[[], Messages]) -> PlanForm:
 def _resubmit_words(address: EntityAddress) -> str:
     words = "A copy of each message is sent; when it is confirmed to have arrived, the original is removed from here."
     if address.sub_queue is None:
-        return (
-            f"{words} Where an entity requires sessions, messages cannot be resubmitted before they are dead-lettered."
-        )
+        return words
     return f"{words} Copies go back to {address.sends_to}, or to the queue or topic that you name."
 
 
