@@ -227,6 +227,8 @@ class Run:
         """Carry an action out: see :func:`carry_out`."""
         if not self.messages:
             return Report()
+        if not self.messages:
+            return Report()
         with reporting(self.report) as self._tell:
             async with self._grace.watching() as self._tasks:
                 try:

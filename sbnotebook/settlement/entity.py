@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Unpack
 
 from sbnotebook.model import (
@@ -19,6 +20,7 @@ from sbnotebook.model import (
     Send,
     Tally,
 )
+from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.by_token import Lock, plan_by_token
 from sbnotebook.settlement.actions.defer_all import plan_defer_all
 from sbnotebook.settlement.actions.deferred import Deferrals, compared, plan_deferred, plan_deferred_each
@@ -110,7 +112,10 @@ class AsyncEntity(Place):
         chosen = tuple(batch.messages if messages is None else messages)
 
         def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
-            return batch.settle(plan.decision, chosen, limits=limits, progress=progress)
+            once = [*{message.lock_token: message for message in chosen}.values()]
+            return engine.carry_out(
+                once, plan.decision, partial(batch.settle_in, plan.decision, once), limits, progress
+            )
 
         return Plan(self.address, decision, chosen, carry_out)
 

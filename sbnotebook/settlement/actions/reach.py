@@ -49,14 +49,14 @@ _MAX_WAIT: Final = 2.0
 class Holder(Protocol):
     """Holds messages under locks: a batch, or a search that locks ahead."""
 
-    async def settle_group(
+    def settle_group(
         self,
         run: Run,
         decision: Decision,
         messages: Sequence[LockedMessage],
         *,
         each: Mapping[int, DeadLetter] | None = None,
-    ) -> Report:
+    ) -> Awaitable[Report]:
         """Settle some of them, with an outcome for each."""
         ...
 
@@ -72,8 +72,8 @@ Steps = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome]]
 def settling(run: Run, decision: Decision) -> Steps:
     """Return the steps of an action that only settles its messages."""
 
-    async def steps(holder: Holder, messages: Sequence[LockedMessage]) -> Report:
-        return await holder.settle_group(run, decision, messages)
+    def steps(holder: Holder, messages: Sequence[LockedMessage]) -> Awaitable[Report]:
+        return holder.settle_group(run, decision, messages)
 
     return steps
 

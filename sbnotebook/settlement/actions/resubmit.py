@@ -65,13 +65,11 @@ def plan_resubmit(
         )
     refuse_coroutine_function(edit, "An edit")
 
-    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        await place.namespace.require_room(plan.messages)  # before a clone is sent
-
+    def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
         def look(run: Run) -> Awaitable[None]:
             return resubmit(place, run, plan.messages, decision, edit=edit, search=search)
 
-        return await engine.carry_out(plan.messages, decision, look, limits, progress)
+        return engine.carry_out(plan.messages, decision, look, limits, progress)
 
     return Plan(place.address, decision, chosen, carry_out, edit)
 
@@ -105,6 +103,7 @@ async def resubmit(
     """
     steps = ResubmitSteps(place.namespace, place.address, run, decision, edit, only_begun=only_begun)
     if not only_begun:
+        await place.namespace.require_room(messages)  # before a clone is sent
         async with steps.pool.slot():
             pass  # a destination that cannot be sent to raises before anything is locked
     reach = Reach(

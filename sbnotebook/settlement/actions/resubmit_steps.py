@@ -249,29 +249,30 @@ class ResubmitSteps:
     async def _complete(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
         self._owed |= {step.original.sequence_number for step in steps}
         self._expect_completion(steps)
-        marking: list[Exception] = []
+        errors: list[Exception] = []
+        ends: Sequence[Outcome] = ()
 
         async def mark() -> None:
             try:
                 await self._mark([step.entry for step in steps], ResubmitState.SENT)
             except Exception as error:  # noqa: BLE001 (raised when it is known how the settling ended)
-                marking.append(error)
+                errors.append(error)
 
-        ends: Sequence[Outcome] = ()
-        error: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(mark)  # meanwhile: the disk takes as long as the service
-            ends, error = await _settled_or_error(holder, self._run, [step.original for step in steps])
-        if error is not None:
-            raise error
+            try:
+                ends = await holder.settle_group(self._run, Complete(), [step.original for step in steps])
+            except Exception as error:  # noqa: BLE001 (raised below, and not in a group)
+                errors.append(error)
         # What is completed is owed no more, also where that could not be written down.
-        done = [step for step, end in zip(steps, ends, strict=True) if end.ok]
+        ended = list(zip(steps, ends, strict=False))
+        done = [step for step, end in ended if end.ok]
         self._owed -= {step.original.sequence_number for step in done}
         self._done += [step.entry for step in done]
-        outcomes = [_as_resubmit(step, end, self._decision) for step, end in zip(steps, ends, strict=True)]
-        if marking:
-            self._run.expect([step.original for step in steps], outcomes)
-            raise marking[0]
+        outcomes = [_as_resubmit(step, end, self._decision) for step, end in ended]
+        if errors:
+            self._run.expect([step.original for step, _ in ended], outcomes)
+            raise errors[-1]
         return outcomes
 
     def _expect_completion(self, steps: Sequence[Step]) -> None:
@@ -298,15 +299,6 @@ class ResubmitSteps:
         """Write down what is to be written at the end."""
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._journal.mark, self._done, ResubmitState.DONE)
-
-
-async def _settled_or_error(
-    holder: Holder, run: Run, originals: Sequence[LockedMessage]
-) -> tuple[Sequence[Outcome], Exception | None]:
-    try:
-        return await holder.settle_group(run, Complete(), originals), None
-    except Exception as error:  # noqa: BLE001 (raised outside of the task group, which would wrap it)
-        return (), error
 
 
 def _as_resubmit(step: Step, end: Outcome, decision: Resubmit) -> Outcome:

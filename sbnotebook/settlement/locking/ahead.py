@@ -8,7 +8,7 @@ at once would come again next, and releases them then, because that alone does n
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from types import TracebackType
@@ -275,23 +275,22 @@ class LockedAhead:
             await link.batch.ask_no_more()
         return ()
 
-    async def settle_group(
+    def settle_group(
         self,
         run: Run,
         decision: Decision,
         messages: Sequence[LockedMessage],
         *,
         each: Mapping[int, DeadLetter] | None = None,
-    ) -> Report:
+    ) -> Awaitable[Report]:
         """Settle messages that :meth:`find` gave, as :meth:`LockedBatch.settle_group` does."""
         by_batch: dict[AheadBatch, list[LockedMessage]] = {}
         for message in messages:
             by_batch.setdefault(self._by_token[message.lock_token], []).append(message)
-        outcomes: dict[int | None, Outcome] = {}
-        for batch, some in by_batch.items():
-            report = await batch.settle_group(run, decision, some, each=each)
-            outcomes |= {outcome.sequence_number: outcome for outcome in report}
-        return Report(outcomes[message.sequence_number] for message in messages)
+        if len(by_batch) == 1:
+            (batch,) = by_batch
+            return batch.settle_group(run, decision, messages, each=each)
+        return _settle_over(by_batch, run, decision, messages, each)
 
     def holds(self, message: LockedMessage) -> bool:
         """Return whether the very lock that a message came with is held still."""
@@ -390,3 +389,18 @@ class LockedAhead:
                 if self._behind[number] >= _SLACK:
                     self.missing.add(number)
                     self.left.discard(number)
+
+
+async def _settle_over(
+    by_batch: Mapping[AheadBatch, Sequence[LockedMessage]],
+    run: Run,
+    decision: Decision,
+    messages: Sequence[LockedMessage],
+    each: Mapping[int, DeadLetter] | None,
+) -> Report:
+    """Settle messages that came over several links."""
+    outcomes: dict[int | None, Outcome] = {}
+    for batch, some in by_batch.items():
+        report = await batch.settle_group(run, decision, some, each=each)
+        outcomes |= {outcome.sequence_number: outcome for outcome in report}
+    return Report(outcomes[message.sequence_number] for message in messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -270,22 +270,37 @@ class LockedBatch(Holding):
         check_decision(decision, self.address)
         chosen = list(self.messages if messages is None else messages)
         self._held.check_ours(chosen)
-        if isinstance(decision, Abandon) and decision.delay:
-            await self._keep_for(decision.delay)
         self._open_receiver()
         once = {message.lock_token: message for message in chosen}
-        limits = limits or Limits(max_in_flight)
-
-        def look(run: Run) -> Awaitable[None]:
-            steps = partial(self.settle_group, run, decision, each=each)
-            # The settling itself ends soon after an interrupt.
-            return run.take([*once.values()], steps, size=limits.max_in_flight * _ROUND_TRIPS, finish_within=0.0)
-
-        report = await carry_out([*once.values()], decision, look, limits, progress)
+        look = partial(self.settle_in, decision, [*once.values()], each=each)
+        report = await carry_out([*once.values()], decision, look, limits or Limits(max_in_flight), progress)
         if len(once) == len(chosen):
             return report
         outcomes = dict(zip(once, report, strict=True))
         return Report(outcomes[message.lock_token] for message in chosen)
+
+    async def settle_in(
+        self,
+        decision: Decision,
+        messages: Sequence[LockedMessage],
+        run: Run,
+        *,
+        each: Mapping[int, DeadLetter] | None = None,
+    ) -> None:
+        """Settle messages of this batch in a run, group by group: see :meth:`settle`.
+
+        Args:
+            decision: complete, abandon, dead-letter, defer or release.
+            messages: which of the messages, each once.
+            run: the run that they are of.
+            each: to dead-letter: reasons and descriptions of their own, by sequence number.
+        """
+        self._held.check_ours(messages)
+        if isinstance(decision, Abandon) and decision.delay:
+            await self._keep_for(decision.delay)
+        size = run.limits.max_in_flight * _ROUND_TRIPS
+        # The settling itself ends soon after an interrupt.
+        await run.take(messages, partial(self.settle_group, run, decision, each=each), size=size, finish_within=0.0)
 
     async def settle_group(
         self,
@@ -354,21 +369,20 @@ class LockedBatch(Holding):
         async with self._busy:
             # Asked here: while this waited, a lock may have ended, and others may have settled, or closed the batch.
             holds = [hold for hold in map(self._held.of, messages) if hold is not None]
-            if holds and self._receiver is not None:
-                await self._settle_recorded(settling, holds)
+            if not holds or self._receiver is None:
+                self._renewal.tell_lost()
+                return
+            for record in self._records:
+                await record.before(settling.decision, holds)
+            try:
+                await settling.run(holds)
+            finally:
+                known = settling.outcomes
+                mine = {token: known[token] for hold in holds if (token := hold.message.lock_token) in known}
+                with anyio.CancelScope(shield=True):
+                    for record in self._records:
+                        await record.after(settling.decision, mine)
         self._renewal.tell_lost()
-
-    async def _settle_recorded(self, settling: Settling, holds: Sequence[Hold]) -> None:
-        for record in self._records:
-            await record.before(settling.decision, holds)
-        try:
-            await settling.run(holds)
-        finally:
-            known = settling.outcomes
-            mine = {token: known[token] for hold in holds if (token := hold.message.lock_token) in known}
-            with anyio.CancelScope(shield=True):
-                for record in self._records:
-                    await record.after(settling.decision, mine)
 
     # ---------------------------------------------------------------- the end
 
