@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -279,14 +279,14 @@ class LockedBatch(Holding):
         outcomes = dict(zip(once, report, strict=True))
         return Report(outcomes[message.lock_token] for message in chosen)
 
-    async def settle_in(
+    def settle_in(
         self,
         decision: Decision,
         messages: Sequence[LockedMessage],
         run: Run,
         *,
         each: Mapping[int, DeadLetter] | None = None,
-    ) -> None:
+    ) -> Awaitable[None]:
         """Settle messages of this batch in a run, group by group: see :meth:`settle`.
 
         Args:
@@ -296,11 +296,11 @@ class LockedBatch(Holding):
             each: to dead-letter: reasons and descriptions of their own, by sequence number.
         """
         self._held.check_ours(messages)
-        if isinstance(decision, Abandon) and decision.delay:
-            await self._keep_for(decision.delay)
+        steps = partial(self.settle_group, run, decision, each=each)
         size = run.limits.max_in_flight * _ROUND_TRIPS
         # The settling itself ends soon after an interrupt.
-        await run.take(messages, partial(self.settle_group, run, decision, each=each), size=size, finish_within=0.0)
+        taking = partial(run.take, messages, steps, size=size, finish_within=0.0)
+        return self._keep_for(decision.delay, taking) if isinstance(decision, Abandon) and decision.delay else taking()
 
     async def settle_group(
         self,
@@ -338,7 +338,7 @@ class LockedBatch(Holding):
             run.stop(settling.stopped)
         return settling.report(messages)
 
-    async def _keep_for(self, delay: timedelta) -> None:
+    async def _keep_for(self, delay: timedelta, then: Callable[[], Awaitable[None]]) -> None:
         self._open_receiver()
         if self.clock.now() + delay > self.renew_until:
             raise DecisionError(
@@ -346,6 +346,7 @@ class LockedBatch(Holding):
                 f"{delay} ends: lock with a longer renew_for, or resubmit with a delay."
             )
         await self.clock.sleep(delay.total_seconds())
+        await then()
 
     def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
         """Let go of messages of this batch without a word to the service: their locks end by themselves.

@@ -283,17 +283,14 @@ class _Delivery:
 
     async def _work(self) -> None:
         while (pack := await self._queue.get()) is not None:
-            await self._work_on(pack)
-
-    async def _work_on(self, pack: Pack) -> None:
-        # Messages of one session keep their order: one transfer of a key at a time, in the order of the queue.
-        async with self._turn(pack.key):
-            await self._deliver(pack)
-        self._forget_turn(pack.key)
-        self._in_hand -= 1
-        self._bytes -= pack.size
-        self._want()
-        self._freed.set()
+            # Messages of one session keep their order: one transfer of a key at a time, in the order of the queue.
+            async with self._turn(pack.key):
+                await self._deliver(pack)
+            self._forget_turn(pack.key)
+            self._in_hand -= 1
+            self._bytes -= pack.size
+            self._want()
+            self._freed.set()
 
     def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
         return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())
@@ -349,19 +346,16 @@ class _Delivery:
         answer_within = self._pool.answer_within + pack.size / _SLOWEST
         async with self._pool.slot() as sender:
             with self._grace.period(_FINISH_WITHIN, answer_within) as scope:
-                await self._ask(pack, sender)
+                pack.in_doubt = True
+                try:
+                    numbers = await self._method.deliver(sender, pack)
+                except Exception as error:
+                    pack.in_doubt = _is_unanswered(error)
+                    raise
+                self._finish_pack(pack, Outcome(OutcomeStatus.SETTLED, self._method.verb, self._pool.address), numbers)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if scope.cancelled_caught:
                 raise OperationTimeoutError(message=f"No answer came within {answer_within:.0f} seconds.")
-
-    async def _ask(self, pack: Pack, sender: ServiceBusSender) -> None:
-        pack.in_doubt = True
-        try:
-            numbers = await self._method.deliver(sender, pack)
-        except Exception as error:
-            pack.in_doubt = _is_unanswered(error)
-            raise
-        self._finish_pack(pack, Outcome(OutcomeStatus.SETTLED, self._method.verb, self._pool.address), numbers)
 
     def _finish_pack(self, pack: Pack, outcome: Outcome, numbers: Sequence[int | None] | None = None) -> None:
         self._unfinished.discard(pack)
