@@ -180,7 +180,7 @@ class Run:
         self.note(ended, [outcome_for(message, self._decision_of(message), status, why) for message in ended])
 
     def note(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
-        """Note the outcomes of messages, and tell them to whoever watches."""
+        """Note the outcomes of messages, and tell them to the caller that watches."""
         known = self._place(messages, outcomes)
         if not known:
             return

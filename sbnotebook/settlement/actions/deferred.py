@@ -49,7 +49,7 @@ class Standing(StrEnum):
     KNOWN = "known"
     """Both have it."""
     ORPHAN = "orphan"
-    """The entity has it and this journal does not: somebody else deferred it, or the journal was lost."""
+    """The entity has it and this journal does not: another machine deferred it, or the journal was lost."""
     GONE = "gone"
     """The journal has it and the entity has it no more: it was settled elsewhere, has expired, or its deferral was
     not done."""

@@ -198,7 +198,7 @@ class ResubmitSteps:
 
     async def _send(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
         """Send the clones; the outcomes of those that were not confirmed."""
-        # Asked last: where the lock has ended, somebody else may have the message, and send it, too.
+        # Asked last: where the lock has ended, another receiver may have the message, and send it, too.
         held = [holder.holds(step.original) for step in steps]
         late = [step for step, is_held in zip(steps, held, strict=True) if not is_held]
         steps = [step for step, is_held in zip(steps, held, strict=True) if is_held]

@@ -137,8 +137,8 @@ _SCHEDULE: Final = DeliveryMethod("schedule", _schedule, max_count=100, share=0.
 def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int], *, archived: bool = True) -> Plan:
     """Return a plan to cancel scheduled messages, which removes them.
 
-    They are kept in the archive first, where there is one; those of a topic cannot be, because the service shows nobody
-    what is scheduled there.
+    They are kept in the archive first, where there is one. Those of a topic cannot be kept: Service Bus does not show
+    them.
 
     Args:
         place: the queue or topic.
@@ -266,7 +266,7 @@ class _Cancelling:
         except ServiceBusError as error:
             if errors.condition_of(error)[0] not in _CANNOT_LOOK:
                 raise
-            return {}  # a topic: nobody can look at what is scheduled there
+            return {}  # a topic does not show what is scheduled there
 
     def _is_another(self, message: ReceivedMessage, payloads: Mapping[int, bytes]) -> bool:
         payload = payloads.get(message.sequence_number)

@@ -86,7 +86,7 @@ class Selection:
             when = message.enqueued_time
             if when is not None:
                 self.first, self.last = min(self.first or when, when), max(self.last or when, when)
-            # Bodies of a million messages would not fit into memory, and nobody reads them.
+            # Bodies of a million messages would not fit into memory, and no action reads them.
             kept = message if len(self.messages) < _SHOWN else _without_body(message)
             self.messages.append(kept)
 

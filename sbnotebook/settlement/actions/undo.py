@@ -65,7 +65,7 @@ class UndoRequest:
         entity: what was removed from this entity.
         since: what was removed then or later; a duration counts back from now.
         to: the queue or topic that all of it is sent to; None for where each message stood.
-        include_unknown: also messages of which nobody knows whether they were removed, or sent back before.
+        include_unknown: also messages whose removal or return is not known to be done.
         new_ids: whether messages get new ids; None for where the destination would drop them as duplicates.
     """
 

@@ -57,7 +57,7 @@ _SLICE: Final = 1.0
 
 
 class AheadBatch(LockedBatch):
-    """A batch that keeps of messages that nobody asked for nothing but their locks."""
+    """A batch that keeps only the locks of messages that are not wanted."""
 
     async def lock_ahead(
         self, count: int, wanted: Container[int], *, max_wait: float = 5.0
@@ -328,7 +328,7 @@ class LockedAhead:
                     await self._ended.wait()
                     # The batch itself releases as it closes; here also what cannot be released is seen to.
                     link.rest = await link.batch.give_back(self._search.wanted, abandon=self._search.abandon_rest)
-        except Exception as error:  # noqa: BLE001 (told to whoever waits for the link, as it was raised)
+        except Exception as error:  # noqa: BLE001 (raised where the search waits for the link)
             link.error = error
         finally:
             link.opened.set()

@@ -17,11 +17,10 @@ from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, Locke
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.engine import Run, carry_out
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
-from sbnotebook.settlement.locking.holding import Holding
-from sbnotebook.settlement.locking.lock_events import LockEvents
+from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
-from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, SystemClock
+from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing, SystemClock
 from sbnotebook.settlement.locking.settle import Settling
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
@@ -48,7 +47,7 @@ _WITHDRAW_TIMEOUT: Final = 5.0
 _CLOSE_TIMEOUT: Final = 60.0
 
 
-class LockedBatch(Holding):
+class LockedBatch:
     """Messages of one entity that this process holds.
 
     An asynchronous context manager. While it is open, locks are renewed in the background; when it closes, what
@@ -84,11 +83,14 @@ class LockedBatch(Holding):
         events = LockEvents(now)
         links = Links(lambda: self._receiver, self._new_receiver, self._busy)
         renewal = Renewal(held, links, events, clock=clock, until=now + renew_for)
-        super().__init__(held, renewal, events, clock)
+        self.clock = clock
+        self._held = held
+        self._renewal: Renewing = renewal
+        self._events = events
         self._peeker = Peeker(connection, address)
 
     async def __aenter__(self) -> Self:
-        """Open the link, so that what is wrong with the entity is told here.
+        """Open the link, so that a fault of the entity raises here.
 
         Raises:
             ServiceBusError: the SDK's own, such as ServiceBusAuthenticationError where the entity is not there.
@@ -117,6 +119,91 @@ class LockedBatch(Holding):
     def is_open(self) -> bool:
         """Return whether messages can be held: from when the batch is opened until it is closed."""
         return self._receiver is not None
+
+    # ---------------------------------------------------------------- what is held
+
+    @property
+    def messages(self) -> tuple[LockedMessage, ...]:
+        """Return the messages that are held now, in the order in which they came."""
+        return tuple(hold.message for hold in self._held if hold.is_read)
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Return the sequence numbers of messages whose lock ended before they were settled."""
+        return self._held.lost
+
+    @property
+    def status(self) -> LockEvent:
+        """Return how renewing goes: well, late or failing and for which messages, or ended."""
+        return self._renewal.state if self.is_open else self._events.state
+
+    @property
+    def events(self) -> tuple[LockEvent, ...]:
+        """Return the last thousand events of the locks, lost locks included."""
+        return self._events.kept
+
+    def watch(self, watcher: LockWatcher) -> Callable[[], None]:
+        """Have each event told at once, such as a lock that was lost or a renewal that fails.
+
+        Args:
+            watcher: is called on the event loop of the batch: it must be quick, and must not wait for the batch.
+
+        Returns:
+            A function that ends it.
+        """
+        return self._events.watch(watcher)
+
+    @property
+    def renewal_error(self) -> str | None:
+        """Return what is wrong with renewing, in a sentence; None when all is well."""
+        status = self.status
+        return status.description if status.is_trouble else None
+
+    def holds(self, message: LockedMessage) -> bool:
+        """Tell whether the very lock that a message came with is still held."""
+        return self._held.is_held(message, self.clock.now())
+
+    def locked_until(self, sequence_number: int) -> datetime | None:
+        """Return when the lock of a message ends, as last renewed; None when it is not held."""
+        hold = self._held.get(sequence_number)
+        return hold.locked_until if hold else None
+
+    @property
+    def lock_ends(self) -> dict[int, datetime]:
+        """Return when each held lock ends, as last renewed, by sequence number.
+
+        By the clock of this machine, which may differ from the service's in :meth:`locked_until`.
+        """
+        return {hold.message.sequence_number: hold.ends for hold in self._held if hold.is_read}
+
+    @property
+    def renew_until(self) -> datetime:
+        """Return when renewing stops; the locks end soon after."""
+        return self._renewal.until
+
+    def extend(self, renew_for: timedelta) -> datetime:
+        """Renew the locks for longer.
+
+        Args:
+            renew_for: for how long at least, from now; never for less than before.
+
+        Returns:
+            When renewing stops.
+
+        Raises:
+            ConfigurationError: it is not longer than nothing.
+            BatchClosedError: the batch is closed.
+        """
+        if renew_for <= timedelta():
+            raise ConfigurationError("Locks are renewed for longer than nothing: give a duration such as 30m.")
+        if not self.is_open:
+            raise BatchClosedError("The batch is closed and holds no messages: lock them again.")
+        now = self.clock.now()
+        self._renewal.until = max(self._renewal.until, now + renew_for)
+        if self._events.state.kind is LockEventKind.ENDED:
+            text = f"Locks are renewed again, until {self._renewal.until:%Y-%m-%d %H:%M:%S} UTC."
+            self._events.tell(LockEvent(LockEventKind.RENEWING, now, (), text))
+        return self._renewal.until
 
     # ---------------------------------------------------------------- receiving
 
@@ -351,7 +438,7 @@ class LockedBatch(Holding):
     def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
         """Let go of messages of this batch without a word to the service: their locks end by themselves.
 
-        Then the messages are delivered again, with a delivery count one higher; until then nobody can settle them.
+        Then the messages are delivered again, with a delivery count one higher; until then no receiver can settle them.
 
         Returns:
             When the last of the locks ends; None when none of the messages is held.

@@ -1,4 +1,4 @@
-"""What is told of the locks of a batch: that they are renewed, that renewing fails or came late, that they are lost."""
+"""The events of a batch's locks: they are renewed, renewing fails or is late, or they are lost."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ LockWatcher = Callable[[LockEvent], None]
 
 
 class LockEvents:
-    """The events of one batch, newest last, and who is told of them.
+    """The events of one batch, newest last, and their watchers.
 
     Args:
         beginning: when the batch was made.

@@ -75,7 +75,7 @@ class DeferralRecord:
         """Write down what is deferred now, and what is not any more."""
         if isinstance(decision, Defer):
             await self._note(self._ledger.confirm, (o for o in outcomes.values() if o.ok))
-            # What has no answer stays as it was intended: nobody knows. What was deferred before still is.
+            # What has no answer stays as it was intended: it is unknown. What was deferred before still is.
             active = [o for token, o in outcomes.items() if token not in self._were_deferred]
             undone = (o for o in active if not o.ok and o.status is not OutcomeStatus.UNCONFIRMED)
             await self._note(self._ledger.forget, undone)
@@ -129,7 +129,7 @@ class RemovalRecord:
             self._rows = {hold.message.lock_token: (row, hold) for hold, row in zip(holds, rows, strict=True)}
 
     async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
-        """Write down which of them are removed, and which are not; of the others nobody knows."""
+        """Write down which of them are removed, and which are not; the others stay unknown."""
         rows, self._rows = self._rows, {}
         if rows and isinstance(decision, Complete):
             await anyio.to_thread.run_sync(self._write_ends, rows, outcomes)

@@ -95,7 +95,7 @@ class Links:
     Args:
         own: gives the batch's receiver, None when it is closed.
         other: makes another receiver of the entity.
-        busy: held by whoever uses the batch's receiver.
+        busy: held by the task that uses the batch's receiver.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Renewal:
     Args:
         held: the locks.
         links: the receivers to renew over.
-        events: is told what happens.
+        events: records what happens.
         clock: where the time comes from.
         until: when renewing stops.
     """

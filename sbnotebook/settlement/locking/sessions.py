@@ -67,12 +67,12 @@ class SessionBatch(LockedBatch):
 
     A batch like any other: its messages are settled by :meth:`settle`, and what is left is released as it closes. One
     lock holds all; it is renewed in the background, also while no message is held. When it is lost, all messages are
-    lost with it, which is told at once, and the batch is of no more use: open another one.
+    lost with it, which the batch reports at once, and the batch is of no more use: open another one.
 
     Args:
         connection: the namespace.
         address: a queue or a subscription with sessions.
-        session_id: which session; None for the next one that has messages and that nobody holds.
+        session_id: which session; None for the next one that has messages and that no receiver holds.
         max_wait: seconds to wait for the next one.
         renew_for: for how long the lock is renewed, counted from when the batch is made.
         clock: where the time comes from.

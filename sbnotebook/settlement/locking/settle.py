@@ -50,12 +50,12 @@ class Settling:
 
     The settlements are pipelined: N messages cost about N / max_in_flight round trips. After one that had no answer
     nothing more is attempted: the connection is most likely lost, and each further attempt would be one more message
-    of which nobody knows whether it is settled.
+    of which it is unknown whether it is settled.
 
     Args:
-        receiver: the one that the messages were received from, and that nobody else uses meanwhile.
+        receiver: the one that the messages were received from, and that no other task uses meanwhile.
         decision: complete, abandon, dead-letter, defer or release.
-        held: is told of each outcome at once, so that none is lost when the caller is cancelled.
+        held: notes each outcome at once, so that none is lost when the caller is cancelled.
         each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
         max_in_flight: settlements that wait for their answer at once.
     """
@@ -207,7 +207,7 @@ class Settling:
         return outcome
 
     def _goes_on(self) -> bool:
-        # To give back what nobody confirms does no harm, and what is not given back counts as a delivery.
+        # An unconfirmed release does no harm, and a message that is not given back counts as a delivery.
         return isinstance(self.decision, Release) and links.is_open(self._receiver)
 
 

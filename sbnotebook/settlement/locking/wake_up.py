@@ -1,8 +1,8 @@
 """Wake-up messages: scheduled messages to oneself, each of which carries the number of a deferred message.
 
-A deferred message is received by its number only, and nobody can say for how long it is deferred. A wake-up message
+A deferred message is received by its number only, and nothing limits for how long it is deferred. A wake-up message
 is scheduled before the message is deferred, so that a crash in between leaves a wake-up for a message that is not
-deferred, which does no harm, and never a deferred message that nobody is woken for.
+deferred, which does no harm, and never a deferred message without a wake-up.
 
 Source: "4 ways to defer messages in Azure Service Bus", section "Defer the Message".
 """
