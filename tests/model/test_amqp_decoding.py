@@ -175,16 +175,15 @@ def test_bytes_that_are_cut_short_are_refused(size: int) -> None:
         skip(_SEED[:size])
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda inner: encode([inner]),
-        lambda inner: encode({"a": inner}),
-        lambda inner: encode(Described(ULong(1), inner)),
-        lambda inner: encode(Array([inner])),
-    ],
-    ids=["list", "map", "described", "array"],
+_WRAPS: tuple[Callable[[AmqpValue], bytes], ...] = (
+    lambda inner: encode([inner]),
+    lambda inner: encode({"a": inner}),
+    lambda inner: encode(Described(ULong(1), inner)),
+    lambda inner: encode(Array([inner])),
 )
+
+
+@pytest.mark.parametrize("wrap", _WRAPS, ids=["list", "map", "described", "array"])
 def test_values_are_nested_up_to_64_deep(wrap: Callable[[AmqpValue], bytes]) -> None:
     value: AmqpValue = []
     for _ in range(63):

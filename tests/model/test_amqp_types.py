@@ -76,7 +76,7 @@ def test_plain_takes_a_subclass_as_its_base() -> None:
         __slots__ = ()
 
     assert type(plain(Name("a"))) is str
-    assert type(plain(bytearray(b"a"))) is bytes
+    assert type(plain(bytearray(b"a"))) is bytes  # pyright: ignore[reportArgumentType] (as an untyped caller may)
     with pytest.raises(TypeError, match="AMQP has no type for object"):
         plain(object())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
