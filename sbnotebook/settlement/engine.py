@@ -22,6 +22,7 @@ from sbnotebook.model import (
     CancelScheduled,
     Complete,
     Decision,
+    LockedMessage,
     Outcome,
     OutcomeStatus,
     ReceivedMessage,
@@ -108,9 +109,12 @@ class Run:
         self._tasks: TaskGroup | None = None
         self._under_way: anyio.Event | None = None
         self._error: Exception | None = None
-        self._by_identity = {id(message): position for position, message in enumerate(messages)}
+        # A message that is in the plan twice has one outcome, which is reported in both places.
+        first: dict[object, int] = {}
+        self._canonical = [first.setdefault(_key(message), position) for position, message in enumerate(messages)]
+        self._by_identity = dict(zip(map(id, messages), self._canonical, strict=True))
         # A message of which only the number is known gives way to the one that stands there.
-        in_order = sorted(range(len(messages)), key=lambda position: messages[position].enqueued_time is not None)
+        in_order = sorted(first.values(), key=lambda position: messages[position].enqueued_time is not None)
         self._by_number = {messages[position].sequence_number: position for position in in_order}
 
     # ---------------------------------------------------------------- for the action
@@ -214,26 +218,28 @@ class Run:
 
     def without_outcome(self) -> list[ReceivedMessage]:
         """Return the messages of the plan of which nothing is known yet."""
-        return [message for position, message in enumerate(self.messages) if position not in self._outcomes]
+        return [
+            self.messages[position] for position in dict.fromkeys(self._canonical) if position not in self._outcomes
+        ]
 
     # ---------------------------------------------------------------- for the loop
 
     def report(self) -> Report:
         """Return what is known now: UNCONFIRMED is what is under way, SKIPPED what was not begun."""
-        outcomes = (self._known(position, message) for position, message in enumerate(self.messages))
+        outcomes = map(self._known, self._canonical, self.messages)
         return Report(outcomes) if self.rest is None else PickReport(outcomes, self.rest)
 
     async def carry_out(self, look: Callable[[Run], Awaitable[None]]) -> Report:
         """Carry an action out: see :func:`carry_out`."""
         if not self.messages:
             return Report()
-        if not self.messages:
-            return Report()
         with reporting(self.report) as self._tell:
             async with self._grace.watching() as self._tasks:
                 try:
-                    await look(self)
-                    await self.finish()
+                    try:
+                        await look(self)
+                    finally:
+                        await self.finish()
                 except _ENDS_A_RUN as error:
                     if not self._outcomes:
                         raise
@@ -299,6 +305,14 @@ class Run:
     def _position(self, message: ReceivedMessage) -> int:
         position = self._by_identity.get(id(message))
         return self._by_number[message.sequence_number] if position is None else position
+
+
+def _key(message: ReceivedMessage) -> object:
+    """Return what two messages of a plan have in common if they are the same: by its number alone, none is."""
+    if message.enqueued_time is None:
+        return id(message)
+    token = message.lock_token if isinstance(message, LockedMessage) else None
+    return message.entity, message.sequence_number, message.enqueued_time, message.message_id, token
 
 
 def carry_out(

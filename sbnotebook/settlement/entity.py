@@ -181,7 +181,7 @@ class AsyncEntity(Place):
         archived: bool = True,
         journalled: bool = True,
     ) -> Report:
-        """Settle deferred messages by their numbers, each as it was decided, at once and without a plan.
+        """Settle deferred messages by their numbers, each as it was decided, by a plan that is applied at once.
 
         Args:
             decisions: complete, dead-letter or abandon, by sequence number.

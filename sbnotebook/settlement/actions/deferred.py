@@ -20,6 +20,7 @@ from sbnotebook.model import (
     LockedMessage,
     MessageState,
     Outcome,
+    OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
     Report,
@@ -31,7 +32,7 @@ from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry, DeferralLedger, time_text
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
-from sbnotebook.settlement.terms import Progress, check_decision
+from sbnotebook.settlement.terms import Progress, check_decision, outcome_for
 
 __all__ = [
     "Deferrals",
@@ -205,8 +206,15 @@ def _settling(run: Run, decision: Decision) -> Steps:
             own = {m.sequence_number: d for m in mine if isinstance(d := decided[m.sequence_number], DeadLetter)}
             each = own if len(set(own.values())) > 1 else None
             report = await holder.settle_group(run, first, mine, each=each)
+            run.expect(mine, report)
             outcomes |= {message.sequence_number: end for message, end in zip(mine, report, strict=True)}
-        return [outcomes[message.sequence_number] for message in messages]
+            if run.stopped is not None:
+                break
+        return [
+            outcomes.get(m.sequence_number)
+            or outcome_for(m, decided[m.sequence_number], OutcomeStatus.SKIPPED, run.stopped)
+            for m in messages
+        ]
 
     return steps
 

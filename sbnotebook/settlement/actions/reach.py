@@ -10,7 +10,9 @@ from typing import Final, Protocol
 
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
+    Abandon,
     DeadLetter,
     Decision,
     Defer,
@@ -20,14 +22,16 @@ from sbnotebook.model import (
     OutcomeStatus,
     ReceivedMessage,
     Report,
+    SettleEach,
 )
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
+from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress, is_same
 
-__all__ = ["GONE", "LOCKED", "SCHEDULED", "Holder", "Reach", "settling"]
+__all__ = ["GONE", "LOCKED", "MAX_WAIT", "SCHEDULED", "Holder", "Reach", "settling"]
 
 GONE: Final = "It is not there any more: it was settled, or it has expired."
 LOCKED: Final = "Not attempted: another receiver has its lock. Try again when that has ended."
@@ -42,7 +46,7 @@ _WINDOW: Final = 500
 """Messages locked at once from the head."""
 _OTHERS: Final = 1_000
 """Messages of others that are locked from the head, at most."""
-_MAX_WAIT: Final = 2.0
+MAX_WAIT: Final = 2.0
 """Seconds to wait until the entity counts as empty."""
 
 
@@ -111,7 +115,7 @@ class Reach:
     locked: Progress | None = None
 
     def __post_init__(self) -> None:
-        self.run.rest = Report()
+        self.run.rest = self.run.rest or Report()
 
     def active(self, messages: Sequence[ReceivedMessage], *, from_head: bool = False) -> Awaitable[None]:
         """Lock active messages in their order, and take them through their steps as they come.
@@ -211,7 +215,7 @@ class Reach:
         left, others = set(wanted), 0
         async with self._batch(session_id) as batch:
             while left and others < _OTHERS and self.run.stopped is None:
-                locked = await batch.receive(_WINDOW, max_wait=_MAX_WAIT)
+                locked = await batch.receive(_WINDOW, max_wait=MAX_WAIT)
                 if not locked:
                     break
                 # A message whose lock was lost comes again.
@@ -240,7 +244,22 @@ class Reach:
     # ---------------------------------------------------------------- parts of the ways
 
     def _take(self, holder: Holder, messages: Sequence[LockedMessage]) -> Awaitable[None]:
-        return self.run.take(messages, partial(self.steps, holder), size=self.group)
+        take = partial(self.run.take, messages, partial(self.steps, holder), size=self.group)
+        delay = self._delay_of(messages)
+        return self._take_later(delay, take) if delay else take()
+
+    async def _take_later(self, delay: timedelta, take: Callable[[], Awaitable[None]]) -> None:
+        if delay >= _RENEW_FOR:
+            raise DecisionError(f"Locks are renewed for {_RENEW_FOR.days} days at most: resubmit with a delay instead.")
+        await (self.place.namespace.clock or SystemClock()).sleep(delay.total_seconds())
+        await take()
+
+    def _delay_of(self, messages: Sequence[LockedMessage]) -> timedelta | None:
+        """Return for how long messages are held before they are abandoned; None where none is to be."""
+        each = self.decision.decisions if isinstance(self.decision, SettleEach) else None
+        decisions = [self.decision] if each is None else [each[message.sequence_number] for message in messages]
+        delays = [decision.delay for decision in decisions if isinstance(decision, Abandon) and decision.delay]
+        return max(delays, default=None) if messages else None
 
     def _those_meant(
         self, came: Sequence[LockedMessage], wanted: Mapping[int, ReceivedMessage], *, is_read: bool = True

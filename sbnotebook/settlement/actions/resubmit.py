@@ -19,7 +19,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID, clone_of
-from sbnotebook.settlement.actions.reach import LOCKED, Reach
+from sbnotebook.settlement.actions.reach import LOCKED, MAX_WAIT, Reach
 from sbnotebook.settlement.actions.resubmit_steps import TOO_OFTEN, ResubmitSteps
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import Search
@@ -29,8 +29,6 @@ from sbnotebook.settlement.terms import Progress
 
 __all__ = ["LOCKED", "ORIGINAL_MESSAGE_ID", "TOO_OFTEN", "clone_of", "plan_resubmit", "resubmit"]
 
-_MAX_WAIT: Final = 2.0
-"""Seconds to wait until the entity has no more messages."""
 _GROUP: Final = 100
 """Messages that are sent and completed together, and not interrupted."""
 
@@ -112,7 +110,7 @@ async def resubmit(
         steps.run_group,
         decision,
         group=_GROUP,
-        search=replace(search or Search(), max_wait=_MAX_WAIT),
+        search=replace(search or Search(), max_wait=MAX_WAIT),
         # A message whose lock was lost after its clone was sent comes again: it is completed, not sent again.
         again=lambda: steps.lost_after_sending,
     )

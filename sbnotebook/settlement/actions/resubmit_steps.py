@@ -120,7 +120,9 @@ class ResubmitSteps:
         steps = [Step(message) for message in locked]
         # What earlier runs have done of it.
         sent, to_send, outcomes = await self._recall(steps)
+        self._expect(outcomes, steps)
         outcomes += await self._stop_too_often(holder, [step for step in to_send if self._is_too_often(step)])
+        self._expect(outcomes, steps)
         to_send = [step for step in to_send if not self._is_too_often(step)]
         # In a thread: the user's edit must not hold up what keeps locks alive.
         outcomes += await anyio.to_thread.run_sync(self._make_clones, to_send)
@@ -215,6 +217,8 @@ class ResubmitSteps:
         ends = await send_many(self.pool, clones, max_in_flight=self._run.limits.max_in_flight)
         sent = [step for step, end in zip(steps, ends, strict=True) if end.ok]
         self._owed |= {step.original.sequence_number for step in sent}
+        # Noted before the journal, which may fail: an unconfirmed clone may have arrived.
+        self._expect([_as_resubmit(step, end, self._decision) for step, end in zip(steps, ends, strict=True)], steps)
         self._expect_completion(sent)
         never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED)
         refused = [step.entry for step, end in zip(steps, ends, strict=True) if end.status in never and step.is_new]
@@ -274,6 +278,11 @@ class ResubmitSteps:
             self._run.expect([step.original for step, _ in ended], outcomes)
             raise errors[-1]
         return outcomes
+
+    def _expect(self, outcomes: Iterable[Outcome], steps: Iterable[Step]) -> None:
+        known = list(outcomes)
+        originals = {step.original.sequence_number: step.original for step in steps}
+        self._run.expect([originals[outcome.sequence_number or 0] for outcome in known], known)
 
     def _expect_completion(self, steps: Sequence[Step]) -> None:
         originals = [step.original for step in steps]

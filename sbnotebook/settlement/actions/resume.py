@@ -192,7 +192,8 @@ async def _carry_out(
                 await anyio.sleep(min(_PAUSE, left))
                 run.forget([message_of[finding.entry.id] for finding in there])
         run.end([message_of[finding.entry.id] for finding in there], OutcomeStatus.SKIPPED, _LOCKED)
-        gone = [finding for finding in findings if _is_gone(run.outcome_of(message_of[finding.entry.id]))]
+        # An original that was there and was not attempted, because the run stopped before, is not gone.
+        gone = [f for f in findings if f.original is None or _is_gone(run.outcome_of(message_of[f.entry.id]))]
         for finding, (status, why) in (await anyio.to_thread.run_sync(_close, place, gone)).items():
             run.end([message_of[finding]], status, why)
 
@@ -204,7 +205,7 @@ def _is_locked(outcome: Outcome | None) -> bool:
 
 
 def _is_gone(outcome: Outcome | None) -> bool:
-    return outcome is None or outcome.status is OutcomeStatus.NOT_FOUND
+    return outcome is not None and outcome.status is OutcomeStatus.NOT_FOUND
 
 
 def _close(place: Place, gone: Sequence[_Finding]) -> dict[int, tuple[OutcomeStatus, str]]:

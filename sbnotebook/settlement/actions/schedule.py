@@ -232,6 +232,8 @@ class _Cancelling:
                         await management.cancel_scheduled(sender, number)
             except ServiceBusServerBusyError as latest:
                 error, asked = latest, False
+                refused = outcome_for(message, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED)
+                self._run.expect([message], [refused])
                 self._pool.throttle.refused()
             except Exception as latest:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
                 error = latest
@@ -243,6 +245,7 @@ class _Cancelling:
                 return
         if error is not None:
             ends[number] = self._outcome_of(error, message, asked=asked)
+            self._run.expect([message], [ends[number]])
 
     def _outcome_of(self, error: Exception, message: ReceivedMessage, *, asked: bool) -> Outcome:
         place, number = message.entity, message.sequence_number

@@ -52,7 +52,6 @@ _NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "se
 """What a report may tell of beside removals. To dead-letter is none either, unless a copy was sent elsewhere."""
 _MAY_BE_GONE: Final = (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
 _UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
-_NOT_ATTEMPTED: Final = "Not attempted: the undo was cut off before."
 _TAKEN: Final = "Another undo has sent it back meanwhile or is about to, or its time in the archive is over."
 
 

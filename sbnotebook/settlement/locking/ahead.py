@@ -195,7 +195,7 @@ class LockedAhead:
         progress: told of every message that is locked.
 
     Example:
-        >>> async def complete_some(make_batch: Callable[[], AheadBatch], numbers: set[int]) -> None:
+        >>> async def complete_some(run: Run, make_batch: Callable[[], AheadBatch], numbers: set[int]) -> None:
         ...     async with LockedAhead(make_batch, Search(frozenset(numbers))) as ahead:
         ...         while chosen := await ahead.find():
         ...             await ahead.settle_group(run, Complete(), chosen)
@@ -402,5 +402,6 @@ async def _settle_over(
     outcomes: dict[int | None, Outcome] = {}
     for batch, some in by_batch.items():
         report = await batch.settle_group(run, decision, some, each=each)
+        run.expect(some, report)
         outcomes |= {outcome.sequence_number: outcome for outcome in report}
     return Report(outcomes[message.sequence_number] for message in messages)

@@ -418,8 +418,10 @@ class LockedBatch:
         settling = Settling(self._open_receiver(), decision, self._held, each=each, max_in_flight=in_flight)
         try:
             await self._settle_held(settling, messages)
-        except anyio.get_cancelled_exc_class():
-            run.expect(messages, settling.report(messages))
+        except BaseException as error:
+            # What is known by then must not be lost. Records that could not be written have settled nothing.
+            if settling.outcomes or not isinstance(error, Exception):
+                run.expect(messages, settling.report(messages))
             raise
         if settling.stopped is not None:
             run.stop(settling.stopped)

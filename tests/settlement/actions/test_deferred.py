@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -278,3 +279,25 @@ async def test_deferred_without_journal_and_archive_writes_nothing(namespace: As
     assert (await queue.deferred()).entries.keys() == {1, 2}
     assert namespace.archive is not None
     assert namespace.archive.find_numbers(namespace.host, queue.address, [1]) == []
+
+
+async def test_a_decision_that_fails_keeps_the_outcomes_of_others(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 4, 4))
+    archive = namespace.archive
+    assert archive is not None
+    archive.require_room()
+    with sqlite3.connect(archive.path) as database:
+        (table,) = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'away'").fetchone()
+        database.execute(f"ALTER TABLE {table} RENAME TO away")
+    database.close()
+    report = await queue.settle_deferred({1: DeadLetter("Bad"), 2: Complete(), 3: DeadLetter("Bad"), 4: Complete()})
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED] * 2
+    assert [message.sequence_number for message in await queue.peek()] == [2, 4]
+
+
+async def test_a_message_that_is_given_twice_has_one_outcome_in_both_places(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    first, again = await queue.peek(), await queue.peek()
+    report = await queue.plan_deferred([first[0], first[0], again[0], first[1]], Complete()).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 4
+    assert await queue.peek() == []

@@ -25,6 +25,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.actions.pick import PickReport
 from sbnotebook.settlement.plan import Limits
+from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, sequence_numbers
 
 pytestmark = pytest.mark.anyio
@@ -386,3 +387,26 @@ async def test_the_rate_is_kept(namespace: AsyncNamespace) -> None:
     report = await (await queue.pick(numbers[:9], Complete())).apply(Limits(rate=4))
     assert report.ok
     assert anyio.current_time() - began >= 2.0
+
+
+async def test_a_pick_that_abandons_later_holds_the_locks_until_then(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    queue = await filled_queue(namespace_by_hand, "pick-later", 3)
+    numbers = await sequence_numbers(queue)
+    plan = await queue.pick([numbers[1]], Abandon(timedelta(minutes=5)))
+    reports: list[Report] = []
+
+    async def apply() -> None:
+        reports.append(await plan.apply())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(apply)
+        await anyio.sleep(1.0)
+        assert not reports
+        assert set((await counts(queue)).values()) == {0}
+        with anyio.fail_after(30):
+            while not reports:
+                await clock.turn(30)
+    assert reports[0].ok
+    assert await counts(queue) == {numbers[0]: 0, numbers[1]: 1, numbers[2]: 0}

@@ -209,3 +209,18 @@ async def test_an_original_that_is_locked_is_waited_for(namespace: AsyncNamespac
         await held.wait()
         assert (await plan.apply()).ok
     assert await namespace.entity("awaited/$dlq").peek() == []
+
+
+async def test_a_resume_that_stops_forgets_no_original(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    letters = await dead_letters(own, "stops", 250)
+    for letter in letters:
+        await cut_off(own, letter, "stops", sent=False, marked=True)
+    plan = await the_plan(own)
+    emulator.faults.entity(letters[0].entity.path).drop_after_nth = 130  # while the second group is completed
+    report = await plan.apply()
+    there = {message.sequence_number for message in await own.entity("stops/$dlq").peek()}
+    assert SKIPPED in report.counts
+    # No message that stands there is told as done or gone, and the journal still knows it.
+    ended = {o.sequence_number for o in report if o.status in (SETTLED, OutcomeStatus.NOT_FOUND)}
+    assert not ended & there
+    assert there <= {entry.sequence_number for entry in own.journal.unfinished(own.host)}
