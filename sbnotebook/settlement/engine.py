@@ -103,7 +103,7 @@ class Run:
         self._pace = limits.pace()
         self._tell: Tell = ignore_outcomes
         self._outcomes: dict[int, Outcome] = {}
-        self._finished: set[int] = set()
+        self._told: dict[int, Outcome] = {}
         self._begun: set[int] = set()
         self._grace = Grace()
         self._tasks: TaskGroup | None = None
@@ -186,12 +186,12 @@ class Run:
     def note(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
         """Note the outcomes of messages, and tell them to the caller that watches."""
         known = self._place(messages, outcomes)
-        if not known:
-            return
+        new = [outcome for position, outcome in known.items() if self._told.get(position) != outcome]
+        fresh = known.keys() - self._told.keys()
         self._outcomes |= known
-        self._tell(known.values())
-        fresh = known.keys() - self._finished
-        self._finished |= fresh
+        self._told |= known
+        if new:
+            self._tell(new)
         if self._progress is not None and fresh:
             self._progress(len(fresh))
 

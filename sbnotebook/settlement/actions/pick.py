@@ -90,6 +90,9 @@ async def plan_pick(
             last one as ``max_held``, or more.
     """
     _check(decision, place.address, edit)
+    # A message that is abandoned at once would come again next: it is kept to the end, and not read.
+    keeps = isinstance(decision, Abandon)
+    search = Search(bodies=not keeps, max_held=max_held, abandon_rest=abandon_rest)
     given = _by_number(messages, place.address)
     seen = await survey(place, given.keys(), progress)
     others = seen.standing - len(seen.in_state(MessageState.ACTIVE))
@@ -102,9 +105,7 @@ async def plan_pick(
         message or seen.found.get(number) or PeekedMessage(entity=place.address, sequence_number=number)
         for number, message in given.items()
     )
-    # A message that is abandoned at once would come again next: it is kept to the end, and not read.
-    keeps = isinstance(decision, Abandon)
-    search = Search(bodies=not keeps, expected=seen.standing, max_held=max_held, abandon_rest=abandon_rest)
+    search = replace(search, expected=seen.standing)
     if isinstance(decision, Resubmit):
         plan = plan_resubmit(place, chosen, decision, edit=edit, search=search)
     else:

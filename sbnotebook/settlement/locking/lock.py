@@ -13,7 +13,17 @@ from uuid import UUID
 import anyio
 
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
-from sbnotebook.model import Abandon, DeadLetter, Decision, EntityAddress, LockedMessage, MessageState, Release, Report
+from sbnotebook.model import (
+    Abandon,
+    DeadLetter,
+    Decision,
+    EntityAddress,
+    LockedMessage,
+    MessageState,
+    Outcome,
+    Release,
+    Report,
+)
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.engine import Run, carry_out
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
@@ -383,7 +393,7 @@ class LockedBatch:
             each: to dead-letter: reasons and descriptions of their own, by sequence number.
         """
         self._held.check_ours(messages)
-        steps = partial(self.settle_group, run, decision, each=each)
+        steps = partial(self.settle_group, run, decision, each=each, as_they_come=True)
         size = run.limits.max_in_flight * _ROUND_TRIPS
         # The settling itself ends soon after an interrupt.
         taking = partial(run.take, messages, steps, size=size, finish_within=0.0)
@@ -396,6 +406,7 @@ class LockedBatch:
         messages: Sequence[LockedMessage],
         *,
         each: Mapping[int, DeadLetter] | None = None,
+        as_they_come: bool = False,
     ) -> Report:
         """Settle a group of messages of this batch, as the steps of a run.
 
@@ -406,6 +417,7 @@ class LockedBatch:
             decision: complete, abandon, dead-letter, defer or release.
             messages: which of the messages.
             each: to dead-letter: reasons and descriptions of their own, by sequence number.
+            as_they_come: note each outcome in the run at once, and not only when the group has ended.
 
         Returns:
             An outcome for each message, in their order.
@@ -415,7 +427,14 @@ class LockedBatch:
             BatchClosedError: the batch is closed.
         """
         in_flight = run.limits.max_in_flight
-        settling = Settling(self._open_receiver(), decision, self._held, each=each, max_in_flight=in_flight)
+
+        def note(message: LockedMessage, outcome: Outcome) -> None:
+            run.note((message,), (outcome,))
+
+        ended = note if as_they_come else None
+        settling = Settling(
+            self._open_receiver(), decision, self._held, each=each, max_in_flight=in_flight, ended=ended
+        )
         try:
             await self._settle_held(settling, messages)
         except BaseException as error:

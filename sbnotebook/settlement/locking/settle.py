@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -58,6 +58,7 @@ class Settling:
         held: notes each outcome at once, so that none is lost when the caller is cancelled.
         each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
         max_in_flight: settlements that wait for their answer at once.
+        ended: called with each message and its outcome, as they come.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Settling:
         *,
         each: Mapping[int, DeadLetter] | None = None,
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        ended: Callable[[LockedMessage, Outcome], object] | None = None,
     ) -> None:
         self._receiver = receiver
         self.decision = decision
@@ -79,6 +81,7 @@ class Settling:
         self._each = each or {}
         self._held = held
         self._max_in_flight = max_in_flight
+        self._on_end = ended
         self._stopped: str | None = None
         self._interrupted: str | None = None
 
@@ -143,6 +146,8 @@ class Settling:
     def _note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> None:
         known = self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
         self.outcomes[hold.message.lock_token] = known
+        if self._on_end is not None:
+            self._on_end(hold.message, known)
 
     def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
         """Return what each frame settles: one message; to release and to defer, many with consecutive deliveries."""
