@@ -295,7 +295,7 @@ async def test_a_decision_that_fails_keeps_the_outcomes_of_others(namespace: Asy
     assert [message.sequence_number for message in await queue.peek()] == [2, 4]
 
 
-async def test_a_message_that_is_given_twice_has_one_outcome_in_both_places(namespace: AsyncNamespace) -> None:
+async def test_a_message_that_is_given_twice_has_one_outcome(namespace: AsyncNamespace) -> None:
     queue = namespace.entity(await with_deferred(namespace, 2, 2))
     first, again = await queue.peek(), await queue.peek()
     report = await queue.plan_deferred([first[0], first[0], again[0], first[1]], Complete()).apply()
