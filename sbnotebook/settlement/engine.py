@@ -187,13 +187,13 @@ class Run:
         """Note the outcomes of messages, and tell them to the caller that watches."""
         known = self._place(messages, outcomes)
         new = [outcome for position, outcome in known.items() if self._told.get(position) != outcome]
-        fresh = known.keys() - self._told.keys()
+        fresh = sum(position not in self._told for position in known)
         self._outcomes |= known
         self._told |= known
         if new:
             self._tell(new)
         if self._progress is not None and fresh:
-            self._progress(len(fresh))
+            self._progress(fresh)
 
     def expect(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
         """Note what is to be reported of messages if their steps go no further."""
