@@ -18,7 +18,7 @@ from sbnotebook.settlement.patience import PATIENCE, patiently
 from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
-__all__ = ["PAGE", "Page", "PeekCursor", "Peeker", "settled_up_to"]
+__all__ = ["PAGE", "Page", "PeekCursor", "Peeker", "covered_up_to"]
 
 PAGE: Final = 250
 """Messages asked for at once; the service gives no more (azure-sdk-for-python issue 26643), and often fewer."""
@@ -27,7 +27,7 @@ _CROWDED: Final = 2
 """Messages of a page for each chosen one from which on the others in between are too many to peek."""
 
 
-def settled_up_to(first: int, numbers: Iterable[int]) -> int:
+def covered_up_to(first: int, numbers: Iterable[int]) -> int:
     """Return the number up to which a page says which messages there are.
 
     A page begins in the partition that was asked for, and goes on in others where that one ends. They come one after
@@ -41,7 +41,7 @@ def settled_up_to(first: int, numbers: Iterable[int]) -> int:
         A number of the partition of ``first``; its end where the page has nothing of it.
 
     Example:
-        >>> settled_up_to(5, [6, 9, 3 << 48 | 1]), settled_up_to(5, []) == end_of_partition(0)
+        >>> covered_up_to(5, [6, 9, 3 << 48 | 1]), covered_up_to(5, []) == end_of_partition(0)
         (9, True)
     """
     # A message that does not show its number counts as the first.
@@ -122,7 +122,7 @@ class Peeker:
             count = max(near, min(most, len(wanted) - place))
             page = await patiently(self.page, first, count, address=self.address, patience=patience)
             messages = page.messages(sections)
-            end = bisect_right(wanted, settled_up_to(first, (message.sequence_number for message in messages)))
+            end = bisect_right(wanted, covered_up_to(first, (message.sequence_number for message in messages)))
             asked = set(wanted[place:end])
             kept = [each for each in zip(page.payloads, messages, strict=True) if each[1].sequence_number in asked]
             if kept:
