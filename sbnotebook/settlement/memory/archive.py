@@ -178,7 +178,7 @@ class Archive:
         self, path: Path | None = None, *, retention: timedelta = timedelta(days=7), max_bytes: int = 1024**3
     ) -> None:
         if retention <= timedelta(0) or max_bytes <= 0:
-            raise ConfigurationError("An archive keeps messages for more than no time, in more than 0 bytes.")
+            raise ConfigurationError("retention and max_bytes must be positive.")
         self.path = path or platformdirs.user_data_path("sbnotebook") / "archive.sqlite"
         self.retention = retention
         self.max_bytes = max_bytes

@@ -49,7 +49,7 @@ class Seen:
 
     def __init__(self, database: LocalDatabase, namespace: str, retention: timedelta = DEFAULT_RETENTION) -> None:
         if retention <= timedelta(0):
-            raise ConfigurationError("Messages are remembered for more than no time: give a longer retention.")
+            raise ConfigurationError("The retention of remembered messages must be positive.")
         self._database = database
         self._namespace = namespace
         self._retention = retention
