@@ -218,7 +218,7 @@ def test_it_outlives_the_process_and_is_forgotten_in_time(journal: Journal) -> N
     assert is_known(seen, message())
     Seen(journal.database, "here", timedelta(microseconds=1)).forget_old()
     assert not is_known(seen, message())
-    with pytest.raises(ConfigurationError, match="longer retention"):
+    with pytest.raises(ConfigurationError, match="must be positive"):
         Seen(journal.database, "here", timedelta(0))
 
 
