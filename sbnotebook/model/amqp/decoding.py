@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -150,17 +151,14 @@ def _sized(codes: tuple[int, int], make: Callable[[bytes], Any]) -> None:
     _DECODERS[codes[0]], _DECODERS[codes[1]] = short, long
 
 
-_symbols: Final[dict[bytes, Symbol]] = {}
-
-
 def _symbol(raw: bytes) -> Symbol:
-    # The same few names stand in every message.
-    known = _symbols.get(raw)
-    if known is None:
-        known = Symbol(raw.decode())
-        if len(_symbols) < _MOST_SYMBOLS and len(raw) < _LONGEST_SYMBOL:
-            _symbols[raw] = known
-    return known
+    return _short_symbol(raw) if len(raw) < _LONGEST_SYMBOL else Symbol(raw.decode())
+
+
+@lru_cache(maxsize=_MOST_SYMBOLS)
+def _short_symbol(raw: bytes) -> Symbol:
+    # The same few names are in every message; a sender of many different names pushes out only the oldest.
+    return Symbol(raw.decode())
 
 
 def _compound_head(data: bytes, offset: int, depth: int, wide: bool) -> tuple[int, int, int]:
