@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from jupyter_client.manager import KernelManager
 
 from sbnotebook.emulator import running
 from sbnotebook.emulator.service.access import AuthorizationRule, Claim
+from tests.kernels import running_kernel
 
 KEY = "cGxhbnRlZC1wbGFudGVkLXBsYW50ZWQ"
 WRONG = "d3Jvbmctd3Jvbmctd3Jvbmctd3Jvbmc"
@@ -107,13 +107,9 @@ def _run(connections: dict[str, str], folder: Path, cells: list[str]) -> list[st
     """Run cells in a kernel of its own; all that it said, widgets included, as text."""
     homes = {"XDG_DATA_HOME": "data", "IPYTHONDIR": "ipython", "JUPYTER_RUNTIME_DIR": "runtime"}
     environment = {**os.environ, **connections, **{name: str(folder / home) for name, home in homes.items()}}
-    manager = KernelManager()
-    manager.start_kernel(env=environment, cwd=str(folder))
-    client: Any = manager.client()
     said: list[str] = []
-    try:
-        client.start_channels()
-        client.wait_for_ready(timeout=TIMEOUT)
+    with running_kernel(env=environment, cwd=str(folder)) as (_, started):
+        client: Any = started
         for cell in cells:
             request = client.execute(cell)
             while True:
@@ -125,9 +121,6 @@ def _run(connections: dict[str, str], folder: Path, cells: list[str]) -> list[st
                     break
             said.append(_text(client.get_shell_msg(timeout=TIMEOUT)))
         said += _rest(client)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel()
     return said
 
 

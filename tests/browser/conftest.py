@@ -18,6 +18,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -137,16 +138,19 @@ def running_lab(home: Path) -> Generator[Lab]:
         each.mkdir(parents=True)
     (settings / "notification.jupyterlab-settings").write_text(json.dumps(NO_NEWS))
     port = _free_port()
-    server = subprocess.Popen(_command(port, folder), env=_environment(home), start_new_session=True)
     url = f"http://127.0.0.1:{port}"
-    try:
-        _wait_until_up(port, server)
-        yield Lab(url, folder)
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait()
-        for data in home.glob("data-*"):
-            stop(data / "sbnotebook" / "emulator")
+    # Kernels have their sockets there, whose paths may have 107 bytes at most.
+    with TemporaryDirectory(prefix="lab-") as runtime:
+        environment = _environment(home) | {"JUPYTER_RUNTIME_DIR": runtime}
+        server = subprocess.Popen(_command(port, folder), env=environment, start_new_session=True)
+        try:
+            _wait_until_up(port, server)
+            yield Lab(url, folder)
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
+            server.wait()
+            for data in home.glob("data-*"):
+                stop(data / "sbnotebook" / "emulator")
 
 
 @contextmanager
@@ -227,6 +231,8 @@ def _command(port: int, folder: Path) -> list[str]:
         # So that the page can be asked about the kernel.
         "--LabApp.expose_app_in_browser=True",
         "--LabApp.extension_manager=readonly",
+        # A port that is free when Jupyter chooses it may be taken when the kernel binds it.
+        "--KernelManager.transport=ipc",
     ]
 
 
@@ -234,7 +240,6 @@ def _environment(home: Path) -> dict[str, str]:
     own = {
         "JUPYTER_CONFIG_DIR": "config",
         "JUPYTER_DATA_DIR": "jupyter",
-        "JUPYTER_RUNTIME_DIR": "runtime",
         "JUPYTERLAB_SETTINGS_DIR": "settings",
         "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
         "IPYTHONDIR": "ipython",

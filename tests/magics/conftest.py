@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from jupyter_client.manager import start_new_kernel
 from traitlets.config import Config
 
 from sbnotebook.emulator import RunningEmulator, running
+from tests.kernels import running_kernel
 
 TIMEOUT = 30
 OUTPUTS = ("stream", "display_data", "execute_result", "error")
@@ -159,11 +159,7 @@ class Kernel:
 
 @pytest.fixture(scope="session")
 def kernel() -> Iterator[Kernel]:
-    manager, client = start_new_kernel(kernel_name="python3")
-    try:
+    with running_kernel() as (manager, client):
         kernel = Kernel(manager, client)
         assert kernel.run("%load_ext sbnotebook").reply["status"] == "ok"
         yield kernel
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
