@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["ConsumeStream", "DeferredMessages"]
+__all__ = ["ConsumeStream", "DeferredRange"]
 
 
 @dataclass
-class DeferredMessages(InputPartition):
+class DeferredRange(InputPartition):
     """The messages that one task reads.
 
     Args:
@@ -152,7 +152,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self,
         start: dict[str, Any],  # noqa: ARG002 (the end says it all)
         end: dict[str, Any],
-    ) -> list[DeferredMessages]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    ) -> list[DeferredRange]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Defer the messages of a micro-batch, whose offset is in the checkpoint now, and divide them among tasks.
 
         Args:
@@ -167,7 +167,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             numbers = self._opened().plan(offset)
         count = max(1, min(self._options.partitions, len(numbers)))
         cuts = [len(numbers) * part // count for part in range(count + 1)]
-        return [DeferredMessages(offset.batch, ranges_of(numbers[first:last])) for first, last in pairwise(cuts)]
+        return [DeferredRange(offset.batch, ranges_of(numbers[first:last])) for first, last in pairwise(cuts)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark calls this late or never, and :meth:`latestOffset` has removed the messages by then."""

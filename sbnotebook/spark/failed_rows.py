@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Outcome
-from sbnotebook.spark.schema import arrow_schema
+from sbnotebook.spark.schema import arrow_schema_for
 from sbnotebook.spark.task_context import local_properties
 
 __all__ = ["OUTCOME_COLUMNS", "FailureFile", "FailuresFolder"]
@@ -102,7 +102,7 @@ class FailuresFolder:
             ConfigurationError: the folder cannot be written to, or Parquet has no type for a column.
         """
         try:
-            rows = pa.Table.from_batches([], arrow_schema(_without_outcomes(schema)))
+            rows = pa.Table.from_batches([], arrow_schema_for(_without_outcomes(schema)))
             filesystem, folder = self._open()
             filesystem.create_dir(folder, recursive=True)
             file = _File(filesystem, folder, _NO_ROWS)

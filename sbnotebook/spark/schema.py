@@ -26,7 +26,7 @@ from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, 
 if TYPE_CHECKING:
     from sbnotebook.model import PeekedMessage
 
-__all__ = ["MessageBatches", "arrow_schema", "arrow_type", "message_schema"]
+__all__ = ["MessageBatches", "arrow_schema_for", "arrow_type", "message_schema"]
 
 _TYPES: Final[dict[ColumnType, DataType]] = {
     ColumnType.STRING: StringType(),
@@ -84,7 +84,7 @@ class MessageBatches:
         self.sections = frozenset[int]().union(*(_SECTIONS.get(column.name, SECTIONS) for column in self._columns))
         """The sections of a message that these columns need: see :func:`peeked_from_payload`."""
         # Spark compares each batch with this very schema.
-        self._schema: Any = arrow_schema(schema)
+        self._schema: Any = arrow_schema_for(schema)
 
     def of(self, messages: Sequence[PeekedMessage]) -> pa.RecordBatch:
         """Return the messages as one batch."""
@@ -105,7 +105,7 @@ def _column(field: StructField) -> Column:
     return column
 
 
-def arrow_schema(schema: StructType) -> Any:
+def arrow_schema_for(schema: StructType) -> Any:
     """Return the Arrow schema for one of Spark, with times in UTC.
 
     Raises:

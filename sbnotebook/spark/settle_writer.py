@@ -21,7 +21,7 @@ from sbnotebook.settlement.actions.pick import GONE
 from sbnotebook.settlement.memory.archive import archive_of
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.options import WriteOptions
-from sbnotebook.spark.schema import arrow_schema
+from sbnotebook.spark.schema import arrow_schema_for
 from sbnotebook.spark.task_context import attempt_number, in_flight_of_task, is_local
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class SettleWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType, *, is_stream: bool) -> None:
         with scrubbed(options.namespace.secrets):
-            arrow: Any = arrow_schema(schema)
+            arrow: Any = arrow_schema_for(schema)
             read_decisions(pa.Table.from_batches([], arrow), options.entity)
         self._options = options
         self._is_stream = is_stream

@@ -9,13 +9,13 @@ import pytest
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.types import DataType, LongType, StructField, StructType, TimestampType
 
-from sbnotebook.spark.schema import arrow_schema, arrow_type
+from sbnotebook.spark.schema import arrow_schema_for, arrow_type
 
 
 def test_arrow_types_have_times_in_utc() -> None:
     utc: Any = pa.timestamp("us", "UTC")
     assert arrow_type(TimestampType()) == utc
-    schema = arrow_schema(StructType([StructField("at", TimestampType()), StructField("number", LongType())]))
+    schema = arrow_schema_for(StructType([StructField("at", TimestampType()), StructField("number", LongType())]))
     assert schema.equals(pa.schema([("at", utc), ("number", pa.int64())]))
 
 

@@ -28,7 +28,8 @@ from sbnotebook.settlement.actions.recall import Recall, Verdict
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
-from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, time_text
+from sbnotebook.settlement.memory.deferral_ledger import time_text
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.plan import Edit
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.delivery import send_many
@@ -300,7 +301,7 @@ class ResubmitSteps:
             message_id=original.message_id,
             destination=self.pool.address.path,
             clone_id=(clone.message_id if clone else None) or "",
-            enqueued_time=time_text(original),
+            enqueued_time=time_text(original.enqueued_time),
             scheduled=clone.scheduled_enqueue_time if clone else None,
         )
 

@@ -229,7 +229,7 @@ class _Cancelling:
                     doubt = outcome_for(message, self._decision, OutcomeStatus.UNCONFIRMED, _NO_ANSWER)
                     self._run.expect([message], [doubt])
                     with anyio.fail_after(self._pool.answer_within):
-                        await management.cancel_scheduled(sender, number)
+                        await management.cancel_scheduled_number(sender, number)
             except ServiceBusServerBusyError as latest:
                 error, asked = latest, False
                 refused = outcome_for(message, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED)

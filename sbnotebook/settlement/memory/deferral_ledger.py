@@ -126,7 +126,7 @@ class DeferralLedger:
 
 
 def time_text(moment: datetime | None) -> str:
-    """Return a message's enqueued time as the journal has it."""
+    """Return an enqueued time as the journal holds it: ISO 8601, empty without a time."""
     return moment.isoformat() if moment else ""
 
 

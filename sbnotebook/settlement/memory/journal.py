@@ -15,12 +15,13 @@ import platformdirs
 
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.settlement.memory import deferral_ledger, notes, seen
+from sbnotebook.settlement.memory.deferral_ledger import time_text
 from sbnotebook.settlement.memory.local_database import LocalDatabase
 
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["Journal", "ResubmitEntry", "ResubmitState", "time_text"]
+__all__ = ["Journal", "ResubmitEntry", "ResubmitState"]
 
 _VERSIONS: Final = (
     (
@@ -121,12 +122,7 @@ class ResubmitEntry:
 
     def is_of(self, message: ReceivedMessage) -> bool:
         """Tell whether it is the resubmit of this message, and not of another that had its number before."""
-        return (message.sequence_number, time_text(message)) == (self.sequence_number, self.enqueued_time)
-
-
-def time_text(message: ReceivedMessage) -> str:
-    """Return a message's enqueued time as entries hold it."""
-    return message.enqueued_time.isoformat() if message.enqueued_time else ""
+        return (message.sequence_number, time_text(message.enqueued_time)) == (self.sequence_number, self.enqueued_time)
 
 
 class Journal:

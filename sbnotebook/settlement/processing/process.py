@@ -18,7 +18,7 @@ from sbnotebook.settlement.memory.seen import DEFAULT_RETENTION, Seen
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.processing.calls import AnyFunction, FunctionCaller
 from sbnotebook.settlement.processing.finish import Finisher
-from sbnotebook.settlement.processing.run import Options, Run
+from sbnotebook.settlement.processing.run import ConsumerRun, Options
 from sbnotebook.settlement.processing.status import ProcessState, ProcessStatus
 from sbnotebook.settlement.processing.workers import SessionWorkers, SharedWorkers, Workers
 from sbnotebook.settlement.watch import reporting
@@ -55,7 +55,7 @@ class Processing:
         self._pools = {address: namespace.pool(address) for address in options.policy.destinations}
         caller = FunctionCaller(function, clock, workers=options.max_in_flight, seen=self._seen)
         finisher = Finisher(options.policy, namespace.host, self._pools, abandons=options.redelivers, seen=self._seen)
-        self._run = Run(self._entity, options, caller, finisher, clock)
+        self._run = ConsumerRun(self._entity, options, caller, finisher, clock)
         self._workers = _workers(place, self._run)
         self._state = ProcessState.WAITING
         self._since: datetime | None = None
@@ -158,7 +158,7 @@ class Processing:
         raise error
 
 
-def _workers(place: Place, run: Run) -> Workers:
+def _workers(place: Place, run: ConsumerRun) -> Workers:
     """Return the workers of a run; nothing is opened yet."""
     archived = run.options.archived
     if run.options.by_session:

@@ -29,7 +29,7 @@ from sbnotebook.settlement.processing.policy import Policy, Then
 from sbnotebook.settlement.processing.status import Leases
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["TRANSIENT_ERRORS", "ChangeSignal", "Options", "ProcessOptions", "Run"]
+__all__ = ["TRANSIENT_ERRORS", "ChangeSignal", "ConsumerRun", "Options", "ProcessOptions"]
 
 TRANSIENT_ERRORS: Final = (
     OSError,
@@ -121,7 +121,7 @@ class ChangeSignal:
         await self._event.wait()
 
 
-class Run:
+class ConsumerRun:
     """The state that the workers of one run share.
 
     Args:

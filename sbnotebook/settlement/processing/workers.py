@@ -22,7 +22,7 @@ from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus, Release
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.processing.calls import CallGroup, EndedCall
-from sbnotebook.settlement.processing.run import TRANSIENT_ERRORS, Run
+from sbnotebook.settlement.processing.run import TRANSIENT_ERRORS, ConsumerRun
 
 __all__ = ["SessionWorkers", "SharedWorkers", "Workers"]
 
@@ -76,7 +76,7 @@ class SharedWorkers:
         batch: on the entity, not open yet.
     """
 
-    def __init__(self, run: Run, batch: LockedBatch) -> None:
+    def __init__(self, run: ConsumerRun, batch: LockedBatch) -> None:
         self._run = run
         self._batch = batch
         self._queue: deque[LockedMessage] = deque()
@@ -335,7 +335,7 @@ class SessionWorkers:
         next_session: returns a batch for the next session, not open yet; takes the seconds to wait for one.
     """
 
-    def __init__(self, run: Run, next_session: Callable[[float], SessionBatch]) -> None:
+    def __init__(self, run: ConsumerRun, next_session: Callable[[float], SessionBatch]) -> None:
         self._run = run
         self._next_session = next_session
         self._waiting: dict[int, int] = {}

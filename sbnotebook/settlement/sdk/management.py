@@ -18,7 +18,7 @@ __all__ = [
     "Browser",
     "ToSchedule",
     "browser",
-    "cancel_scheduled",
+    "cancel_scheduled_number",
     "delete_deferred",
     "peek_payloads",
     "receive_deferred",
@@ -246,7 +246,7 @@ def _entry(message: ToSchedule) -> dict[str, Any]:
     }
 
 
-async def cancel_scheduled(sender: ServiceBusSender, sequence_number: int) -> None:
+async def cancel_scheduled_number(sender: ServiceBusSender, sequence_number: int) -> None:
     """Cancel one scheduled message.
 
     Of several numbers, the service does not say which are cancelled when one of them is missing.

@@ -49,18 +49,18 @@ __all__ = [
     "AMQPError",
     "AMQPException",
     "Accepted",
+    "AmqpConnection",
+    "AmqpLink",
     "AmqpMessage",
     "Answer",
     "AnyClient",
     "AuthenticationException",
     "Browser",
     "Client",
-    "Connection",
     "Delivery",
     "Factory",
     "Frame",
     "Handler",
-    "Link",
     "LinkState",
     "ManagementLink",
     "ManagementOperation",
@@ -125,7 +125,7 @@ class Socket(Protocol):
     async def close(self) -> None: ...
 
 
-class Connection(Protocol):
+class AmqpConnection(Protocol):
     """``Connection`` in ``_pyamqp/aio/_connection_async.py``."""
 
     _error: Exception | None
@@ -135,7 +135,7 @@ class Connection(Protocol):
     async def listen(self, wait: float | bool = False, batch: int = 1) -> None: ...
 
 
-class Link(Protocol):
+class AmqpLink(Protocol):
     """``Link`` in ``_pyamqp/aio/_link_async.py``."""
 
     state: LinkState
@@ -148,7 +148,7 @@ class Link(Protocol):
     async def flow(self, *, link_credit: int | None = None, drain: bool = False) -> None: ...
 
 
-class ReceiverLink(Link, Protocol):
+class ReceiverLink(AmqpLink, Protocol):
     """``ReceiverLink`` in ``_pyamqp/aio/_receiver_async.py``."""
 
     _received_delivery_tags: set[bytes]
@@ -164,7 +164,7 @@ class ReceiverLink(Link, Protocol):
     ) -> None: ...
 
 
-class SenderLink(Link, Protocol):
+class SenderLink(AmqpLink, Protocol):
     """``SenderLink`` in ``_pyamqp/aio/_sender_async.py``."""
 
     async def update_pending_deliveries(self) -> None: ...
@@ -185,7 +185,7 @@ class ManagementOperation(Protocol):
 class Handler(Protocol):
     """``AMQPClientAsync`` in ``_pyamqp/aio/_client_async.py``: the connection of one client, and its links."""
 
-    _connection: Connection | None
+    _connection: AmqpConnection | None
     _link: Any
     _keep_alive_thread: asyncio.Future[None] | None
     _mgmt_links: Mapping[Any, ManagementOperation]

@@ -18,9 +18,9 @@ from sbnotebook.settlement.sdk.links import is_attached
 from sbnotebook.settlement.sdk.protocol import (
     SEND_DISPOSITION_REJECT,
     Accepted,
+    AmqpConnection,
     AMQPError,
     AMQPException,
-    Connection,
     Delivery,
     LinkState,
     Modified,
@@ -94,7 +94,7 @@ class LinkSettling:
         if handler is None or handler._link is None or handler._connection is None:
             raise ServiceBusConnectionError(message="The receiver is not open.")
         self._link: ReceiverLink = handler._link
-        self._connection: Connection = handler._connection
+        self._connection: AmqpConnection = handler._connection
         self._transport = private(receiver)._amqp_transport
         self._state = _state(operation, reason, description)
         self._waiting: dict[int, tuple[Sequence[int], float]] = {}

@@ -9,7 +9,8 @@ from sbnotebook.model import DeadLetter, Message, PeekedMessage, Resubmit
 from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, time_text
+from sbnotebook.settlement.memory.deferral_ledger import time_text
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -49,7 +50,7 @@ async def cut_off(
         message_id=letter.message_id,
         destination=to,
         clone_id=clone.message_id or "",
-        enqueued_time=time_text(letter),
+        enqueued_time=time_text(letter.enqueued_time),
         edited=edited,
         scheduled=clone.scheduled_enqueue_time,
     )

@@ -177,9 +177,9 @@ async def test_schedule_keeps_bytes_and_cancels_one_by_one(namespace: AsyncNames
         first, second = await namespace.entity("scheduled-bytes").peek()
         assert [first.sequence_number, second.sequence_number] == numbers
         assert (first.state, first.scheduled_enqueue_time, first.body) == (MessageState.SCHEDULED, later, b"later")
-        await management.cancel_scheduled(sender, numbers[0])
+        await management.cancel_scheduled_number(sender, numbers[0])
         with pytest.raises(MessageNotFoundError):
-            await management.cancel_scheduled(sender, numbers[0])
+            await management.cancel_scheduled_number(sender, numbers[0])
     (left,) = await namespace.entity("scheduled-bytes").peek()
     assert left.sequence_number == numbers[1]
 
