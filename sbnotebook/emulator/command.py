@@ -16,7 +16,7 @@ import typer
 
 from sbnotebook.emulator.config import Config, apply_config, read_config
 from sbnotebook.emulator.entities import Tier
-from sbnotebook.emulator.loop import run
+from sbnotebook.emulator.loop import run_loop
 from sbnotebook.emulator.process import EmulatorState, default_data_dir
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.errors import ConfigurationError, SbNotebookError
@@ -67,7 +67,7 @@ def emulator(  # noqa: PLR0913 - one for each option
         text = f"everyone who reaches {host} can use the emulator: its key is known to all, and nothing is encrypted."
         print(f"sbnotebook emulator: warning: {text}", file=sys.stderr)  # noqa: T201
     prepare_process()
-    run(_serve(server, entities, directory, end_after_unused))
+    run_loop(_serve(server, entities, directory, end_after_unused))
 
 
 async def _serve(

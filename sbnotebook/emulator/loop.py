@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["run"]
+__all__ = ["run_loop"]
 
 _T = TypeVar("_T")
 
 
-def run(main: Coroutine[Any, Any, _T]) -> _T:
+def run_loop(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine as ``asyncio.run`` does, in uvloop's event loop where there is one.
 
     In uvloop an emulator needs less CPU time for each read and write. There is no uvloop for Windows.
 
     Example:
-        >>> run(asyncio.sleep(0, "done"))
+        >>> run_loop(asyncio.sleep(0, "done"))
         'done'
     """
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:

@@ -40,8 +40,8 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     shell.configurables.append(settings)  # so that %config SbMagics shows and sets them
     current = Current(settings)
     ipython.register_magics(*(magics(ipython, current) for magics in _MAGICS))
-    display.register(ipython, current)
-    completion.register(ipython, current)
+    display.show_results(ipython, current)
+    completion.offer_completion(ipython, current)
     keep_secrets_out(ipython)
     # Errors and reports show failures. Python would print the SDK's log of them below the cell, too, as it does with
     # records without a handler; a handler that the user sets up still gets them.

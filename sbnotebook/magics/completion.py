@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sbnotebook.magics.current import Current
 
-__all__ = ["Completer", "register"]
+__all__ = ["Completer", "offer_completion"]
 
 _LINE: Final = re.compile(r"(?:.*[\s=])?%{1,2}(?P<magic>sb_\w+)\s+(?P<rest>.*)", re.DOTALL)
 _REMEMBERED: Final = 60.0
@@ -35,7 +35,7 @@ _NAME_AT_END: Final = re.compile(r"\w*$")
 _FRAMES: Final = frozenset({"pandas", "pyarrow", "pyspark"})
 
 
-def register(shell: InteractiveShell, current: Current) -> None:
+def offer_completion(shell: InteractiveShell, current: Current) -> None:
     """Have a shell complete the arguments of the magics."""
     matchers: list[Any] = shell.Completer.custom_matchers
     matchers.append(Completer(shell, current).complete)

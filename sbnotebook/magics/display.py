@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sbnotebook.magics.current import Current
 
-__all__ = ["has_widgets", "register", "say"]
+__all__ = ["has_widgets", "say", "show_results"]
 
 
 def say(text: str, file: Any = None) -> None:
@@ -31,7 +31,7 @@ def has_widgets(shell: Any) -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def register(shell: InteractiveShell, current: Current) -> None:
+def show_results(shell: InteractiveShell, current: Current) -> None:
     """Have a shell show reports and messages as tables, with the rows of its settings, and locked messages as a board.
 
     Args:

@@ -7,14 +7,14 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.emulator import running
-from sbnotebook.emulator.loop import run
+from sbnotebook.emulator.loop import run_loop
 
 
 def module_of_the_loop() -> str:
     async def module() -> str:
         return type(asyncio.get_running_loop()).__module__
 
-    return run(module())
+    return run_loop(module())
 
 
 def test_the_loop_is_that_of_uvloop() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import combinations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,9 +36,14 @@ def lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return lines(function) - (lines(function.body[0]) if ast.get_docstring(function) else 0)
 
 
-def defines_something_public(tree: ast.Module) -> bool:
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return any(isinstance(node, definitions) and not node.name.startswith("_") for node in tree.body)
+def public_definitions(tree: ast.Module) -> set[str]:
+    nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    return {node.name for node in nodes if not node.name.startswith("_")}
+
+
+def defined(package: Path) -> set[str]:
+    """The classes and functions that a package's own modules define."""
+    return set[str]().union(*(public_definitions(ast.parse(path.read_text())) for path in package.glob("*.py")))
 
 
 def assigned(tree: ast.Module) -> set[str]:
@@ -75,12 +81,18 @@ def test_modules_say_what_they_are_for() -> None:
 def test_modules_say_what_is_public() -> None:
     importable = [path for path in SOURCES if "benchmarks" not in path.parts]
     trees = {place(path): ast.parse(path.read_text()) for path in importable}
-    silent = [
-        path for path, tree in trees.items() if defines_something_public(tree) and "__all__" not in assigned(tree)
-    ]
+    silent = [path for path, tree in trees.items() if public_definitions(tree) and "__all__" not in assigned(tree)]
     assert not silent
 
 
 def test_a_test_file_mirrors_a_module() -> None:
     mirrors = [test for test in TESTS if test.relative_to(ROOT / "tests").parts[0] not in APART]
     assert not [place(test) for test in mirrors if not mirrored(test)]
+
+
+def test_sibling_packages_share_no_names() -> None:
+    packages = [path.parent for path in SOURCES if path.name == "__init__.py"]
+    siblings = [(a, b) for a, b in combinations(packages, 2) if a.parent == b.parent]
+    shared = {f"{place(a)} and {place(b)}": defined(a) & defined(b) for a, b in siblings}
+    # client.Plan is settlement.Plan for a notebook.
+    assert {packages: names for packages, names in shared.items() if names - {"Plan"}} == {}
