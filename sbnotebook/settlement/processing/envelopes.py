@@ -45,7 +45,8 @@ def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: 
 
     The envelope does not expire and is not scheduled, even if the original does or is. Its message ID is derived from
     the original's ID and place, so that it is the same each time the same message is dead-lettered. An entity with
-    duplicate detection therefore drops a second envelope.
+    duplicate detection therefore drops a second envelope. Of the place it has 64 bits, so that messages with one ID do
+    not share an envelope: of a million of them, two would with a probability of 1 in 37 million.
 
     Args:
         message: the original.
@@ -86,7 +87,7 @@ def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: 
 def _envelope_id(message: ReceivedMessage) -> str:
     enqueued = message.enqueued_time.isoformat() if message.enqueued_time else ""
     place = f"{message.entity.path.casefold()}#{message.sequence_number}@{enqueued}"
-    mark = f"~fault-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+    mark = f"~fault-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
     base = message.message_id or place
     if len(base) + len(mark) > _MAX_MESSAGE_ID:
         base = hashlib.sha256(base.encode(errors="surrogatepass")).hexdigest()

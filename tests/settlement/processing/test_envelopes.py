@@ -116,6 +116,18 @@ def test_envelope_id_depends_on_the_message_alone() -> None:
     assert all(each is not None and len(each) <= 128 for each in ids)
 
 
+async def test_messages_with_one_id_have_envelopes_of_their_own(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    # With 32 bits, as earlier versions had, these two numbers give the same ID.
+    pair = [original(sequence_number=number, enqueued_time=NOW) for number in (11022, 35505)]
+    envelopes = [envelope_of(each, fault(ValueError()), namespace="here", now=NOW) for each in pair]
+    shared_emulator.create_queue("one-id-faults", QueueOptions(requires_duplicate_detection=True))
+    faults = namespace.entity("one-id-faults")
+    await faults.send(envelopes, max_in_flight=1)
+    assert [m.application_properties["SourceSequenceNumber"] for m in await faults.peek()] == [11022, 35505]
+
+
 # -------------------------------------------------------------------- in a run
 
 
