@@ -308,7 +308,7 @@ def _in_thread(server: EmulatorServer) -> Generator[RunningEmulator]:
 
     def run() -> None:
         try:
-            loop.run(serve())
+            loop.run_loop(serve())
         except BaseException as error:  # noqa: BLE001 - the block raises it
             if not started.done():
                 started.set_exception(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from collections import deque
@@ -141,7 +142,7 @@ class FunctionCaller:
     def _call(self, message: LockedMessage) -> EndedCall:
         try:
             self._function(message)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a user's; the policy decides)
+        except BaseException as error:  # noqa: BLE001 (a user's; the policy decides)
             return self._ended_by(message, error)
         return EndedCall(message, End.COMPLETED)
 
@@ -153,7 +154,8 @@ class FunctionCaller:
                 return done
         try:
             await cast("AsyncFunction", self._function)(message)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (as above)
+        except BaseException as error:  # noqa: BLE001 (as above; a child task's CancelledError is no cancellation)
+            _take_back_cancellations()
             return self._ended_by(message, error)
         return EndedCall(message, End.COMPLETED)
 
@@ -168,3 +170,10 @@ class FunctionCaller:
         end = next((end for kind, end in _ENDS.items() if isinstance(error, kind)), End.FAILED)
         fault = Fault.of(error, component=self._component, component_kind=self._kind, time=self._clock.now())
         return EndedCall(message, end, fault, error)
+
+
+def _take_back_cancellations() -> None:
+    """Let the task continue that a function may have cancelled: only a stop of the run ends a worker."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

@@ -121,21 +121,22 @@ class Processing:
 
     async def _work_until_stopped(self) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._stop_when_cancelled)
-            # A cancellation from outside only stops it: what is done has still to be settled, under renewed locks.
-            with anyio.CancelScope(shield=True):
-                try:
-                    await self._prepare()
-                    await self._workers.work()
-                except Exception as error:  # noqa: BLE001 (raised when the task group has ended, and not in a group)
-                    self._run.fail(error)
-            tasks.cancel_scope.cancel()
+            tasks.start_soon(self._work, tasks.cancel_scope)
+            # A cancellation from outside, also one by asyncio alone, only stops the work: that has a task of its own.
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._run.stop()
 
-    async def _stop_when_cancelled(self) -> None:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            self._run.stop()
+    async def _work(self, over: anyio.CancelScope) -> None:
+        # What is done has still to be settled, under renewed locks.
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._prepare()
+                await self._workers.work()
+            except BaseException as error:  # noqa: BLE001 (raised when the task group has ended, and not in a group)
+                self._run.fail(error)
+        over.cancel()
 
     async def _prepare(self) -> None:
         """Find errors that would otherwise come later, before anything is locked."""
@@ -151,7 +152,7 @@ class Processing:
             return
         note = f"The messages until then: {self.report}."
         if not isinstance(error, Exception):  # it would end the loop, and not only this run
-            error_of_run = RuntimeError(f"The function raised {type(error).__name__}.")
+            error_of_run = RuntimeError(f"{type(error).__name__} ended the run.")
             error_of_run.add_note(note)
             raise error_of_run from error
         error.add_note(note)

@@ -130,7 +130,7 @@ class SharedWorkers:
     async def _or_fail(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
         try:
             await task(*args)
-        except Exception as error:  # noqa: BLE001 (the other tasks settle what has ended; then it is raised)
+        except BaseException as error:  # noqa: BLE001 (the other tasks settle what has ended; then it is raised)
             self._run.fail(error)
         self._run.changed.notify()
 
@@ -367,7 +367,7 @@ class SessionWorkers:
             while not self._run.is_stopping and self._run.left != 0:
                 if not await self._work_on_next(worker):
                     break
-        except Exception as error:  # noqa: BLE001 (the other workers settle what has ended; then it is raised)
+        except BaseException as error:  # noqa: BLE001 (the other workers settle what has ended; then it is raised)
             self._run.fail(error)
 
     async def _work_on_next(self, worker: int) -> bool:

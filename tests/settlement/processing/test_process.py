@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from functools import partial
@@ -32,6 +33,7 @@ from sbnotebook.settlement import (
     Then,
     Watch,
 )
+from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.status import ProcessState
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
@@ -219,6 +221,26 @@ async def test_cancellation_stops_the_run(namespace: AsyncNamespace) -> None:
     assert [(message.message_id, message.delivery_count) for message in await queue.peek()] == [("m1", 0), ("m2", 0)]
 
 
+async def test_cancellation_of_asyncio_alone_stops_the_run(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "cancelled-natively", [b"%d" % n for n in range(3)])
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(_message: LockedMessage) -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    processing = queue.processing(work)
+    task = asyncio.create_task(processing.run())
+    assert await anyio.to_thread.run_sync(begun.wait, 30)
+    task.cancel()
+    await anyio.sleep(0.1)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [(outcome.message_id, outcome.status) for outcome in processing.report] == [("m0", OutcomeStatus.SETTLED)]
+    assert [(message.message_id, message.delivery_count) for message in await queue.peek()] == [("m1", 0), ("m2", 0)]
+
+
 async def test_stop_before_the_entity_is_open_ends_at_once(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "unopened", [b"good"])
     processing = queue.processing(consumer, max_wait=None)
@@ -263,9 +285,71 @@ async def test_system_exit_of_the_function_ends_the_run_only(namespace: AsyncNam
     def work(_message: LockedMessage) -> None:
         raise error
 
-    with pytest.raises(RuntimeError, match=f"raised {type(error).__name__}"):
+    with pytest.raises(RuntimeError, match=f"{type(error).__name__} ended the run"):
         await queue.process(work, max_wait=1)
     assert [message.delivery_count for message in await queue.peek()] == [1, 0]
+
+
+class OddError(BaseException):
+    """An error that is no Exception, as test runners and other frameworks have."""
+
+
+async def cancelled_child(_message: LockedMessage) -> None:
+    task = asyncio.ensure_future(asyncio.sleep(60))
+    task.cancel()
+    await task
+
+
+async def cancelled_itself(_message: LockedMessage) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(60)
+
+
+async def odd(_message: LockedMessage) -> None:
+    raise OddError
+
+
+def cancelled_in_thread(_message: LockedMessage) -> None:
+    raise asyncio.CancelledError
+
+
+def odd_in_thread(_message: LockedMessage) -> None:
+    raise OddError
+
+
+@pytest.mark.parametrize(
+    ("function", "by_session"),
+    [
+        (cancelled_child, False),
+        (cancelled_itself, False),
+        (odd, False),
+        (cancelled_in_thread, False),
+        (odd_in_thread, False),
+        (cancelled_itself, True),
+        (odd, True),
+    ],
+)
+async def test_errors_that_are_no_exceptions_are_failures(
+    namespace: AsyncNamespace, function: AnyFunction, by_session: bool
+) -> None:
+    messages = [Message(message_id=f"m{n}", session_id="s") for n in range(3)]
+    queue = await filled_queue(namespace, f"{function.__name__}-{by_session}", messages, requires_session=by_session)
+    kind = "OddError" if "odd" in function.__name__ else "CancelledError"
+
+    processing = queue.processing(function, by_session=by_session, max_wait=1)
+    with pytest.raises(RuntimeError, match=f"{kind} ended the run") as raised:
+        await processing.run()
+    assert raised.value.__notes__ == ["The messages until then: abandon: 1 settled."]
+    assert [outcome.description for outcome in processing.report] == [f"The function failed: {kind}"]
+    assert [(m.message_id, m.delivery_count) for m in await queue.peek()] == [("m0", 1), ("m1", 0), ("m2", 0)]
+
+    ends_by_policy = Policy(failed=PolicyRow(DeadLetter(), Then.GO_ON))
+    report = await queue.process(function, by_session=by_session, policy=ends_by_policy, max_wait=1)
+    assert [(outcome.message_id, outcome.status) for outcome in report] == [
+        (f"m{n}", OutcomeStatus.SETTLED) for n in range(3)
+    ]
 
 
 async def test_two_consumers_share_the_messages(namespace: AsyncNamespace) -> None:
