@@ -185,7 +185,7 @@ class Admission:
         self._context.changes.extend(changes)
 
     def activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
-        """Return a scheduled message as it becomes active: with a new number.
+        """Return a scheduled message as it becomes active: with a new number. Its scheduled time stays.
 
         A new object: the records of earlier changes still hold the old one.
         """
@@ -198,7 +198,6 @@ class Admission:
             message,
             sequence_number=record.next_number(partition),
             state=MessageState.ACTIVE,
-            scheduled_time=None,
             enqueued_time=now,
             expires_at=None if life is None else now + life,
         )

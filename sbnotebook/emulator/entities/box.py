@@ -96,9 +96,9 @@ class Box:
         """Return the size of all messages in bytes."""
         return self._log.size_bytes
 
-    def rendered(self, message: BrokeredMessage, *, is_delivery: bool = False, with_lock: bool = False) -> bytes:
+    def rendered(self, message: BrokeredMessage, **options: bool) -> bytes:
         """Return the encoded message as a client gets it; the options are those of ``render``."""
-        return render(message, self._log.payload(message), is_delivery=is_delivery, with_lock=with_lock)
+        return render(message, self._log.payload(message), **options)
 
     def receive(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Lock the available message with the smallest sequence number; None if there is none.
@@ -181,7 +181,7 @@ class Box:
         return self._settle(token, Event.RELEASE, now)
 
     def abandon(self, token: UUID, now: int, properties: Mapping[str, AmqpValue] | None = None) -> bool:
-        """Give a locked message back; the delivery counts as failed. A deferred one stays deferred.
+        """Give a locked message back; the delivery counts as failed, except in a sub-queue. A deferred one stays so.
 
         Args:
             token: of the lock.
@@ -304,11 +304,11 @@ class Box:
         if to is Place.DEFERRED and message.state is not MessageState.DEFERRED:
             message.state = MessageState.DEFERRED
             self.deferred_count += 1
-        # The end of a lock is no failed delivery in a sub-queue, which has no maximum either.
-        if counts and (self.dead_letter is not None or event is not Event.LOCK_EXPIRED):
+        # In a sub-queue, which has no maximum, no delivery counts.
+        if counts and self.dead_letter is not None:
             message.delivery_count += 1
             limit = self._owner.options.max_delivery_count
-            if self.dead_letter is not None and message.delivery_count >= limit:
+            if message.delivery_count >= limit:
                 text = f"Message could not be consumed after {limit} delivery attempts."
                 to, why = Place.DEAD_LETTERED, DeadLetterReason("MaxDeliveryCountExceeded", text)
             else:

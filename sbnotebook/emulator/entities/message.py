@@ -80,7 +80,7 @@ class BrokeredMessage:
         payload: the encoded message as it was received; None while only the store has it.
         size: bytes of the payload.
         state: active, deferred or scheduled.
-        scheduled_time: ms; when a scheduled message becomes active.
+        scheduled_time: ms; when a scheduled message becomes active, or became active; None if it was never scheduled.
         delivery_count: deliveries that have failed.
         expires_at: ms; from when on it is not given out; None for never.
         session_id: the session that it belongs to, in an entity that has sessions.

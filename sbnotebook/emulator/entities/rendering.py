@@ -12,16 +12,18 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any, Final, cast
 
-from sbnotebook.emulator.entities.message import BrokeredMessage, map_items, read_sent
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, map_items, read_sent
 from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
-from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, encode
+from sbnotebook.model.amqp import AmqpValue, Long, Symbol, UInt, encode
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
+    DATA,
     DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    VALUE,
     Section,
     section_value,
     split,
@@ -56,6 +58,7 @@ _ENCODED_ENQUEUED_TIME: Final = encode(_ENQUEUED_TIME) + _TIMESTAMP
 _ENCODED_STATE: Final = encode(_STATE) + _INT
 _ENCODED_LOCKED_UNTIL: Final = encode(_LOCKED_UNTIL) + _TIMESTAMP
 _ENCODED_LOCK_TOKEN: Final = encode(_LOCK_TOKEN) + _UUID
+_ENCODED_OMITTED_SIZE: Final = encode(Symbol("omitted-message-body-size"))
 _MAP_HEAD: Final = Struct(">BII")
 _EMPTY_HEADER: Final = b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
 """Five fields, of which the first four are null; the bytes of the delivery count follow."""
@@ -74,17 +77,27 @@ _BROKERS_OWN: Final = frozenset(
 """Only the broker sets these; a sender that passes on a message may send them along."""
 
 
-def render(message: BrokeredMessage, payload: bytes, *, is_delivery: bool = False, with_lock: bool = False) -> bytes:
+def render(
+    message: BrokeredMessage,
+    payload: bytes,
+    *,
+    is_delivery: bool = False,
+    with_lock: bool = False,
+    without_body: bool = False,
+) -> bytes:
     """Return the encoded message as a client gets it.
 
     Args:
         message: the broker's record of it.
         payload: its bytes as they were received.
         is_delivery: it goes out over a receiver's link, with its lock token and without its state, in place of being
-            the answer to a request.
+            the answer to a request. A message that was scheduled says that it is scheduled still.
         with_lock: add the end of the lock; for the client that holds it.
+        without_body: leave out the body, and say its size in a delivery annotation.
 
-    Source: the live tests of azure-servicebus, test_message.py, which count the annotations and bytes of a delivery.
+    Source: the live tests of azure-servicebus, test_message.py, which count the annotations and bytes of a delivery,
+    and those of @azure/service-bus for JavaScript: serviceBusClient.spec.ts for the omitted body and the delivery
+    annotations of every peeked message, sendAndSchedule.spec.ts (azure-sdk-for-js 19357) for the state.
     """
     header: list[Any] = []
     delivery: list[bytes] = []
@@ -101,18 +114,22 @@ def render(message: BrokeredMessage, payload: bytes, *, is_delivery: bool = Fals
         elif section.code >= PROPERTIES:
             rest = section.start
             break
+    content = payload[rest:]
     # Add what only the broker sets.
+    if without_body:
+        content = _without_body(content)
+        delivery.append(_ENCODED_OMITTED_SIZE + encode(Long(len(payload) - rest - len(content))))
     if is_delivery and message.lock_token is not None:
         delivery.append(_ENCODED_LOCK_TOKEN + message.lock_token.bytes)
     items += _brokers_own(message, is_delivery=is_delivery, with_lock=with_lock)
     return b"".join(
-        (
-            _header(message, header),
-            _map(_DELIVERY_ANNOTATIONS, delivery) if is_delivery or delivery else b"",
-            _map(_ANNOTATIONS, items),
-            payload[rest:],
-        )
+        (_header(message, header), _map(_DELIVERY_ANNOTATIONS, delivery), _map(_ANNOTATIONS, items), content)
     )
+
+
+def _without_body(content: bytes) -> bytes:
+    """Return the sections behind the annotations without those of the body."""
+    return b"".join(content[part.start : part.end] for part in split(content) if not DATA <= part.code <= VALUE)
 
 
 def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool) -> list[bytes]:
@@ -126,6 +143,8 @@ def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool
         items.append(_ENCODED_ENQUEUED_SEQUENCE_NUMBER + message.enqueued_sequence_number.to_bytes(8))
     if not is_delivery:
         items.append(_ENCODED_STATE + message.state.to_bytes(4))
+    elif message.scheduled_time is not None:
+        items.append(_ENCODED_STATE + MessageState.SCHEDULED.to_bytes(4))
     if message.dead_letter_source is not None:
         items.append(encode(_DEAD_LETTER_SOURCE) + encode(message.dead_letter_source))
     if with_lock:
@@ -148,7 +167,8 @@ def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
         UInt(message.delivery_count),
     ]
     if message.expires_at is not None:
-        since = message.scheduled_time or message.enqueued_time
+        is_waiting = message.state is MessageState.SCHEDULED and message.scheduled_time is not None
+        since = message.scheduled_time if is_waiting else message.enqueued_time
         fields[_TIME_TO_LIVE] = UInt(min(message.expires_at - since, _MAX_UINT))
     return _HEADER + encode(fields)
 

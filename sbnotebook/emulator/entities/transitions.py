@@ -1,7 +1,8 @@
 """The states of a message and the transitions between them: the one table that entities follow.
 
 Sources: Service Bus documentation, "Message transfers, locks, and settlement", "Message deferral",
-"Overview of dead-letter queues", "Message expiration", "Message sequencing and timestamps".
+"Overview of dead-letter queues", "Message expiration", "Message sequencing and timestamps"; for deliveries in a
+dead-letter queue, azure-sdk-for-net 53437.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Transition(NamedTuple):
         actor: who brings the event about.
         condition: what must be so; otherwise nothing happens.
         counts: whether the delivery counts as failed. Where the count reaches the maximum, the
-            message is dead-lettered instead; a dead-letter queue has no maximum.
+            message is dead-lettered instead. In a dead-letter queue no delivery counts.
     """
 
     to: Place

@@ -193,11 +193,12 @@ class _Receiving:
         count = min(int(body["message-count"]), _MAX_PEEKED)
         session_id = body.get("session-id")
         session_id = None if session_id is None or self._entity.sessions is None else str(session_id)
+        without_body = body.get("omit-message-body") is True
         # As many messages as fit into one answer, and at least one.
         rendered: list[AmqpValue] = []
         size = 0
         for message in self._entity.peek(int(body["from-sequence-number"]), max(count, 0), session_id):
-            payload = self._entity.rendered(message)
+            payload = self._entity.rendered(message, without_body=without_body)
             size += len(payload)
             if rendered and size > _MAX_PEEKED_BYTES:
                 break

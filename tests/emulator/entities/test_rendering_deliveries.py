@@ -11,6 +11,7 @@ from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, ULong, enc
 from sbnotebook.model.sections import (
     DATA,
     DELIVERY_ANNOTATIONS,
+    FOOTER,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -67,3 +68,32 @@ def test_delivery_annotations_of_the_sender_reach_the_receiver() -> None:
 def test_delivery_annotations_that_are_no_map_are_refused() -> None:
     with pytest.raises(AmqpDecodeError):
         read_sent(encoded((DELIVERY_ANNOTATIONS, "text")))
+
+
+def test_a_once_scheduled_message_arrives_as_scheduled() -> None:
+    payload = encoded()
+    once = BrokeredMessage(9, 7, 2_000, payload, len(payload), scheduled_time=1_500, expires_at=2_500)
+    delivered = sections(render(once, payload, is_delivery=True))
+    assert delivered[MESSAGE_ANNOTATIONS] == {
+        "x-opt-sequence-number": 9,
+        "x-opt-enqueue-sequence-number": 7,
+        "x-opt-enqueued-time": 2_000,
+        "x-opt-message-state": 2,
+    }
+    # It lives from the moment on at which it became active.
+    assert delivered[HEADER] == [None, None, 500, None, 0]
+    peeked = sections(render(once, payload))[MESSAGE_ANNOTATIONS]
+    assert isinstance(peeked, dict)
+    assert peeked["x-opt-message-state"] == 0
+
+
+def test_an_omitted_body_leaves_its_size() -> None:
+    footer = encode(Described(ULong(FOOTER), {Symbol("sum"): Long(1)}))
+    body = encode(Described(ULong(DATA), b"body")) * 2
+    payload = encode(Described(ULong(PROPERTIES), ["id"])) + body + footer
+    rendered = render(message(payload), payload, without_body=True)
+    assert [section.code for section in split(rendered)] == [
+        HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, FOOTER,
+    ]  # fmt: skip
+    assert sections(rendered)[DELIVERY_ANNOTATIONS] == {"omitted-message-body-size": len(body)}
+    assert sections(render(message(payload), payload))[DELIVERY_ANNOTATIONS] == {}

@@ -133,6 +133,9 @@ def test_scheduled_messages_come_when_it_is_time(client: ServiceBusClient, clock
         assert [(str(message), message.sequence_number) for message in got] == [("early", 5), ("own", 6)]
         assert got[0].enqueued_time_utc == in_seconds(clock, 0)
         assert got[0].scheduled_enqueue_time_utc == in_seconds(clock, 0)
+        assert {message.state for message in got} == {ServiceBusMessageState.SCHEDULED}
+        receiver.abandon_message(got[0])
+        assert receiver.peek_messages(1, sequence_number=5)[0].state is ServiceBusMessageState.ACTIVE
         sender.cancel_scheduled_messages(numbers)
         with pytest.raises(MessageNotFoundError):
             sender.cancel_scheduled_messages(numbers)

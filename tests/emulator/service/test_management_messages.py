@@ -11,6 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.entities import Counts
 from sbnotebook.model.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
+from sbnotebook.model.sections import DATA, DELIVERY_ANNOTATIONS, PROPERTIES, section_value, split
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_node import Node
 
@@ -159,3 +160,19 @@ def test_deferred_messages_are_deleted_or_locked(
     status, _, body = node.ask("receive-by-sequence-number", wanted)
     assert (status, "lock-token" in body["messages"][0]) == (200, has_token)
     assert emulator.counts("orders").locked == emulator.counts("orders").deferred == left
+
+
+@pytest.mark.parametrize(("omit", "has_body"), [(True, False), (False, True), (None, True)])
+def test_a_peek_can_omit_the_bodies(
+    connect: Connect, client: ServiceBusClient, omit: bool | None, has_body: bool
+) -> None:
+    with client.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage("x" * 5_000, subject="large"))
+    body: dict[str, AmqpValue] = {"from-sequence-number": Long(0), "message-count": Int(1)}
+    answer = Node(connect(), "orders").ask(
+        "peek-message", body if omit is None else {**body, "omit-message-body": omit}
+    )
+    payload = answer[2]["messages"][0]["message"]
+    sections = {section.code: section_value(payload, section) for section in split(payload)}
+    assert (DATA in sections, "omitted-message-body-size" in sections[DELIVERY_ANNOTATIONS]) == (has_body, not has_body)
+    assert sections[PROPERTIES][3] == "large"
