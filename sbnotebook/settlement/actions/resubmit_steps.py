@@ -201,27 +201,28 @@ class ResubmitSteps:
 
     async def _send(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
         """Send the clones; the outcomes of those that were not confirmed."""
-        # Asked last: where the lock has ended, another receiver may have the message, and send it, too.
-        held = [holder.holds(step.original) for step in steps]
-        late = [step for step, is_held in zip(steps, held, strict=True) if not is_held]
-        steps = [step for step, is_held in zip(steps, held, strict=True) if is_held]
-        outcomes = [outcome_for(s.original, self._decision, OutcomeStatus.LOCK_LOST, _TOO_LATE) for s in late]
         if not steps:
-            return outcomes
+            return []
         try:
             async with self.pool.slot():
                 pass  # without a connection nothing is sent, and nothing need be written
         except (AzureError, OSError) as error:
-            return outcomes + [_not_connected(step.original, self._decision, error) for step in steps]
+            return [_not_connected(step.original, self._decision, error) for step in steps]
         await anyio.to_thread.run_sync(self._intend, steps)
+
+        # Asked last, and before each attempt: where the lock has ended, another receiver may have the message.
+        def withhold(index: int) -> tuple[OutcomeStatus, str] | None:
+            return None if holder.holds(steps[index].original) else (OutcomeStatus.LOCK_LOST, _TOO_LATE)
+
         clones = [step.clone for step in steps if step.clone is not None]
-        ends = await send_many(self.pool, clones, max_in_flight=self._run.limits.max_in_flight)
+        limit = self._run.limits.max_in_flight
+        ends = await send_many(self.pool, clones, max_in_flight=limit, withhold=withhold)
         sent = [step for step, end in zip(steps, ends, strict=True) if end.ok]
         self._owed |= {step.original.sequence_number for step in sent}
         # Noted before the journal, which may fail: an unconfirmed clone may have arrived.
         self._expect([_as_resubmit(step, end, self._decision) for step, end in zip(steps, ends, strict=True)], steps)
         self._expect_completion(sent)
-        never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED)
+        never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED, OutcomeStatus.LOCK_LOST)
         refused = [step.entry for step, end in zip(steps, ends, strict=True) if end.status in never and step.is_new]
         await self._mark(refused, ResubmitState.NOT_SENT)
         # Only now: had the new one been refused, the earlier one would still be in doubt.
@@ -229,7 +230,7 @@ class ResubmitSteps:
         await self._mark(replaced, ResubmitState.GONE)
         # What was not sent stays held until the batch closes: released now, it would come again in the next window.
         unsent = [(step, end) for step, end in zip(steps, ends, strict=True) if not end.ok]
-        return outcomes + [_as_resubmit(step, end, self._decision) for step, end in unsent]
+        return [_as_resubmit(step, end, self._decision) for step, end in unsent]
 
     def _intend(self, steps: Sequence[Step]) -> None:
         is_edited = self._edit is not None
@@ -314,6 +315,7 @@ class ResubmitSteps:
 def _as_resubmit(step: Step, end: Outcome, decision: Resubmit) -> Outcome:
     message = step.original
     what = "The clone was sent, completing the original: " if end.verb == "complete" else "Sending the clone: "
+    what = "" if end.description == _TOO_LATE else what
     return Outcome(
         status=end.status,
         verb=decision.verb,

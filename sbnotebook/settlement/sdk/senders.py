@@ -20,10 +20,33 @@ from sbnotebook.settlement.sdk.protocol import (
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender
 
-__all__ = ["listen_alone", "max_batch_bytes", "max_message_bytes", "send_payload"]
+__all__ = ["listen_alone", "make_ready", "max_batch_bytes", "max_message_bytes", "send_payload"]
 
 _GLANCE: Final = 0.005
 """Seconds between two looks whether the token is confirmed."""
+
+
+async def make_ready(sender: ServiceBusSender) -> None:
+    """Wait until a sender's link is open and its token is confirmed, which the SDK renews here when that is due.
+
+    Nothing is sent: an error here says for certain that the next message has not left the client.
+
+    Raises:
+        ServiceBusError: the link could not be opened, or its token could not be renewed.
+    """
+    parts = private(sender)
+    parts._check_live()
+    await parts._do_retryable_operation(_open_with_token, sender=parts)
+
+
+async def _open_with_token(sender: Sender) -> None:
+    await sender._open()
+    handler: Any = sender._handler
+    try:
+        while not await handler.client_ready_async():  # noqa: ASYNC110 (the SDK has no event for it)
+            await asyncio.sleep(_GLANCE)
+    except TimeoutError as error:
+        raise OperationTimeoutError(message="The token was not confirmed in time.") from error
 
 
 async def send_payload(sender: ServiceBusSender, payload: bytes, *, batch: bool = False) -> None:
@@ -32,7 +55,7 @@ async def send_payload(sender: ServiceBusSender, payload: bytes, *, batch: bool 
     The SDK's ``send_messages`` does more around it, for messages of its own, which takes as long as all of this.
 
     Args:
-        sender: open, see :func:`sbnotebook.settlement.sdk.links.reopen`.
+        sender: ready, see :func:`make_ready`.
         payload: a message, or a batch of messages.
         batch: whether the payload is a batch.
 
@@ -45,15 +68,8 @@ async def send_payload(sender: ServiceBusSender, payload: bytes, *, batch: bool 
 
 
 async def _transfer(sender: Sender, message: Encoded) -> None:
-    await sender._open()
     handler: Any = sender._handler
     delivery = MessageDelivery(message)
-    # Wait for the token, which the SDK renews here when that is due.
-    try:
-        while not await handler.client_ready_async():  # noqa: ASYNC110 (the SDK has no event for it)
-            await asyncio.sleep(_GLANCE)
-    except TimeoutError as error:
-        raise OperationTimeoutError(message="The token was not confirmed in time.") from error
     # Send the message, and listen until the confirmation comes.
     try:
         await _until_confirmed(handler, delivery)

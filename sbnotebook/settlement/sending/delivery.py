@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["DeliveryMethod", "SendOptions", "deliver_many", "send_many"]
 
 
+Withhold = Callable[[int], tuple[OutcomeStatus, str] | None]
+"""Asked about a message by its position just before each attempt to send it: the status and the reason of one that is
+not to be sent any more, None for one that is."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryMethod:
     """A way to bring packs to Service Bus: sending or scheduling.
@@ -43,12 +48,14 @@ class DeliveryMethod:
             numbers if the answer has them.
         max_count: messages in one pack at most.
         share: the part of the size of a batch that messages may take, if the request has other contents.
+        withhold: asked about each message just before each attempt; None to bring all of them.
     """
 
     verb: str
     deliver: Callable[[ServiceBusSender, Pack], Awaitable[Sequence[int | None]]]
     max_count: int
     share: float = 1.0
+    withhold: Withhold | None = None
 
 
 class SendOptions(TypedDict, total=False):
@@ -95,7 +102,11 @@ _CONTENT_CONDITIONS: Final = frozenset(
 
 
 async def send_many(
-    pool: SenderPool, messages: Iterable[Message | EncodedRows], **options: Unpack[SendOptions]
+    pool: SenderPool,
+    messages: Iterable[Message | EncodedRows],
+    *,
+    withhold: Withhold | None = None,
+    **options: Unpack[SendOptions],
 ) -> Report:
     """Send messages and wait for the confirmation of each.
 
@@ -106,6 +117,8 @@ async def send_many(
         pool: senders to the entity.
         messages: pulled in a thread as there is room, as many transfers ahead as may be in flight. Encoded rows count
             as one message each.
+        withhold: asked about each message just before each attempt, so that none is sent which is not wanted any more;
+            None to send them all.
         max_in_flight: transfers that wait for their confirmation at once, 10 by default; fewer while they have more
             than 32 MiB.
         batch_size: messages in one transfer at most; None packs as many as the entity's size limit allows, 1
@@ -128,7 +141,7 @@ async def send_many(
         Exception: the iterable's own. The messages before it are sent first, and a note on the exception says how
             that ended.
     """
-    return await deliver_many(pool, messages, _SEND, **options)
+    return await deliver_many(pool, messages, replace(_SEND, withhold=withhold), **options)
 
 
 async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
@@ -346,6 +359,9 @@ class _Delivery:
         answer_within = self._pool.answer_within + pack.size / _SLOWEST
         async with self._pool.slot() as sender:
             with self._grace.period(_FINISH_WITHIN, answer_within) as scope:
+                await senders.make_ready(sender)  # until then it is certain that nothing was sent
+                if self._is_withheld(pack):
+                    return
                 pack.in_doubt = True
                 try:
                     numbers = await self._method.deliver(sender, pack)
@@ -356,6 +372,23 @@ class _Delivery:
             await anyio.lowlevel.checkpoint_if_cancelled()
             if scope.cancelled_caught:
                 raise OperationTimeoutError(message=f"No answer came within {answer_within:.0f} seconds.")
+
+    def _is_withheld(self, pack: Pack) -> bool:
+        """Take out the messages that are not to be sent any more; tell whether none is left."""
+        if self._method.withhold is None:
+            return False
+        wanted: list[EncodedMessage] = []
+        for item in pack.items:
+            end = self._method.withhold(item.index)
+            if end is None:
+                wanted.append(item)
+            else:
+                outcome = Outcome(end[0], self._method.verb, self._pool.address, description=end[1])
+                self._finish(item.index, _of_message(outcome, item, None))
+        pack.items = wanted
+        if not wanted:
+            self._unfinished.discard(pack)
+        return not wanted
 
     def _finish_pack(self, pack: Pack, outcome: Outcome, numbers: Sequence[int | None] | None = None) -> None:
         self._unfinished.discard(pack)

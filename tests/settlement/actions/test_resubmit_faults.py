@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -18,7 +19,7 @@ from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.actions.resubmit_steps import TOO_OFTEN
 from sbnotebook.settlement.locking.renewal import SystemClock
-from sbnotebook.settlement.memory.journal import ResubmitState
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.actions.dead_letters import NOW, cut_off, dead_letters
 
@@ -137,6 +138,43 @@ async def test_resubmit_sends_nothing_after_a_lost_lock(namespace_by_hand: Async
     assert "nothing was sent" in (report[0].description or "")
     assert await namespace_by_hand.entity("late").peek() == []
     assert namespace_by_hand.journal.unfinished(namespace_by_hand.host) == []
+
+
+@pytest.mark.parametrize("when", ["after the intent", "between two attempts"])
+async def test_resubmit_looks_at_the_lock_before_each_attempt(tmp_path: Path, clock: HandClock, when: str) -> None:
+    """The lock ends while the intent is written, or while the destination is busy."""
+
+    class Slow(Journal):
+        def intend(self, entries: Sequence[ResubmitEntry], **options: Any) -> list[int]:
+            ids = super().intend(entries, **options)
+            if when == "after the intent":
+                clock.emulators.advance(61)
+            return ids
+
+    async def turn_while_it_is_busy() -> None:
+        while faults.server_busy:  # noqa: ASYNC110 (the emulator counts it down)
+            await anyio.sleep(0.01)
+        clock.emulators.advance(61)
+
+    with running(clock=clock.emulators) as emulator:
+        connection, journal = Connection(emulator.connection_string), Slow(tmp_path / "journal.sqlite")
+        async with (
+            AsyncNamespace(connection, journal=journal, clock=clock) as namespace,
+            anyio.create_task_group() as tg,
+        ):
+            letters = await dead_letters(namespace, "slow", 3)
+            await namespace.create_queue("target")
+            faults = emulator.faults.entity("target")
+            if when == "between two attempts":
+                faults.server_busy = 1
+                tg.start_soon(turn_while_it_is_busy)
+            report = await namespace.entity("slow/$dlq").plan_resubmit(letters, resubmit("target")).apply()
+            assert report.counts == {OutcomeStatus.LOCK_LOST: 3}
+            assert {outcome.description for outcome in report} == {
+                "The lock had ended before its clone was sent: nothing was sent."
+            }
+            assert await bodies(namespace, "target") == []
+            assert journal.unfinished(namespace.host) == []
 
 
 async def test_others_that_could_not_be_given_back_are_told(

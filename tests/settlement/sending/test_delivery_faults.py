@@ -10,6 +10,7 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from azure.servicebus._pyamqp.aio._cbs_async import CBSAuthenticator
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
@@ -82,6 +83,68 @@ async def test_refusal_has_condition_text_and_tracking_id(
     assert report[1].tracking_id
     assert report[1].description
     assert report[1].retryable is not None
+
+
+@pytest.mark.parametrize(
+    "condition", ["amqp:internal-error", "com.microsoft:operation-cancelled", "com.microsoft:container-close"]
+)
+async def test_work_that_the_service_broke_off_is_unconfirmed(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, condition: str
+) -> None:
+    name = f"broken-off-{condition.split(':')[1]}"
+    await namespace.create_queue(name)
+    faults = shared_emulator.faults.entity(name)
+    faults.reject_nth, faults.reject_condition = 2, condition
+    report = await namespace.entity(name).send(numbered(3), max_in_flight=1, batch_size=1)
+    assert [outcome.status for outcome in report] == [SETTLED, UNCONFIRMED, SETTLED]
+    assert (report[1].condition, report[1].retryable) == (condition, True)
+
+
+async def test_without_a_token_nothing_is_sent_and_it_says_so(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The credential does not answer when the token of an open sender is due."""
+    await namespace.create_queue("no-token")
+    queue = namespace.entity("no-token")
+    asked: list[object] = []
+
+    async def token_is_due(self: CBSAuthenticator) -> bool:
+        asked.append(self)
+        raise OSError("login.microsoftonline.com does not answer")
+
+    def then() -> None:  # one sender is open by then
+        monkeypatch.setattr(CBSAuthenticator, "handle_token", token_is_due)
+
+    report = await queue.send(numbered(20, at=0, then=then), batch_size=10)
+    assert asked
+    monkeypatch.undo()
+    assert report.counts == {OutcomeStatus.FAILED: 20}
+    assert {outcome.retryable for outcome in report} == {True}
+    assert await queue.peek() == []
+    assert (await queue.send(numbered(20))).settled == 20
+
+
+async def test_what_is_not_wanted_any_more_is_not_sent(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("withheld")
+    shared_emulator.faults.entity("withheld").server_busy = 1
+    asked: list[int] = []
+
+    def withhold(index: int) -> tuple[OutcomeStatus, str] | None:
+        asked.append(index)
+        return (OutcomeStatus.SKIPPED, "Too late.") if index and len(asked) > 3 else None
+
+    report = await send_many(
+        SenderPool(namespace.connection, EntityAddress("withheld")), numbered(3), withhold=withhold
+    )
+    assert asked == [0, 1, 2] * 2, "it was not asked before each attempt"
+    assert [outcome.status for outcome in report] == [SETTLED, OutcomeStatus.SKIPPED, OutcomeStatus.SKIPPED]
+    assert [(outcome.message_id, outcome.description) for outcome in report.failures] == [
+        ("m1", "Too late."),
+        ("m2", "Too late."),
+    ]
+    await assert_true(namespace, "withheld", report, 3)
 
 
 @pytest.mark.parametrize("kept", [True, False])
