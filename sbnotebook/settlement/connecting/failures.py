@@ -49,8 +49,10 @@ _STATUSES: Final[tuple[tuple[type[BaseException], OutcomeStatus], ...]] = (
     (ServiceBusConnectionError, OutcomeStatus.UNCONFIRMED),
     (ServiceBusCommunicationError, OutcomeStatus.UNCONFIRMED),
 )
-# Conditions about the way to the service, not about the message. The SDK makes some of them up; the others
-# end a connection, session or link (AMQP 1.0 sections 2.8.16 to 2.8.18) while an answer may be on its way.
+# Conditions about the way to the service or inside of it, not about the message. The SDK makes some of them up; others
+# end a connection, session or link (AMQP 1.0 sections 2.8.16 to 2.8.18) while an answer may be on its way. The last
+# three mean that Service Bus broke off what it was doing, and not how far it was (an internal error; an abnormal end of
+# a link, as the SDK for Java explains OperationCancelledException; an entity that moves to another node).
 _NO_ANSWER: Final = (
     "amqp:client-error",
     "amqp:unknown-error",
@@ -61,6 +63,9 @@ _NO_ANSWER: Final = (
     "amqp:link:detach-forced",
     "amqp:link:redirect",
     "amqp:link:stolen",
+    "amqp:internal-error",
+    "com.microsoft:operation-cancelled",
+    "com.microsoft:container-close",
 )
 
 

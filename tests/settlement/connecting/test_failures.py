@@ -67,13 +67,22 @@ def test_each_error_has_its_status(make: Callable[[], Exception]) -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    [None, "amqp:client-error", "amqp:socket-error", "amqp:connection:forced", "amqp:link:detach-forced"],
+    [
+        None,
+        "amqp:client-error",
+        "amqp:socket-error",
+        "amqp:connection:forced",
+        "amqp:link:detach-forced",
+        "amqp:internal-error",
+        "com.microsoft:operation-cancelled",
+        "com.microsoft:container-close",
+    ],
 )
 def test_error_without_an_answer_is_unconfirmed(condition: str | None) -> None:
     assert outcome_of(ServiceBusError("Handler failed.", condition=condition)).status is UNCONFIRMED
 
 
-@pytest.mark.parametrize("condition", ["amqp:not-allowed", "amqp:internal-error", "com.microsoft:argument-error"])
+@pytest.mark.parametrize("condition", ["amqp:not-allowed", "amqp:illegal-state", "com.microsoft:argument-error"])
 def test_an_error_with_a_condition_is_the_services_refusal(condition: str) -> None:
     assert outcome_of(ServiceBusError("No.", condition=condition)).status is FAILED
 
