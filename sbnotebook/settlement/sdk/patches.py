@@ -1,4 +1,4 @@
-"""The three functions of the SDK that sbnotebook replaces, for the whole process.
+"""The functions of the SDK that sbnotebook replaces, for the whole process.
 
 Everything else that sbnotebook changes belongs to one sender or receiver, which it made itself.
 """
@@ -11,6 +11,7 @@ from typing import Any, Final
 from azure.servicebus import __version__
 
 from sbnotebook.settlement.sdk.protocol import sender_module, session_module, transport_module
+from sbnotebook.settlement.sdk.tokens import refresh_beside_work
 from sbnotebook.settlement.sdk.version import check_version
 
 __all__ = ["Encoded", "prepare_sdk"]
@@ -22,7 +23,7 @@ _FRAME_ROOM: Final = bytes(64)
 
 
 def prepare_sdk(installed: str = __version__) -> None:
-    """Check the SDK's version, and replace what is too slow or loses types. Calling it again changes nothing.
+    """Check the SDK's version, and replace what is too slow, or loses types or locks. Calling it again changes nothing.
 
     Args:
         installed: the version of azure-servicebus, by default the one that is imported.
@@ -34,6 +35,7 @@ def prepare_sdk(installed: str = __version__) -> None:
     sender_module.encode_payload = _encode_payload
     session_module.encode_frame = _measure_frame
     transport_module.AsyncTransportMixin.receive_frame = _receive_frame
+    refresh_beside_work()
 
 
 class Encoded:

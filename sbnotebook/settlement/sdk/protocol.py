@@ -22,12 +22,14 @@ try:
     from azure.servicebus._common import constants
     from azure.servicebus._common import mgmt_handlers as _mgmt_handlers
     from azure.servicebus._pyamqp._decode import decode_payload
-    from azure.servicebus._pyamqp.aio import _sender_async, _session_async, _transport_async
+    from azure.servicebus._pyamqp.aio import _cbs_async, _sender_async, _session_async, _transport_async
     from azure.servicebus._pyamqp.constants import (
         MESSAGE_DELIVERY_DONE_STATES,
         SEND_DISPOSITION_REJECT,
+        CbsAuthState,
         LinkState,
     )
+    from azure.servicebus._pyamqp.constants import ManagementExecuteOperationResult as PutResult
     from azure.servicebus._pyamqp.error import AMQPError, AMQPException, AuthenticationException
     from azure.servicebus._pyamqp.message import Message as AmqpMessage
     from azure.servicebus._pyamqp.message import _MessageDelivery as MessageDelivery
@@ -39,6 +41,7 @@ except ImportError:
     raise
 
 if TYPE_CHECKING:
+    from azure.core.credentials import AccessToken
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
     from azure.servicebus.exceptions import ServiceBusError
@@ -54,8 +57,11 @@ __all__ = [
     "AmqpMessage",
     "Answer",
     "AnyClient",
+    "Auth",
     "AuthenticationException",
+    "Authenticator",
     "Browser",
+    "CbsAuthState",
     "Client",
     "Delivery",
     "Factory",
@@ -66,6 +72,7 @@ __all__ = [
     "ManagementOperation",
     "MessageDelivery",
     "Modified",
+    "PutResult",
     "ReceiveHandler",
     "Receiver",
     "ReceiverLink",
@@ -76,6 +83,7 @@ __all__ = [
     "SenderLink",
     "Socket",
     "Transport",
+    "authenticator_class",
     "check_disposition_outcome",
     "constants",
     "decode_payload",
@@ -102,6 +110,8 @@ session_module: Any = _session_async
 """``encode_frame``, which ``Session._outgoing_transfer`` calls."""
 transport_module: Any = _transport_async
 """``AsyncTransportMixin.receive_frame``, ``decode_frame`` and ``decode_empty_frame``."""
+authenticator_class: Any = _cbs_async.CBSAuthenticator
+"""``update_token`` and ``_on_execute_operation_complete``, which :mod:`~sbnotebook.settlement.sdk.tokens` replaces."""
 
 
 class Answers(Protocol):
@@ -123,6 +133,25 @@ class Socket(Protocol):
     """
 
     async def close(self) -> None: ...
+
+
+class Auth(Protocol):
+    """``_CBSAuthAsync`` in ``_pyamqp/aio/_authentication_async.py``: how one connection gets its tokens."""
+
+    audience: str
+    token_type: str | bytes
+    get_token: Callable[[], Awaitable[AccessToken]]
+
+
+class Authenticator(Protocol):
+    """``CBSAuthenticator`` in ``_pyamqp/aio/_cbs_async.py``: the token of one connection."""
+
+    auth_state: CbsAuthState
+    _auth: Auth
+    _expires_on: int
+    _refresh_window: int
+
+    async def _put_token(self, token: str, token_type: str, audience: str, expires_on: datetime) -> None: ...
 
 
 class AmqpConnection(Protocol):
@@ -185,6 +214,7 @@ class ManagementOperation(Protocol):
 class Handler(Protocol):
     """``AMQPClientAsync`` in ``_pyamqp/aio/_client_async.py``: the connection of one client, and its links."""
 
+    _cbs_authenticator: Authenticator | None
     _connection: AmqpConnection | None
     _link: Any
     _keep_alive_thread: asyncio.Future[None] | None

@@ -50,6 +50,7 @@ def test_patches_are_applied_by_a_connection_not_an_import() -> None:
     run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert not run.stderr
     patches = (
+        "_cbs_async.CBSAuthenticator._on_execute_operation_complete _cbs_async.CBSAuthenticator.update_token "
         "_sender_async.encode_payload _session_async.encode_frame _transport_async.AsyncTransportMixin.receive_frame"
     )
     assert run.stdout.splitlines() == [patches] * 2

@@ -51,6 +51,8 @@ def _parts(receiver: Any, sender: Any, browser: Any, message: Any) -> dict[str, 
     (operation,) = taking._mgmt_links.values()
     return {
         "Answers": [protocol.mgmt_handlers],
+        "Auth": [taking._auth, sending._auth],
+        "Authenticator": [taking._cbs_authenticator, sending._cbs_authenticator],
         "Client": [receiver, sender, browser],
         "Configuration": [receiver._config],
         "AmqpConnection": [taking._connection],

@@ -1,0 +1,105 @@
+"""Refreshed tokens: the one that is valid serves until the service has confirmed the next one.
+
+The SDK refreshes a token when a tenth of its life is left, in the middle of whichever operation comes next, and marks
+the connection as 'in progress' before it asks the credential. When the credential then fails, is slow, or the caller
+is cancelled, the connection refuses all work for good, although its token is valid for minutes: the locks of its
+messages end, and nothing can be released.
+
+Source: ``update_token`` and ``handle_token`` in ``_pyamqp/aio/_cbs_async.py`` of azure-servicebus 7.15.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from sbnotebook.settlement.sdk.protocol import Authenticator, CbsAuthState, PutResult, authenticator_class
+
+if TYPE_CHECKING:
+    from azure.core.credentials import AccessToken
+
+__all__ = ["refresh_beside_work"]
+
+_LOGGER: Final = logging.getLogger(__name__)
+# Attributes that sbnotebook adds to the SDK's authenticators.
+_COMING: Final = "_sbnotebook_coming_token"
+_PUT: Final = "_sbnotebook_put_token"
+_GLANCE: Final = 0.1
+"""Seconds that an operation waits for the credential. A shared access key needs none."""
+_LOOK_AGAIN: Final = 1
+"""Seconds until the next look at a credential that has not answered."""
+_TRY_AGAIN: Final = 5
+"""Seconds until the next attempt, at most: a quarter of what is left of the valid token."""
+_WINDOW: Final = 0.1
+"""The part of a token's life in which it is refreshed; the SDK's."""
+
+
+def refresh_beside_work() -> None:
+    """Have every connection of the SDK refresh its token without waiting for it. Calling it again changes nothing."""
+    authenticator_class.update_token = _update_token
+    authenticator_class._on_execute_operation_complete = _on_answer
+
+
+_put_first_token: Final[Any] = authenticator_class.update_token
+_on_first_answer: Final[Any] = authenticator_class._on_execute_operation_complete
+
+
+async def _update_token(cbs: Authenticator) -> None:
+    if cbs.auth_state is not CbsAuthState.REFRESH_REQUIRED:
+        await _put_first_token(cbs)  # without it nothing works, so that it is waited for
+        return
+    # The SDK asks again when this is left of the valid token.
+    cbs.auth_state = CbsAuthState.OK
+    left = int(cbs._expires_on - time.time())
+    cbs._refresh_window = left - _LOOK_AGAIN
+    # Ask the credential in a task of its own, which no operation cuts off, and send its token once it is there.
+    coming: asyncio.Task[AccessToken | None] = getattr(cbs, _COMING, None) or asyncio.create_task(_asked(cbs))
+    setattr(cbs, _COMING, coming)
+    await asyncio.wait({coming}, timeout=_GLANCE)
+    if not coming.done():
+        return
+    setattr(cbs, _COMING, None)
+    token = None if coming.cancelled() else coming.result()
+    cbs._refresh_window = left - max(_LOOK_AGAIN, min(_TRY_AGAIN, left // 4))
+    if token is not None:
+        await _put(cbs, token)
+
+
+async def _asked(cbs: Authenticator) -> AccessToken | None:
+    try:
+        return await cbs._auth.get_token()
+    except Exception as error:  # noqa: BLE001 (whatever the credential raises, the valid token serves)
+        _LOGGER.warning("A token could not be refreshed, which is tried again: %s", type(error).__name__)
+        return None
+
+
+async def _put(cbs: Authenticator, token: AccessToken) -> None:
+    kind, until = cbs._auth.token_type, datetime.fromtimestamp(token.expires_on, UTC)
+    setattr(cbs, _PUT, token)
+    await cbs._put_token(token.token, kind.decode() if isinstance(kind, bytes) else kind, cbs._auth.audience, until)
+
+
+async def _on_answer(
+    cbs: Authenticator,
+    result: PutResult,
+    status: int | None,
+    description: str | None,
+    answer: Any,
+    error_condition: str | None = None,
+    error: Exception | None = None,
+) -> None:
+    token: AccessToken | None = getattr(cbs, _PUT, None)
+    if token is None:
+        # The SDK passes 'error' where the service has rejected the request, and does not take it.
+        await _on_first_answer(cbs, result, status, description, answer, error_condition or error)
+        return
+    setattr(cbs, _PUT, None)
+    if result is not PutResult.OK or error_condition:
+        _LOGGER.warning("A refreshed token was refused, which is tried again: %s", error_condition or status)
+        return
+    cbs._expires_on = token.expires_on
+    cbs._refresh_window = int((token.expires_on - time.time()) * _WINDOW)
+    cbs.auth_state = CbsAuthState.OK

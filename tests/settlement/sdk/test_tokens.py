@@ -1,0 +1,132 @@
+"""Tokens that cannot be refreshed in time, on connections whose token is valid still."""
+
+# ruff: noqa: SLF001 (the time of a refresh is brought forward inside of the SDK)
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+import pytest
+from azure.core.credentials import AccessToken
+
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.sdk import management
+from sbnotebook.settlement.sdk.protocol import CbsAuthState
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusReceiver
+
+pytestmark = pytest.mark.anyio
+
+LEFT = 30
+"""Seconds that the valid token has left."""
+
+
+class Held(NamedTuple):
+    """A receiver that holds a message, and whose token is due for a refresh."""
+
+    receiver: ServiceBusReceiver
+    message: ServiceBusReceivedMessage
+    authenticator: Any
+    get_token: Callable[[], Awaitable[AccessToken]]
+
+    async def renew(self) -> None:
+        with anyio.fail_after(2):
+            await management.renew_locks(self.receiver, [self.message])
+
+    async def renew_until(self, condition: Callable[[], object]) -> None:
+        with anyio.fail_after(20):
+            while not condition():
+                await self.renew()
+                await anyio.sleep(0.05)
+
+
+@pytest.fixture
+async def held(own: AsyncNamespace) -> AsyncIterator[Held]:
+    await own.create_queue("orders")
+    await own.entity("orders").send([Message()])
+    async with own.connection.receiver(EntityAddress("orders")) as receiver:
+        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+        await management.renew_locks(receiver, [message])
+        authenticator: Any = receiver._handler._cbs_authenticator  # pyright: ignore[reportAttributeAccessIssue]
+        authenticator._expires_on = int(time.time()) + LEFT
+        authenticator._refresh_window = LEFT
+        yield Held(receiver, message, authenticator, authenticator._auth.get_token)
+
+
+def is_refreshed(held: Held) -> bool:
+    return held.authenticator._expires_on > time.time() + LEFT
+
+
+async def test_a_failed_refresh_leaves_the_valid_token_in_use(held: Held) -> None:
+    asked: list[float] = []
+
+    async def fail() -> AccessToken:
+        asked.append(time.monotonic())
+        raise OSError("login.microsoftonline.com does not answer")
+
+    held.authenticator._auth.get_token = fail
+    await held.renew_until(lambda: len(asked) > 1)
+    assert held.authenticator.auth_state is CbsAuthState.OK
+    assert asked[1] - asked[0] > 2, "the credential is not asked by each operation"
+    held.authenticator._auth.get_token = held.get_token
+    await held.renew_until(lambda: is_refreshed(held))
+    await held.renew()
+    await held.receiver.complete_message(held.message)
+
+
+async def test_a_slow_refresh_holds_up_no_operation(held: Held) -> None:
+    answered = anyio.Event()
+
+    async def wait() -> AccessToken:
+        await answered.wait()
+        return await held.get_token()
+
+    held.authenticator._auth.get_token = wait
+    began = time.monotonic()
+    for _ in range(5):
+        await held.renew()
+    assert time.monotonic() - began < 2
+    assert not is_refreshed(held)
+    answered.set()
+    await held.renew_until(lambda: is_refreshed(held))
+
+
+async def test_a_cancelled_refresh_is_taken_up_again(held: Held) -> None:
+    asked: list[float] = []
+
+    async def slowly() -> AccessToken:
+        asked.append(time.monotonic())
+        await anyio.sleep(0.3)
+        return await held.get_token()
+
+    held.authenticator._auth.get_token = slowly
+    with anyio.move_on_after(0.05) as cut:
+        await management.renew_locks(held.receiver, [held.message])
+    assert cut.cancelled_caught
+    await held.renew_until(lambda: is_refreshed(held))
+    assert len(asked) == 1, "the first question is answered, and no second one is asked"
+
+
+async def test_a_refused_refresh_leaves_the_valid_token_in_use(held: Held) -> None:
+    async def forged() -> AccessToken:
+        return AccessToken("SharedAccessSignature sr=x&sig=x&se=1&skn=x", int(time.time()) + 3600)
+
+    held.authenticator._auth.get_token = forged
+    for _ in range(5):
+        await held.renew()
+    assert not is_refreshed(held)
+    held.authenticator._auth.get_token = held.get_token
+    await held.renew_until(lambda: is_refreshed(held))
+
+
+async def test_a_token_is_refreshed_at_once_where_it_can_be(held: Held) -> None:
+    await held.renew()
+    await held.renew()
+    assert is_refreshed(held)
