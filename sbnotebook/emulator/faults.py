@@ -10,6 +10,8 @@ Standing faults are fields, in force until they are changed or ``RunningEmulator
 ``reject_nth``         the nth message sent over a link from now on is refused with ``reject_condition``
 ``drop_before_nth``    the nth send, settlement or request from now on ends its connection, not carried out
 ``drop_after_nth``     the nth send, settlement or request from now on ends its connection, carried out
+``empty_peeks``        so many of the next peeks come back empty, although there are messages
+``unconfirmed``        dispositions that are carried out and never confirmed: ``released``, or ``ranges`` of deliveries
 ``slow_disk_ms``       each commit takes longer, and nothing else happens meanwhile; for all entities only
 ====================== ===================================================================================
 
@@ -38,6 +40,7 @@ MAX_COUNT: Final = 1_000_000
 """The largest number of events that can be asked for over HTTP."""
 
 _MAX_CONDITION: Final = 100
+_UNCONFIRMED: Final = ("", "released", "ranges")
 _MAX_PATH: Final = 400
 
 
@@ -64,6 +67,11 @@ class EntityFaults:
         drop_before_nth: the send, settlement or request, counted from the next, that ends its
             connection instead of being carried out; 0 for none.
         drop_after_nth: the same, but it is carried out and kept, only not confirmed.
+        empty_peeks: number of the next peeks that come back empty, although there are messages; Azure does that now
+            and then (azure-sdk-for-js issues 12450 and 13471, azure-sdk-for-python issue 39459).
+        unconfirmed: the dispositions of received messages that are carried out and not confirmed: ``released`` for
+            those of that outcome, ``ranges`` for those of several deliveries at once, empty for none. No source says
+            that Azure confirms them.
     """
 
     accept_delay_ms: int = 0
@@ -74,6 +82,8 @@ class EntityFaults:
     reject_condition: str = "amqp:internal-error"
     drop_before_nth: int = 0
     drop_after_nth: int = 0
+    empty_peeks: int = 0
+    unconfirmed: str = ""
 
     def is_busy(self) -> bool:
         """Return whether the send or request that has just come in is refused."""
@@ -97,6 +107,13 @@ class EntityFaults:
         if before == 1:
             return Drop.BEFORE
         return Drop.AFTER if after == 1 else None
+
+    def hides_messages(self) -> bool:
+        """Return whether the peek that has just come in comes back empty."""
+        if self.empty_peeks <= 0:
+            return False
+        self.empty_peeks -= 1
+        return True
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
@@ -164,6 +181,9 @@ def _checked(kind: type[EntityFaults], name: str, value: object) -> Any:
         return _entities(value)
     if name == "reject_condition":
         _expect(isinstance(value, str) and value.isascii() and 0 < len(value) <= _MAX_CONDITION, name, "a condition")
+        return value
+    if name == "unconfirmed":
+        _expect(value in _UNCONFIRMED, name, "'released', 'ranges' or empty")
         return value
     limit = MAX_DELAY_MS if name.endswith("_ms") else MAX_COUNT
     _expect(type(value) is int and 0 <= value <= limit, name, f"a number from 0 to {limit}")

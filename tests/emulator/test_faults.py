@@ -345,8 +345,14 @@ def test_faults_of_an_unknown_entity_are_refused(emulator: RunningEmulator) -> N
             act("nobody")
 
 
+def test_an_empty_peek_hides_messages(receiver: ServiceBusReceiver, emulator: RunningEmulator) -> None:
+    emulator.faults.entity("orders").empty_peeks = 1
+    assert [len(receiver.peek_messages(sequence_number=1)) for _ in range(2)] == [0, 1]
+
+
 def test_counts_go_down() -> None:
-    faults = EntityFaults(reject_nth=3, drop_before_nth=2, drop_after_nth=3, server_busy=1)
+    faults = EntityFaults(reject_nth=3, drop_before_nth=2, drop_after_nth=3, server_busy=1, empty_peeks=1)
+    assert [faults.hides_messages(), faults.hides_messages()] == [True, False]
     assert [faults.rejects(2), faults.rejects(2), faults.rejects(2)] == [False, True, False]
     assert [faults.drop() for _ in range(4)] == [None, Drop.BEFORE, Drop.AFTER, None]
     assert [faults.is_busy(), faults.is_busy()] == [True, False]
@@ -369,6 +375,7 @@ def test_faults_are_written_and_read() -> None:
         ({"reject_nth": 1.5}, "'reject_nth' must be a number from 0 to 1000000"),
         ({"reject_condition": ""}, "'reject_condition' must be"),
         ({"reject_condition": "ü"}, "'reject_condition' must be"),
+        ({"unconfirmed": "all"}, "'unconfirmed' must be 'released', 'ranges' or empty"),
         ({"entities": []}, "'entities' must be an object"),
         ({"entities": {"orders": 5}}, "'orders' must be an object of faults"),
         ({"entities": {"": {}}}, "'' must be an object of faults"),

@@ -14,6 +14,7 @@ from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.peek import PAGE, PeekCursor
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.wire.conversion import payload_of
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +56,18 @@ async def test_peeking_an_empty_queue_gives_nothing(namespace: AsyncNamespace) -
     await namespace.create_queue("empty")
     assert await namespace.entity("empty").peek() == []
     assert await namespace.entity("empty/$dlq").peek() == []
+
+
+async def test_an_empty_answer_is_asked_for_again(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
+    queue = await filled_queue(namespace, "now-and-then", PAGE + 1)
+    faults = shared_emulator.faults.entity("now-and-then")
+    faults.empty_peeks = 1
+    messages = await queue.peek()
+    assert len(messages) == PAGE + 1
+    faults.empty_peeks = 1
+    peeker = namespace.peeker(queue.address)
+    assert len(await peeker.messages_of([message.sequence_number for message in messages])) == PAGE + 1
+    assert faults.empty_peeks == 0
 
 
 @pytest.mark.parametrize("fault", ["close_links", "drop_connections"])

@@ -5,7 +5,7 @@ The two events that come with every message are not frozen, because freezing cos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import Error, Outcome
@@ -48,12 +48,14 @@ class DispositionReceived:
         delivery_tag: the tag that was given to ``link.send()``.
         outcome: the peer's decision; Released if it settles without an outcome.
         settled: the peer does not wait for an answer; ``link.settle()`` would do nothing.
+        in_range: the peer decided about several messages at once.
     """
 
     link: SendingLink
     delivery_tag: bytes
     outcome: Outcome
     settled: bool
+    in_range: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,11 +242,12 @@ class AmqpSession:
             if not disposition.settled:
                 return
             outcome = Released()
+        in_range = disposition.last not in (None, disposition.first)
         for delivery_id in self._named_by(disposition):
             link, tag = self._unsettled[delivery_id]
             if disposition.settled:
                 self.forget_delivery(link, tag)
-            self._events.append(DispositionReceived(link, tag, outcome, disposition.settled))
+            self._events.append(DispositionReceived(link, tag, outcome, disposition.settled, in_range))
 
     def _named_by(self, disposition: Disposition) -> list[int]:
         # The peer may name four thousand million deliveries: walk what we know, unless the range is small.

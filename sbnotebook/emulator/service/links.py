@@ -245,7 +245,8 @@ class ReceiverLink(LinkHandler):
 
     def disposition_received(self, event: DispositionReceived) -> None:
         """Settle a message as the client decided, and confirm it once the change is stored."""
-        delay = self._faults.settle_delay_ms / 1000
+        faults = self._faults
+        delay = faults.settle_delay_ms / 1000
         token = UUID(bytes_le=event.delivery_tag)
         self._given.pop(token, None)
         try:
@@ -256,7 +257,10 @@ class ReceiverLink(LinkHandler):
         if not is_held:
             text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
             echo = Rejected(self.lock_lost.error(text))
-        if delay:
+        is_released = isinstance(event.outcome, Released)
+        if (faults.unconfirmed == "released" and is_released) or (faults.unconfirmed == "ranges" and event.in_range):
+            self._link.forget(event.delivery_tag)
+        elif delay:
             _confirm_later(self._peer, partial(self._link.settle, event.delivery_tag, echo), delay)
         else:
             self._link.settle(event.delivery_tag, echo)

@@ -105,7 +105,7 @@ class ManagementNode:
         if isinstance(entity, Subscription):
             self._operations |= _rule_operations(broker, entity)
         if isinstance(entity, Receivable):
-            self._operations |= _message_operations(entity)
+            self._operations |= _message_operations(entity, broker)
 
     def answer(self, request: Request) -> Reply:
         """Carry out a request, or reply with the error."""
@@ -144,9 +144,9 @@ class ManagementNode:
         return _failure(condition, sentence)
 
 
-def _message_operations(entity: Receivable) -> dict[str, _Operation]:
+def _message_operations(entity: Receivable, broker: Broker) -> dict[str, _Operation]:
     """Return the operations of entities and sub-queues that messages are received from."""
-    node = _Receiving(entity)
+    node = _Receiving(entity, broker)
     return {
         "com.microsoft:peek-message": node.peek,
         "com.microsoft:renew-lock": node.renew_lock,
@@ -185,10 +185,13 @@ def _scheduling_operations(destination: Queue | Topic, max_size: int) -> dict[st
 
 
 class _Receiving:
-    def __init__(self, entity: Receivable) -> None:
+    def __init__(self, entity: Receivable, broker: Broker) -> None:
         self._entity = entity
+        self._broker = broker
 
     def peek(self, body: dict[str, Any], now: int) -> Reply:
+        if self._broker.faults.at(self._entity.path).hides_messages():
+            return _nothing()
         self._entity.owner.record.accessed_time = now
         count = min(int(body["message-count"]), _MAX_PEEKED)
         session_id = body.get("session-id")

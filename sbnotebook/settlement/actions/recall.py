@@ -41,7 +41,7 @@ class Recalled:
 
     Args:
         verdict: what is to become of it.
-        earlier: the journal's unfinished entry, None where nothing was begun.
+        earlier: the journal's last entry, None where nothing was begun.
         why: the verdict in words.
     """
 
@@ -79,7 +79,7 @@ class Recall:
             entries: which ones.
             can_make_edited: False where an earlier edit is not known any more.
         """
-        earlier = await anyio.to_thread.run_sync(self._journal.find_unfinished, entries)
+        earlier = await anyio.to_thread.run_sync(self._journal.find_begun, entries)
         begun = [earlier.get(entry.key) for entry in entries]
         there = await self._clones_there([entry for entry in begun if entry is not None])
         return [await self._judge(entry, there, can_make_edited=can_make_edited) for entry in begun]
@@ -110,7 +110,7 @@ class Recall:
         sent: set[int] = set()
         doubtful: dict[EntityAddress, list[ResubmitEntry]] = {}
         for entry in entries:
-            if entry.state is ResubmitState.SENT:
+            if entry.state in (ResubmitState.SENT, ResubmitState.DONE):
                 sent.add(entry.id)
             else:
                 doubtful.setdefault(EntityAddress.parse(entry.destination), []).append(entry)
@@ -122,6 +122,8 @@ class Recall:
     async def _would_be_dropped(self, earlier: ResubmitEntry) -> bool:
         # Where a second one with its id is dropped, sending it again is right in either case.
         if EntityAddress.parse(earlier.destination) != self._to or earlier.changed is None:
+            return False
+        if earlier.state is ResubmitState.GONE:  # it changed when the original was missed, long after the attempt
             return False
         window = await self._destination(self._to).duplicate_window()
         age = datetime.now(UTC) - earlier.changed

@@ -52,7 +52,7 @@ class Step:
 
     original: LockedMessage
     earlier: ResubmitEntry | None = None
-    """An unfinished attempt of an earlier run."""
+    """The attempt of an earlier run."""
     clone: Message | None = None
     entry: int = 0
     """In the journal."""
@@ -237,7 +237,8 @@ class ResubmitSteps:
         new: list[Step] = []
         again: list[ResubmitEntry] = []
         for step in steps:
-            if step.earlier is not None and self._is_same(step.earlier):
+            is_open = step.earlier is not None and step.earlier.state is ResubmitState.INTENDED
+            if step.earlier is not None and is_open and self._is_same(step.earlier):
                 # With the time of the first attempt: since then duplicates of it are dropped.
                 step.entry = step.earlier.id
                 again.append(step.earlier)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -167,16 +167,17 @@ def _preview(entity: EntityAddress, findings: Sequence[_Finding], rows: int) -> 
 
 async def _carry_out(
     place: Place,
-    findings: Sequence[_Finding],
+    planned: Sequence[_Finding],
     max_wait: float,
     resend_unknown: bool,
     plan: Plan,
     limits: Limits,
     progress: Progress | None,
 ) -> Report:
-    message_of = {finding.entry.id: message for finding, message in zip(findings, plan.messages, strict=True)}
+    message_of = {finding.entry.id: message for finding, message in zip(planned, plan.messages, strict=True)}
 
     async def look(run: Run) -> None:
+        findings = await _look_again(place, planned)
         there = [finding for finding in findings if finding.original is not None]
         until = anyio.current_time() + max_wait
         while there:
@@ -198,6 +199,19 @@ async def _carry_out(
             run.end([message_of[finding]], status, why)
 
     return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
+
+
+async def _look_again(place: Place, findings: Sequence[_Finding]) -> list[_Finding]:
+    """Look once more for the originals that were not found when the plan was made: a peek may miss what is there."""
+    absent = [finding.entry.sequence_number for finding in findings if finding.original is None]
+    found, unreachable = await _standing(place, absent)
+    looked: list[_Finding] = []
+    for finding in findings:
+        message = found.get(finding.entry.sequence_number)
+        original = message if message is not None and finding.entry.is_of(message) else None
+        is_new = finding.original is None
+        looked.append(replace(finding, original=original, unreachable=unreachable) if is_new else finding)
+    return looked
 
 
 def _is_locked(outcome: Outcome | None) -> bool:

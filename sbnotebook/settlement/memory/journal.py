@@ -53,17 +53,18 @@ _VERSIONS: Final = (
         *seen.VERSION,
     ),
     notes.VERSION,
+    ("CREATE INDEX resubmits_by_number ON resubmits (namespace, sequence_number)",),
 )
 _COLUMNS: Final = (
     "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, edited, scheduled, state"
 )
+_FROM: Final = f"SELECT {_COLUMNS}, id, changed FROM resubmits"  # noqa: S608 (these are ours)
 # With the very words of the index, or SQLite does not use it.
-_UNFINISHED: Final = (
-    f"SELECT {_COLUMNS}, id, changed FROM resubmits"  # noqa: S608 (these are ours)
-    " WHERE state IN ('intended', 'sent') AND namespace = ?"
+_UNFINISHED: Final = f"{_FROM} WHERE state IN ('intended', 'sent') AND namespace = ? ORDER BY id"
+_BEGUN: Final = (
+    f"{_FROM} WHERE namespace = ? AND sequence_number IN (SELECT value FROM json_each(?))"  # noqa: S608 (as above)
+    " AND state != 'not sent' ORDER BY id"
 )
-_OF_NUMBERS: Final = " AND sequence_number IN (SELECT value FROM json_each(?))"
-_IN_ORDER: Final = " ORDER BY id"
 _INSERT: Final = f"INSERT INTO resubmits ({_COLUMNS}, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _KEPT: Final = timedelta(days=30)
 
@@ -185,18 +186,21 @@ class Journal:
             source: only originals of this entity, None for all.
         """
         with self.database.transaction() as database:
-            rows = database.execute(_UNFINISHED + _IN_ORDER, (namespace,)).fetchall()
+            rows = database.execute(_UNFINISHED, (namespace,)).fetchall()
         entries = [_entry(row) for row in rows]
         return [entry for entry in entries if source is None or entry.source.casefold() == source.casefold()]
 
-    def find_unfinished(self, entries: Sequence[ResubmitEntry]) -> dict[tuple[str, int, str], ResubmitEntry]:
-        """Return the resubmits of some originals that were begun before and not ended, by key."""
+    def find_begun(self, entries: Sequence[ResubmitEntry]) -> dict[tuple[str, int, str], ResubmitEntry]:
+        """Return the last resubmit of each of some originals whose clone was or may have been sent, by key.
+
+        An original that is there although its resubmit has ended was taken for gone too early: a peek had not shown it.
+        """
         wanted = {entry.key for entry in entries}
         found: dict[tuple[str, int, str], ResubmitEntry] = {}
         numbers = json.dumps([entry.sequence_number for entry in entries])
         with self.database.transaction() as database:
             for namespace in {entry.namespace for entry in entries}:
-                rows = database.execute(_UNFINISHED + _OF_NUMBERS + _IN_ORDER, (namespace, numbers)).fetchall()
+                rows = database.execute(_BEGUN, (namespace, numbers)).fetchall()
                 found |= {entry.key: entry for entry in map(_entry, rows) if entry.key in wanted}
         return found
 

@@ -5,7 +5,7 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.model import Complete, DeadLetter, Defer, OutcomeStatus, PeekedMessage
+from sbnotebook.model import Complete, DeadLetter, Defer, OutcomeStatus, PeekedMessage, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Plan
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.memory.journal import ResubmitState
@@ -224,3 +224,49 @@ async def test_a_resume_that_stops_forgets_no_original(own: AsyncNamespace, emul
     ended = {o.sequence_number for o in report if o.status in (SETTLED, OutcomeStatus.NOT_FOUND)}
     assert not ended & there
     assert there <= {entry.sequence_number for entry in own.journal.unfinished(own.host)}
+
+
+@pytest.mark.parametrize("empty", [1, 3])
+async def test_an_original_that_a_peek_misses_is_looked_for_again(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, empty: int
+) -> None:
+    """Azure answers a peek with nothing now and then: azure-sdk-for-js issue 12450."""
+    name = f"missed-{empty}"
+    letters = await dead_letters(namespace, name, 2)
+    for letter in letters:
+        await cut_off(namespace, letter, name, sent=True, marked=True)
+    shared_emulator.faults.entity(f"{name}/$DeadLetterQueue").empty_peeks = empty
+    report = await (await the_plan(namespace)).apply()
+    assert [(outcome.status, outcome.description) for outcome in report] == [
+        (SETTLED, f"An earlier run had sent its clone to {name}.")
+    ] * 2
+    assert await namespace.entity(f"{name}/$dlq").peek() == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_original_that_reappears_is_not_sent_twice(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, known: bool
+) -> None:
+    """A resume takes it for gone, because no peek showed it; its clone was sent and consumed meanwhile."""
+    name = f"back-{known}".lower()
+    letters = await dead_letters(namespace, name, 1)
+    await cut_off(namespace, letters[0], name, sent=True, marked=known)
+    await take(namespace, name, Complete())
+    faults = shared_emulator.faults.entity(f"{name}/$DeadLetterQueue")
+    faults.empty_peeks = 4 if known else 6  # its clone is looked for there, too
+    plan = await the_plan(namespace)
+    await plan.apply()
+    assert faults.empty_peeks == 0
+    assert namespace.journal.unfinished(namespace.host) == []
+
+    source = namespace.entity(f"{name}/$dlq")
+    report = await source.plan_resubmit(await source.peek(), Resubmit()).apply()
+
+    assert [outcome.status for outcome in report] == [SETTLED if known else UNCONFIRMED]
+    assert await namespace.entity(name).peek() == [], "its clone was sent a second time"
+    assert ids(await source.peek()) == ([] if known else ["m0"])
+    if not known:
+        again = source.plan_resubmit(await source.peek(), Resubmit(resend_unknown=True))
+        assert (await again.apply()).ok
+        assert await originals(namespace, name) == ["m0"]
+        assert await source.peek() == []
