@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 DEFAULT_MAX_HELD: Final = 50_000
-"""Messages held at once at most; each takes about a kilobyte here, and is renewed three times a minute."""
+"""Messages held at once at most; each takes about a kilobyte here, and is renewed at least twice a lock."""
 _PER_LINK: Final = 5_000
 """Messages held on one link. The service detaches a link with too many that are not settled, and says nowhere how many
 that are; it is tested with 5,010 (azure-sdk-for-net, pull request 16163)."""

@@ -24,11 +24,15 @@ _REMEMBERED: Final = 100_000
 _MAY_BE_DONE: Final = "An earlier settlement had no answer: it may have been done."
 _SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
 """Locks that Service Bus grants (documentation, "Message transfers, locks, and settlement")."""
-_RENEW_AT: Final = 0.5
-"""Renew when this part of the lock is left. The promise is a third; half leaves time for a slow answer."""
-_RENEW_WITHIN: Final = timedelta(seconds=20)
-"""Renew after this time at the latest: a third of the usual lock of a minute, so that a clock that is slow by less
-than the other two thirds does no harm. The service tells when a lock ends by its own clock, and not how long it is."""
+_MANY: Final = 1_000
+"""Locks that are renewed as early as is safest; more are renewed later, so that they need fewer renewals."""
+_RENEW_AT: Final = 1 / 3
+"""The part of a lock after which it is renewed. The service tells when a lock ends by its own clock, and not how long
+it is: so a clock that is slow by less than two locks does no harm."""
+_RENEW_MANY_AT: Final = 1 / 2
+"""The same for many locks. The promise is that a third is left; half leaves time for a slow answer."""
+_SHORT: Final = timedelta(seconds=20)
+"""Shorter ones than three of these are renewed after this time, or half a lock, so that they are not renewed often."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +47,7 @@ class Hold:
         is_read: False as long as ``message`` has nothing but its number and its lock token.
         in_doubt: a settlement was begun and its answer is not known.
         is_adopted: another receiver locked it: it is not ours to give back.
+        renewals: how often it was renewed.
     """
 
     message: LockedMessage
@@ -52,12 +57,14 @@ class Hold:
     is_read: bool = True
     in_doubt: bool = False
     is_adopted: bool = False
+    renewals: int = field(default=-1, init=False)
     ends: datetime = field(init=False)
     """When the lock ends by the clock of this machine."""
     lasts: timedelta = field(init=False)
     """How long it lasts from when it was asked for."""
-    renew_at: datetime = field(init=False)
-    """When it is to be renewed."""
+    _asked: datetime = field(init=False)
+    _is_plausible: bool = field(init=False)
+    _period: timedelta = field(default=_LONGEST, init=False)
 
     def __post_init__(self, asked: datetime) -> None:
         self.extend(asked, self.locked_until)
@@ -69,18 +76,33 @@ class Hold:
             asked: when that was asked for.
             locked_until: when it ends, as the service said it.
         """
-        self.locked_until = locked_until
+        self.locked_until, self._asked = locked_until, asked
+        self.renewals += 1
         left = locked_until - asked
         # A lock that ended before it was asked for says that the two clocks differ: the service is asked at once.
-        is_plausible = left > timedelta()
-        self.lasts = min(left, _LONGEST) if is_plausible else _SHORTEST
+        self._is_plausible = left > timedelta()
+        self.lasts = min(left, _LONGEST) if self._is_plausible else _SHORTEST
         self.ends = asked + self.lasts
-        self.renew_at = asked + min(self.lasts * _RENEW_AT, _RENEW_WITHIN) if is_plausible else asked
+        if self._is_plausible:
+            # The shortest that was seen, because a clock that is set back makes later ones look longer.
+            self._period = min(self._period, left if left <= _LONGEST + _SHORT else 3 * _SHORT)
+
+    def is_due(self, now: datetime, *, held: int) -> bool:
+        """Return whether the lock is to be renewed.
+
+        Args:
+            now: the time.
+            held: how many locks are held with it. Each renewal counts against what a namespace can do in a second.
+        """
+        if not self._is_plausible:
+            return True
+        part = _RENEW_AT if held <= _MANY else _RENEW_MANY_AT
+        return now >= self._asked + max(self._period * part, min(self._period * _RENEW_MANY_AT, _SHORT))
 
     def shift(self, by: timedelta) -> None:
         """Note that the clock of this machine was set."""
         self.ends += by
-        self.renew_at += by
+        self._asked += by
 
 
 class HeldMessages:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
@@ -16,12 +16,14 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
-from sbnotebook.settlement.sdk import errors, links, management
+from sbnotebook.settlement.sdk import errors, links, management, tokens
 
 if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
 __all__ = ["Clock", "Links", "Renewal", "Renewing", "SystemClock"]
@@ -38,6 +40,8 @@ _WAIT_FOR_LINK: Final = 2.0
 """Seconds to wait for who uses the batch's receiver, before another one is opened for renewing."""
 _ANSWER_WITHIN: Final = (2.0, 10.0)
 """Seconds that a renewal may take: half of what is left of the lock, but at least and at most these."""
+_PROBE_WITHIN: Final = 2.0
+"""Seconds that the batch's own link may take to show that it answers again."""
 _CLOSE_TIMEOUT: Final = 5.0
 
 
@@ -90,7 +94,8 @@ class Links:
 
     The batch's own comes first, because the service detaches a link over which nothing goes for ten minutes, and
     only the link that a message came on can release it. When it is in use for long, broken, or did not answer, the
-    other one is opened: a lock is renewed by its token, over any connection.
+    other one is opened: a lock is renewed by its token, over any connection. Once the batch's own link answers again,
+    it comes first again.
 
     Args:
         own: gives the batch's receiver, None when it is closed.
@@ -105,6 +110,7 @@ class Links:
         self._other = other
         self._busy = busy
         self._spare: ServiceBusReceiver | None = None
+        self._used_spare = False
         self._avoids_own = False
 
     @contextlib.asynccontextmanager
@@ -114,6 +120,7 @@ class Links:
         Args:
             wait: seconds to wait for the batch's own at most.
         """
+        self._used_spare = False
         own = None if self._avoids_own else self._own()
         if own is not None and links.is_open(own) and await self._acquired(wait):
             try:
@@ -121,16 +128,48 @@ class Links:
             finally:
                 self._busy.release()
             return
+        self._used_spare = True
         if self._spare is None:
             spare = self._other()
             await spare.__aenter__()  # an open that fails has cleaned up after itself
             self._spare = spare
         yield self._spare
 
-    async def changed(self) -> None:
-        """Close the receiver that did not answer, and take the other one next time."""
-        await self.close()
-        self._avoids_own = not self._avoids_own
+    async def keep_token(self) -> None:
+        """Have the batch's own link outlive its token, also while nothing goes over it."""
+        own = self._own()
+        if own is not None and links.is_open(own) and await self._acquired(0):
+            try:
+                await tokens.refresh_if_due(own)
+            finally:
+                self._busy.release()
+
+    async def failed(self) -> None:
+        """Take the other receiver next time, because the one that was used last did not answer."""
+        if self._used_spare:
+            await self.close()
+        self._avoids_own = not self._used_spare
+
+    async def probe(self, renewed: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Return to the batch's own receiver, if it is avoided and answers again.
+
+        Args:
+            renewed: locks that were renewed just now, so that nothing is lost where it does not answer.
+        """
+        own = self._own()
+        if not (self._avoids_own and renewed and own is not None and links.is_open(own)):
+            return
+        if await self._acquired(0):
+            try:
+                with anyio.fail_after(_PROBE_WITHIN):
+                    await management.renew_locks(own, renewed[:1])
+                self._avoids_own = False
+            except Exception as error:  # noqa: BLE001 (whatever it is, the other receiver serves)
+                self._avoids_own = not _is_about_messages(error)
+            finally:
+                self._busy.release()
+            if not self._avoids_own:
+                await self.close()
 
     async def close(self) -> None:
         """Close the other receiver, if it was opened."""
@@ -141,6 +180,9 @@ class Links:
                 await spare.close()
 
     async def _acquired(self, wait: float) -> bool:
+        with contextlib.suppress(anyio.WouldBlock):
+            self._busy.acquire_nowait()
+            return True
         with anyio.move_on_after(wait):
             await self._busy.acquire()
             return True
@@ -187,13 +229,15 @@ class Renewal:
             self._events.tell(LockEvent(LockEventKind.LOST, self._clock.now(), lost, description))
 
     async def _look(self) -> None:
+        await self._links.keep_token()
         now = self._clock.now()
         self._notice_set_clock(now)
         late = self._standstill(now)
         if late is not None:
             self._events.tell(late)
         if now < self.until:
-            await self._renew_all([hold for hold in self._held if hold.renew_at <= now])
+            holds = [*self._held]
+            await self._renew_all([hold for hold in holds if hold.is_due(now, held=len(holds))])
         elif self._events.state.kind is not LockEventKind.ENDED:
             numbers = tuple(hold.message.sequence_number for hold in self._held)
             text = "The time for which locks are renewed (renew_for) is over: settle the messages before they end."
@@ -221,8 +265,17 @@ class Renewal:
     async def _renew_all(self, due: Sequence[Hold]) -> None:
         if not due:
             return
+        failed, failure = await self._try_all(due)
+        self._tell_result([hold for hold in failed if self._held.of(hold.message) is hold], failure)
+        if failure is None:
+            await self._links.probe([hold.received for hold in due if self._held.of(hold.message) is hold])
+        elif not isinstance(failure, ServiceBusServerBusyError):
+            await self._links.failed()
+
+    async def _try_all(self, due: Sequence[Hold]) -> tuple[list[Hold], Exception | None]:
+        """Renew locks once, and return those that are not renewed, with the last error."""
         # What fails is halved, until the one that is to blame is alone, after all others had their turn.
-        queue = deque(due[start : start + _CHUNK] for start in range(0, len(due), _CHUNK))
+        queue = deque(_requests(due))
         failed: list[Hold] = []
         failure: Exception | None = None
         while queue:
@@ -241,9 +294,7 @@ class Renewal:
                     if not _is_about_messages(error):
                         failed += [hold for chunk in queue for hold in chunk]
                         break
-        self._tell_result([hold for hold in failed if self._held.of(hold.message) is hold], failure)
-        if failure is not None and not isinstance(failure, ServiceBusServerBusyError):
-            await self._links.changed()
+        return failed, failure
 
     async def _renew(self, holds: Sequence[Hold]) -> None:
         if not holds:
@@ -280,6 +331,17 @@ class Renewal:
             if hold.ends <= now:
                 self._held.lose(hold, why.format(hold.ends))
         self.tell_lost()
+
+
+def _requests(holds: Sequence[Hold]) -> list[Sequence[Hold]]:
+    """Return what each request renews: locks of one partition, because Service Bus refuses those of several.
+
+    Source: azure-service-bus-dotnet, issue 386 ("Batching lock tokens for different partitions is not supported").
+    """
+    by_partition: defaultdict[int, list[Hold]] = defaultdict(list)
+    for hold in holds:
+        by_partition[partition_of(hold.message.sequence_number)].append(hold)
+    return [some[start : start + _CHUNK] for some in by_partition.values() for start in range(0, len(some), _CHUNK)]
 
 
 def _is_about_messages(error: Exception) -> bool:

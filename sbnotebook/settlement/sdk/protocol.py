@@ -223,6 +223,7 @@ class Handler(Protocol):
     client_ready_async: Callable[[], Awaitable[bool]]
     mgmt_request_async: Callable[..., Awaitable[Any]]
 
+    async def auth_complete_async(self) -> bool: ...
     async def do_work_async(self) -> bool: ...
 
 

@@ -11,17 +11,19 @@ Source: ``update_token`` and ``handle_token`` in ``_pyamqp/aio/_cbs_async.py`` o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.settlement.sdk.protocol import Authenticator, CbsAuthState, PutResult, authenticator_class
+from sbnotebook.settlement.sdk.protocol import Authenticator, CbsAuthState, PutResult, authenticator_class, private
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
+    from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["refresh_beside_work"]
+__all__ = ["refresh_beside_work", "refresh_if_due"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 # Attributes that sbnotebook adds to the SDK's authenticators.
@@ -41,6 +43,18 @@ def refresh_beside_work() -> None:
     """Have every connection of the SDK refresh its token without waiting for it. Calling it again changes nothing."""
     authenticator_class.update_token = _update_token
     authenticator_class._on_execute_operation_complete = _on_answer
+
+
+async def refresh_if_due(receiver: ServiceBusReceiver) -> None:
+    """Refresh the token of a receiver's connection if that is due; the SDK does so only when the receiver is used.
+
+    Args:
+        receiver: open. No other task uses it meanwhile.
+    """
+    handler = private(receiver)._handler
+    if handler is not None:
+        with contextlib.suppress(Exception):  # whichever operation comes next says what is wrong
+            await handler.auth_complete_async()
 
 
 _put_first_token: Final[Any] = authenticator_class.update_token

@@ -26,3 +26,38 @@ def test_how_messages_ended_is_not_remembered_for_ever() -> None:
     assert held.outcome_of(messages[-1], Complete()).status is OutcomeStatus.ALREADY_SETTLED
     with pytest.raises(DecisionError, match="2 messages are not of this batch"):
         held.check_ours(messages)
+
+
+def held_for(seconds: float, *, slow_by: float = 0) -> tuple[Hold, datetime]:
+    """Return a lock that lasts so long, and when it was asked for by a clock that is so many seconds slow."""
+    nothing: Any = None
+    asked = datetime.now(UTC)
+    message = LockedMessage(entity=ORDERS, sequence_number=1, lock_token=UUID(int=1))
+    return Hold(message, nothing, asked, asked + timedelta(seconds=seconds + slow_by)), asked
+
+
+@pytest.mark.parametrize(
+    ("lasts", "held", "after"),
+    [(5, 1, 2.5), (30, 1, 15), (60, 1, 20), (60, 1_000, 20), (60, 1_001, 30), (300, 1, 100), (300, 20_000, 150)],
+)
+def test_renewals_are_rarer_for_long_locks_and_for_many(lasts: float, held: int, after: float) -> None:
+    hold, asked = held_for(lasts)
+    assert not hold.is_due(asked + timedelta(seconds=after - 0.1), held=held)
+    assert hold.is_due(asked + timedelta(seconds=after), held=held)
+
+
+@pytest.mark.parametrize("slow_by", [60, 100, 600, 3600])
+def test_a_slow_clock_does_not_put_a_renewal_off_too_long(slow_by: float) -> None:
+    hold, asked = held_for(60, slow_by=slow_by)
+    assert hold.is_due(asked + timedelta(seconds=55), held=1)
+
+
+def test_a_clock_that_is_set_back_does_not_put_renewals_off() -> None:
+    hold, asked = held_for(60)
+    hold.extend(asked - timedelta(minutes=3), asked + timedelta(minutes=1))
+    assert hold.is_due(asked - timedelta(minutes=3) + timedelta(seconds=20), held=1)
+
+
+def test_a_lock_that_seems_to_have_ended_is_renewed_at_once() -> None:
+    hold, asked = held_for(-60)
+    assert hold.is_due(asked, held=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 import pytest
@@ -187,6 +187,31 @@ async def test_renewal_continues_while_a_settlement_waits(world: World) -> None:
             tasks.cancel_scope.cancel()
         world.emulator.thaw()
         assert batch.lost == ()
+
+
+async def test_renewal_returns_to_its_own_link_once_that_answers(world: World) -> None:
+    queue = await filled_queue(world.namespace, "thawed", 5, lock_duration=timedelta(seconds=12))
+    async with queue.batch() as batch:
+        held = await batch.receive(5)
+        world.emulator.freeze("thawed")
+        await world.clock.turn(7)
+        await until(lambda: FAILING in kinds(batch))
+        # Another connection renews while the own one is silent, and is closed when that answers again.
+        await world.clock.turn(1)
+        await until(lambda: kinds(batch) == [FAILING, RENEWING])
+        assert spare_of(batch) is not None
+        world.emulator.thaw()
+        await world.clock.turn(7)
+        await until(lambda: spare_of(batch) is None)
+        assert {message.sequence_number for message in batch.messages} == numbers(held)
+    assert batch.release_report is not None
+    assert batch.release_report.settled == 5
+    assert [message.delivery_count for message in await queue.peek()] == [0] * 5
+
+
+def spare_of(batch: LockedBatch) -> object:
+    renewal: Any = batch._renewal  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    return renewal._links._spare  # noqa: SLF001
 
 
 def end_of(batch: LockedBatch, number: int) -> datetime:

@@ -16,7 +16,8 @@ from azure.core.credentials import AccessToken
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management
-from sbnotebook.settlement.sdk.protocol import CbsAuthState
+from sbnotebook.settlement.sdk.protocol import CbsAuthState, private
+from sbnotebook.settlement.sdk.tokens import refresh_if_due
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -54,7 +55,8 @@ async def held(own: AsyncNamespace) -> AsyncIterator[Held]:
     async with own.connection.receiver(EntityAddress("orders")) as receiver:
         (message,) = await receiver.receive_messages(1, max_wait_time=5)
         await management.renew_locks(receiver, [message])
-        authenticator: Any = receiver._handler._cbs_authenticator  # pyright: ignore[reportAttributeAccessIssue]
+        handler: Any = private(receiver)._handler
+        authenticator: Any = handler._cbs_authenticator
         authenticator._expires_on = int(time.time()) + LEFT
         authenticator._refresh_window = LEFT
         yield Held(receiver, message, authenticator, authenticator._auth.get_token)
@@ -130,3 +132,9 @@ async def test_a_token_is_refreshed_at_once_where_it_can_be(held: Held) -> None:
     await held.renew()
     await held.renew()
     assert is_refreshed(held)
+
+
+async def test_a_token_is_refreshed_while_the_link_is_idle(held: Held) -> None:
+    with anyio.fail_after(20):
+        while not is_refreshed(held):
+            await refresh_if_due(held.receiver)
