@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check conformance soak crash mutants format bench docs lab lock dist
-.PHONY: check-install check-lowest check-next-sdk check-pythons check-spark
+.PHONY: check-clients check-install check-lowest check-next-sdk check-pythons check-spark
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -115,6 +115,14 @@ build/python-%: requirements/dev.txt FORCE
 
 FORCE:
 
+# npm ci in a copy: Node looks for packages beside the file that imports them.
+check-clients: ## Test the emulator with clients that are not ours: Celery, Proton, and the SDK for JavaScript
+	@$(PYTHON) -m scripts.bootstrap environment node
+	$(call set_up_beside,clients,3.11,requirements/clients.txt)
+	@mkdir -p build/javascript && cp tests/clients/javascript/* build/javascript/
+	cd build/javascript && npm ci --no-audit --no-fund --loglevel=error
+	build/clients/bin/python -m pytest -c tests/clients/clients.ini --rootdir=. tests/clients/with_*.py
+
 lab: ## Open JupyterLab on a copy of the tutorials
 	$(BIN)/sbnotebook lab
 
@@ -126,4 +134,5 @@ lock: ## Write requirements/*.txt again from pyproject.toml
 	$(COMPILE) --group bootstrap -o requirements/bootstrap.txt
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --group clients -o requirements/clients.txt
 	$(COMPILE) pyproject.toml --all-extras --group test --resolution lowest-direct -o requirements/lowest.txt

@@ -2,11 +2,12 @@
 
 Standard library only, because it runs before anything is installed. Each part can be asked for by name::
 
-    python3 -m scripts.bootstrap [environment] [java] [chromium]
+    python3 -m scripts.bootstrap [environment] [java] [chromium] [node]
 
 - environment: ``.venv`` with uv, the locked packages and this project itself (editable).
 - java: Java 17 or newer, for Spark.
 - chromium: Chromium, for the browser tests.
+- node: npm, for the tests with the SDK for JavaScript; only where it is named.
 
 What is there already is left as it is, so a second run ends in a moment. Nothing ever asks a question: what is
 missing on the system comes from apt-get where that can be used, otherwise one sentence says what to install.
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["PARTS", "BootstrapError", "find_chromium", "main"]
+__all__ = ["ONLY_BY_NAME", "PARTS", "BootstrapError", "find_chromium", "main"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON: Final = (3, 11)
@@ -44,7 +45,7 @@ def main(parts: Sequence[str]) -> int:
     """Set up the named parts, or all of them.
 
     Args:
-        parts: names from `PARTS`; none means all.
+        parts: names from `PARTS`; none means all but those in `ONLY_BY_NAME`.
 
     Returns:
         The exit code: 0 when everything is there, 1 when something is missing, 2 for an unknown part.
@@ -54,7 +55,7 @@ def main(parts: Sequence[str]) -> int:
         print(f"setup: there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}.", file=sys.stderr)
         return 2
     try:
-        for part in parts or PARTS:
+        for part in parts or [name for name in PARTS if name not in ONLY_BY_NAME]:
             PARTS[part]()
     except BootstrapError as error:
         print(f"setup: {error}", file=sys.stderr)
@@ -154,6 +155,12 @@ def set_up_chromium() -> None:
         raise BootstrapError(message)
 
 
+def set_up_node() -> None:
+    """Make sure that there is an npm, which comes with Node."""
+    if shutil.which("npm") is None:
+        install_from_system("npm", ["npm"])
+
+
 def find_chromium() -> str | None:
     """Return the path of the first Chromium or Chrome on the PATH."""
     return next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
@@ -216,7 +223,9 @@ PARTS: Final[dict[str, Callable[[], None]]] = {
     "environment": set_up_environment,
     "java": set_up_java,
     "chromium": set_up_chromium,
+    "node": set_up_node,
 }
+ONLY_BY_NAME: Final = ("node",)
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))

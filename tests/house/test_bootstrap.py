@@ -112,6 +112,20 @@ def test_chromium_is_installed_where_it_is_missing(machine: Machine) -> None:
     assert (machine.programs / "chromium").exists()
 
 
+def test_npm_is_installed_where_it_is_missing(machine: Machine) -> None:
+    machine.has_apt_get("npm", "")
+    assert machine.set_up("node").returncode == 0
+    assert (machine.programs / "npm").exists()
+
+
+def test_all_parts_but_those_asked_for_by_name_are_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    parts = {name: lambda name=name: done.append(name) for name in bootstrap.PARTS}
+    monkeypatch.setattr(bootstrap, "PARTS", parts)
+    assert bootstrap.main([]) == 0
+    assert done == ["environment", "java", "chromium"]
+
+
 def test_an_unknown_part_is_refused(machine: Machine) -> None:
     result = machine.set_up("browser")
     assert result.returncode == 2

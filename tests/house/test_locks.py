@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -44,6 +45,8 @@ def asked_for(lock: str) -> list[str]:
     match lock:
         case "dev.txt":
             return [*all_extras(), *group("dev")]
+        case "clients.txt":
+            return [*pyproject()["project"]["dependencies"], *group("clients")]
         case "lowest.txt":
             return [*all_extras(), *group("test")]
         case _:
@@ -51,7 +54,7 @@ def asked_for(lock: str) -> list[str]:
 
 
 def test_there_is_a_lock_for_each_use() -> None:
-    assert [lock.name for lock in LOCKS] == ["bootstrap.txt", "build.txt", "dev.txt", "lowest.txt"]
+    assert [lock.name for lock in LOCKS] == ["bootstrap.txt", "build.txt", "clients.txt", "dev.txt", "lowest.txt"]
 
 
 @pytest.mark.parametrize("lock", [lock.name for lock in LOCKS])
@@ -84,3 +87,10 @@ def test_a_lock_names_no_address(lock: Path) -> None:
     text = lock.read_text()
     assert "://" not in text
     assert "index" not in re.sub(r"^[\w.-]+==.*$", "", text, flags=re.MULTILINE)
+
+
+def test_the_lock_of_npm_has_hashes_and_names_no_registry() -> None:
+    packages = json.loads((ROOT / "tests" / "clients" / "javascript" / "package-lock.json").read_text())["packages"]
+    del packages[""]
+    assert packages["node_modules/@azure/service-bus"]["version"] == "7.9.5"
+    assert not [name for name, package in packages.items() if "integrity" not in package or "resolved" in package]
