@@ -90,20 +90,21 @@ _make_section: Final = cast("Callable[[type[Section], tuple[int, int, int, int]]
 """To call the class itself takes twice as long."""
 
 
-def split(payload: bytes) -> list[Section]:
+def split(payload: bytes, *, in_order: bool = True) -> list[Section]:
     """Find the sections of an encoded message.
 
     The values are skipped, so the inside of a section may still turn out to be damaged.
 
     Args:
         payload: the message as it stands in a transfer, its frames joined.
+        in_order: refuse sections out of order.
 
     Returns:
         The sections in the order in which they stand; none for an empty payload. Data and sequence
         may occur several times, each other section once.
 
     Raises:
-        AmqpDecodeError: the bytes are cut short, are not sections of a message, or are out of order.
+        AmqpDecodeError: the bytes are cut short, are not sections of a message, are out of order, or one comes twice.
 
     Example:
         >>> split(bytes.fromhex("0053754500537845"))
@@ -116,7 +117,10 @@ def split(payload: bytes) -> list[Section]:
         if not code:
             code, value_start = _descriptor(payload, start)
         # In order; the check for itself, because the emulator splits every message.
-        previous = code if previous < code != DELIVERY_ANNOTATIONS else _in_order(code, previous, start)
+        if previous < code != DELIVERY_ANNOTATIONS:
+            previous = code
+        else:
+            previous = _in_order(code, previous, start) if in_order else _once(code, previous, start, sections)
         end = skip(payload, value_start)
         sections.append(_make_section(Section, (code, start, value_start, end)))
         start = end
@@ -219,6 +223,12 @@ def _in_order(code: int, previous: int, start: int) -> int:
     if code <= previous and (code < previous or code not in _REPEATABLE):
         raise AmqpDecodeError(f"The message section 0x{code:02x} at byte {start} is out of order.")
     return code
+
+
+def _once(code: int, previous: int, start: int, before: list[Section]) -> int:
+    if code not in _REPEATABLE and any(section.code == code for section in before):
+        raise AmqpDecodeError(f"The message section 0x{code:02x} at byte {start} comes twice.")
+    return max(code, previous)
 
 
 def _descriptor(payload: bytes, start: int) -> tuple[int, int]:

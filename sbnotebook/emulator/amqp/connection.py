@@ -48,6 +48,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
     encode_within,
 )
+from sbnotebook.emulator.amqp.sasl import LogIn
 from sbnotebook.emulator.amqp.session import AmqpSession
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
@@ -56,6 +57,8 @@ __all__ = ["AmqpConnection"]
 _AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 _SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 _CHANNEL_MAX: Final = 4095
+_MAX_FRAME_SIZE: Final = 65_536
+"""Bytes, as in every trace of Azure."""
 _OF_A_SESSION: Final = (Transfer, Disposition, Flow, Attach, Detach)
 
 
@@ -77,22 +80,31 @@ class AmqpConnection:
 
     Args:
         container_id: our name.
-        max_frame_size: bytes of the largest frame that is accepted and sent; the peer may want less.
+        max_frame_size: bytes of the largest frame that is accepted and sent, by default as in Azure; the peer may
+            want less.
         idle_timeout_ms: time that the peer may stay silent, sent to the peer; None for no limit. The
             owner has to watch the time.
+        log_in: accepts the name and the password of a peer that brings them; by default no peer is known.
     """
 
     def __init__(
-        self, *, container_id: str = "emulator", max_frame_size: int = 1_048_576, idle_timeout_ms: int | None = None
+        self,
+        *,
+        container_id: str = "emulator",
+        max_frame_size: int = _MAX_FRAME_SIZE,
+        idle_timeout_ms: int | None = None,
+        log_in: LogIn = lambda _name, _password: False,
     ) -> None:
         self._container_id = container_id
         self._max_frame_size = max_frame_size
         self._idle_timeout_ms = idle_timeout_ms
+        self._log_in = log_in
         self._peer_idle_timeout_ms: int | None = None
         self._reader = FrameReader(max_frame_size)
         self._writer = FrameWriter()
         self._events: list[Event] = []
         self._sessions: dict[int, AmqpSession] = {}
+        self._begun: set[int] = set()
         self._held = ConnectionLimits()
         self._state = _State.HEADER
         self._authenticated = False
@@ -204,10 +216,10 @@ class AmqpConnection:
     def _receive_sasl(self, frame: Frame) -> None:
         if frame.kind != SASL_FRAME:
             raise ProtocolViolationError(f"A frame of type {frame.kind} is not allowed here.")
-        answer, self._authenticated = sasl.answer_init(frame.body)
+        answer, self._authenticated = sasl.answer_init(frame.body, self._log_in)
         self._writer.write(0, answer, kind=SASL_FRAME)
         if not self._authenticated:
-            raise ProtocolViolationError("The peer chose a SASL mechanism that was not offered.")
+            raise ProtocolViolationError("The peer chose a SASL mechanism that was not offered, or has no key.")
         self._state = _State.HEADER
 
     def _receive_performative(self, frame: Frame) -> None:
@@ -231,6 +243,9 @@ class AmqpConnection:
                 self._end(performative.error)
             case Open():
                 raise ProtocolViolationError("The connection is open already.", "amqp:not-allowed")
+            case Attach() | Flow() | Transfer() | Disposition() if channel not in self._begun:
+                # Service Bus is built on Azure's library for .NET, whose AmqpConnection answers like this.
+                raise ProtocolViolationError(f"The session channel {channel} cannot be found.", "amqp:not-found")
             case Attach() | Flow() | Transfer() | Disposition() | Detach():
                 pass  # For a session that has ended: the peer may not have known.
             case _:
@@ -248,6 +263,7 @@ class AmqpConnection:
     def _receive_begin(self, channel: int, begin: Begin) -> None:
         if begin.remote_channel is not None or channel in self._sessions or channel > _CHANNEL_MAX:
             raise ProtocolViolationError(f"No session can begin on channel {channel}.", "amqp:not-allowed")
+        self._begun.add(channel)
         self._sessions[channel] = AmqpSession(channel, begin, self._writer, self._events, self._held)
 
     def _receive_end(self, channel: int) -> None:

@@ -37,6 +37,8 @@ _MAX_HANDLES: Final = 5000
 """Links of one connection: many more than any client has, since every SDK opens several connections before."""
 _MAX_ARRIVING: Final = 134_217_728
 """Bytes: the largest message that a premium namespace takes, and some more beside it."""
+_MAX_TAG: Final = 32
+"""Bytes of a delivery tag (section 2.8.7)."""
 _SERIAL: Final = 2**32
 """Delivery-count is a serial number (RFC 1982): it counts on from 0 after 2**32 - 1."""
 
@@ -352,6 +354,9 @@ class ReceivingLink(Link):
         if arriving is None:
             if transfer.delivery_id is None or transfer.delivery_tag is None:
                 raise ProtocolViolationError("The first frame of a message needs a delivery id and a tag.")
+            if len(transfer.delivery_tag) > _MAX_TAG:
+                text = f"A delivery tag has at most {_MAX_TAG} bytes, not {len(transfer.delivery_tag)}."
+                raise ProtocolViolationError(text, "amqp:invalid-field")
             self._delivery_count = (self._delivery_count + 1) % _SERIAL
             self._credit -= 1
             if not (transfer.more or transfer.aborted):  # nearly every message

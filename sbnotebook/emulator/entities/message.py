@@ -189,7 +189,8 @@ def read_sent(payload: bytes) -> SentMessage:
     """Check the parts of a message that the broker itself reads.
 
     Properties and body stay unread: they are between sender and receiver.
-    Delivery annotations, which azure-servicebus for Python writes last, are put in their place. They stay: in Service
+    Sections may come in any order, as in Azure, and are put in their places: azure-servicebus for Python writes the
+    delivery annotations last, rhea for JavaScript the footer before the body. Delivery annotations stay: in Service
     Bus they reach the receiver.
 
     Args:
@@ -198,10 +199,10 @@ def read_sent(payload: bytes) -> SentMessage:
     Raises:
         AmqpDecodeError: the bytes are not a message.
     """
-    sections = split(payload)
-    # Put delivery annotations that stand too late in their place, and read the message again.
+    sections = split(payload, in_order=False)
+    # Put the sections in their places, and read the message again.
     for before, section in pairwise(sections):
-        if section.code == DELIVERY_ANNOTATIONS < before.code:
+        if section.code < before.code:
             ordered = sorted(sections, key=attrgetter("code"))
             return read_sent(b"".join(payload[part.start : part.end] for part in ordered))
     _expect(bool(sections), "it is empty")

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
@@ -41,6 +42,8 @@ _MAX_TOKENS: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS: Final = re.compile(r"[0-9]{1,11}")
 _MANAGEMENT: Final = "/$management"
+_SASL: Final = "$sasl"
+"""The audience of a key that a client logged in with: no path of an entity."""
 _INSIDE_ENTITY: Final = re.compile(r"/subscriptions/|/\$")
 """The end of an entity's path, and the beginning of the path of something inside of it."""
 
@@ -61,13 +64,13 @@ class Grant:
         scope: path for which the token was made, in lower case; "" for the whole namespace.
         entity: the queue or topic whose own key signed it, in lower case; None for a key of the namespace.
         claims: the claims of the key; Manage includes the others.
-        until: time when the token expires (ms).
+        until: time when the token expires (ms); infinite for a key, which a client logged in with.
     """
 
     scope: str
     entity: str | None
     claims: frozenset[str]
-    until: int
+    until: float
 
     def covers(self, path: str) -> bool:
         """Return whether the token is for this path, with any claim."""
@@ -115,6 +118,22 @@ class NamespaceAccess:
             end = (_EPOCH + timedelta(milliseconds=until)).strftime("%Y-%m-%d %H:%M:%SZ")
             raise AccessRefusedError(f"ExpiredToken: The token is expired. Expiration time: '{end}'.")
         return Grant(scope, entity, rule.claims, until)
+
+    def log_in(self, key_name: str, key: str) -> Grant | None:
+        """Return the claims of a key, of the namespace or of an entity; None if there is no such key.
+
+        Args:
+            key_name: its name.
+            key: its value, the first or the second.
+        """
+        rules: list[tuple[AuthorizationRule, str | None]] = [(rule, None) for rule in self.rules]
+        for entity in self._registry.entities:
+            rules += [(rule, entity.path.casefold()) for rule in entity.options.authorization_rules]
+        for rule, path in rules:
+            keys = [each for each in (rule.primary_key, rule.secondary_key) if each]
+            if rule.key_name == key_name and any(_is_same(each, key) for each in keys):
+                return Grant(path or "", path, rule.claims, inf)
+        return None
 
     def expect(self, path: str) -> None:
         """Check that an entity exists, given its path or that of its management node.
@@ -208,6 +227,13 @@ class ConnectionAccess:
             del self._grants[next(iter(self._grants))]
         self._set_alarm()
 
+    def log_in(self, key_name: str, key: str) -> bool:
+        """Accept a client that logs in with a key itself (SASL PLAIN), and return whether there is such a key."""
+        grant = self._namespace.log_in(key_name, key)
+        if grant is not None:
+            self._grants[_SASL] = grant
+        return grant is not None
+
     def require(self, path: str, *claims: str) -> None:
         """Check that the connection has one of these claims.
 
@@ -231,9 +257,9 @@ class ConnectionAccess:
         if self._cancel_alarm is not None:
             self._cancel_alarm()
         self._cancel_alarm = None
-        if self._grants:
-            first = min(grant.until for grant in self._grants.values())
-            self._cancel_alarm = self._clock.wake_at(first, self._expire)
+        ends = [round(grant.until) for grant in self._grants.values() if grant.until < inf]
+        if ends:
+            self._cancel_alarm = self._clock.wake_at(min(ends), self._expire)
 
     def _expire(self) -> None:
         now = self._clock.now()
@@ -261,6 +287,10 @@ def _fields(token: str) -> dict[str, str]:
 
 def _signature(key: str, signed: bytes) -> bytes:
     return base64.b64encode(hmac.digest(key.encode(), signed, "sha256"))
+
+
+def _is_same(key: str, given: str) -> bool:
+    return hmac.compare_digest(key.encode(), given.encode())
 
 
 def _scope(address: str) -> str:

@@ -484,7 +484,8 @@ def _confirm_later(peer: LinkPeer, settle: Callable[[], None], delay: float) -> 
 def _messages(event: TransferReceived) -> list[SentMessage]:
     if event.message_format != _BATCH_FORMAT:
         return [read_sent(event.payload)]
-    bodies = [section_value(event.payload, section) for section in split(event.payload) if section.code == DATA]
+    sections = split(event.payload, in_order=False)
+    bodies = [section_value(event.payload, section) for section in sections if section.code == DATA]
     if not bodies:
         raise AmqpDecodeError("The batch cannot be read: it has no data section, so it holds no message.")
     return [_read_batched(body) for body in bodies]

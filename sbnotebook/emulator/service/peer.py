@@ -64,7 +64,7 @@ class AmqpPeer(asyncio.Protocol):
         self.access = ConnectionAccess(broker.access, self._detach_unauthorized)
         self.is_writable = True
         self.handlers: dict[Link, LinkHandler] = {}
-        self._connection = AmqpConnection(idle_timeout_ms=round(1000 * idle_timeout))
+        self._connection = AmqpConnection(idle_timeout_ms=round(1000 * idle_timeout), log_in=self.access.log_in)
         self._transport: asyncio.Transport | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._is_full = self._is_frozen = self._is_cut = False

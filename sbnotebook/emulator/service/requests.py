@@ -149,7 +149,7 @@ class ReplyLink(LinkHandler):
 def _read(payload: bytes) -> Request:
     values: dict[int, Any] = {
         section.code: section_value(payload, section)
-        for section in split(payload)
+        for section in split(payload, in_order=False)
         if section.code in (PROPERTIES, APPLICATION_PROPERTIES, VALUE)
     }
     properties, application_properties = values.get(PROPERTIES, []), values.get(APPLICATION_PROPERTIES, {})

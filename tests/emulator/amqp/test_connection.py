@@ -8,7 +8,7 @@ from sbnotebook.emulator.amqp import Accepted, AmqpConnection, ConnectionClosed,
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, HEADER_SIZE, SASL_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Open, Transfer
-from sbnotebook.emulator.amqp.sasl import SaslInit, SaslMechanisms, SaslOutcome
+from sbnotebook.emulator.amqp.sasl import MECHANISMS, SaslInit, SaslMechanisms, SaslOutcome
 from tests.emulator.amqp.conftest import AMQP_HEADER, RECEIVING_ATTACH, SENDING_ATTACH, Peer, all_events, frame
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -39,14 +39,14 @@ def _error(peer: Peer) -> Error:
 def test_the_handshake_byte_by_byte() -> None:
     connection = AmqpConnection()
     connection.receive_data(SASL_HEADER)
-    assert connection.data_to_send() == SASL_HEADER + _sasl_frame(SaslMechanisms(("ANONYMOUS", "MSSBCBS", "EXTERNAL")))
+    assert connection.data_to_send() == SASL_HEADER + _sasl_frame(SaslMechanisms(MECHANISMS))
     connection.receive_data(_sasl_init())
-    assert connection.data_to_send() == _sasl_frame(SaslOutcome(0))
+    assert connection.data_to_send() == _sasl_frame(SaslOutcome(0, b"Welcome!"))
     connection.receive_data(AMQP_HEADER)
     assert connection.data_to_send() == AMQP_HEADER
     connection.receive_data(frame(Open(container_id="c"), channel=0))
     assert connection.data_to_send() == frame(
-        Open(container_id="emulator", max_frame_size=1_048_576, channel_max=4095), channel=0
+        Open(container_id="emulator", max_frame_size=65_536, channel_max=4095), channel=0
     )
     assert connection.events_received() == []
     assert not connection.closed

@@ -8,23 +8,38 @@ from sbnotebook.emulator.amqp.sasl import MECHANISMS, SaslInit, SaslMechanisms, 
 from sbnotebook.errors import ProtocolViolationError
 
 
-def test_anonymous_is_offered_in_an_array() -> None:
+def _knows(name: str, password: str) -> bool:
+    return (name, password) == ("root", "s:cret")
+
+
+def test_the_mechanisms_of_azure_are_offered_in_an_array() -> None:
     data = offer()
     assert data[5:7] == b"\x01\xe0"
-    assert decode_composite(data)[0] == SaslMechanisms(MECHANISMS)
-    assert "ANONYMOUS" in MECHANISMS
-    assert "PLAIN" not in MECHANISMS
+    assert decode_composite(data)[0] == SaslMechanisms(("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_an_offered_mechanism_is_accepted(mechanism: str) -> None:
-    answer, accepted = answer_init(encode_composite(SaslInit(mechanism, b"", "localhost")))
+    response = b"\0root\0s:cret" if mechanism == "PLAIN" else b""
+    answer, accepted = answer_init(encode_composite(SaslInit(mechanism, response, "localhost")), _knows)
     assert accepted
-    assert decode_composite(answer)[0] == SaslOutcome(0)
+    assert decode_composite(answer)[0] == SaslOutcome(0, b"Welcome!")
 
 
-def test_another_mechanism_is_refused() -> None:
-    answer, accepted = answer_init(encode_composite(SaslInit("SCRAM-SHA-256")))
+@pytest.mark.parametrize(
+    ("mechanism", "response"),
+    [
+        ("SCRAM-SHA-256", None),
+        ("PLAIN", None),
+        ("PLAIN", b"\0root\0wrong"),
+        ("PLAIN", b"\0s:cret\0root"),
+        ("PLAIN", b"root\0s:cret"),
+        ("PLAIN", b"\0root\0s:cret\0"),
+        ("PLAIN", b"\0root\0\xff"),
+    ],
+)
+def test_another_mechanism_or_key_is_refused(mechanism: str, response: bytes | None) -> None:
+    answer, accepted = answer_init(encode_composite(SaslInit(mechanism, response)), _knows)
     assert not accepted
     assert decode_composite(answer)[0] == SaslOutcome(1)
 
@@ -32,4 +47,4 @@ def test_another_mechanism_is_refused() -> None:
 @pytest.mark.parametrize("body", [encode_composite(Accepted()), encode_composite(SaslInit("ANONYMOUS")) + b"\x40"])
 def test_anything_but_an_init_is_a_violation(body: bytes) -> None:
     with pytest.raises(ProtocolViolationError, match="sasl-init"):
-        answer_init(body)
+        answer_init(body, _knows)

@@ -24,6 +24,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Begin,
     Close,
     Disposition,
+    End,
     Flow,
     Open,
     Transfer,
@@ -112,8 +113,11 @@ def amqp() -> dict[str, bytes]:
         f"{FRAMING} transfer-without-id": ASKING + transfer(b"x", delivery_id=None),
         f"{FRAMING} message-within-a-message": ASKING + transfer(b"x", more=True) + transfer(b"y", delivery_id=1),
         "invalid-field small-frames": HEADER + frame(Open(container_id="c", max_frame_size=100)),
+        "not-found channel-that-never-began": OPEN + attach(0, SENDER, "$cbs"),
+        "stays session-that-ended": BEGUN + frame(End()) + attach(0, SENDER, "$cbs"),
+        "invalid-field tag-of-33-bytes": ASKING + transfer(b"x", delivery_tag=b"t" * 33),
         "stays unknown-handle": BEGUN + transfer(b"x", handle=77),
-        "stays unknown-channel": BEGUN
+        "not-found unknown-channel": BEGUN
         + frame(Flow(incoming_window=0, next_outgoing_id=0, outgoing_window=0), channel=9),
         "stays empty-frames": BEGUN + frame(b"") * 1000,
         "stays every-delivery-at-once": ASKING

@@ -116,6 +116,28 @@ def test_a_section_of_the_wrong_kind_is_refused(encode_message: Encode, code: in
         read_sent(encode_message(sections={code: value}))
 
 
+@given(st.permutations(range(6)))
+def test_sections_in_any_order_are_put_in_their_places(order: list[int]) -> None:
+    sections = [
+        b"\x00\x53\x70" + encode([True, None, UInt(5)]),
+        b"\x00\x53\x71" + encode({Symbol("d"): 1}),
+        b"\x00\x53\x72" + encode({SCHEDULED: Timestamp(5)}),
+        b"\x00\x53\x73" + encode(["id"]),
+        b"\x00\x53\x77" + encode("body"),
+        b"\x00\x53\x78" + encode({Symbol("f"): 1}),
+    ]
+    message = read_sent(b"".join(sections[at] for at in order))
+    assert message.payload == b"".join(sections)
+    assert (message.message_id, message.time_to_live, message.scheduled_time) == ("id", 5, 5)
+
+
+def test_a_section_that_comes_twice_is_refused() -> None:
+    properties, footer = b"\x00\x53\x73\x45", b"\x00\x53\x78" + encode({})
+    for payload in (properties * 2, footer + properties + footer, properties + footer + properties):
+        with pytest.raises(AmqpDecodeError, match="comes twice"):
+            read_sent(payload)
+
+
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused_or_can_be_delivered(payload: bytes) -> None:
     _deliver_if_taken(payload)
@@ -140,10 +162,10 @@ def test_damaged_messages_are_refused_or_can_be_delivered(data: st.DataObject) -
 
 def _deliver_if_taken(payload: bytes) -> None:
     try:
-        read_sent(payload)
+        taken = read_sent(payload).payload
     except AmqpDecodeError:
         return
-    dead = with_dead_letter_reason(payload, "reason", "description")
+    dead = with_dead_letter_reason(taken, "reason", "description")
     assert read_sent(render(BrokeredMessage(1, 1, 0, dead), dead, with_lock=True))
 
 

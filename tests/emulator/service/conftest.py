@@ -15,7 +15,7 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp import Source, Target
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
-from sbnotebook.emulator.amqp.frames import FrameReader, FrameWriter
+from sbnotebook.emulator.amqp.frames import SASL_FRAME, FrameReader, FrameWriter
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -28,6 +28,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Open,
     Transfer,
 )
+from sbnotebook.emulator.amqp.sasl import SaslInit, SaslMechanisms, SaslOutcome
 from sbnotebook.model.amqp import AmqpValue, encode
 
 T = TypeVar("T")
@@ -62,20 +63,30 @@ def token_request(text: AmqpValue, message_id: AmqpValue = None, reply_to: str |
 
 
 class RawClient:
-    """Frames in and out over a real socket: no SASL, one session on channel 0.
+    """Frames in and out over a real socket: one session on channel 0.
 
     Args:
         connection_string: where it connects to.
         idle_time_out: ms after which it wants to hear something.
         text: the token that it begins with; "" for one for the whole namespace, None for none.
+        log_in: name and key for SASL PLAIN; None for no SASL.
     """
 
-    def __init__(self, connection_string: str, *, idle_time_out: int | None = None, text: str | None = "") -> None:
+    def __init__(
+        self,
+        connection_string: str,
+        *,
+        idle_time_out: int | None = None,
+        text: str | None = "",
+        log_in: tuple[str, str] | None = None,
+    ) -> None:
         port = int(connection_string.split(";", maxsplit=1)[0].rsplit(":", 1)[1])
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = FrameReader(2**31)
         self._writer = FrameWriter()
+        if log_in is not None:
+            self._log_in(*log_in)
         self.socket.sendall(b"AMQP\x00\x01\x00\x00")
         self.write(Open(container_id="raw", idle_time_out=idle_time_out))
         self.write(Begin(next_outgoing_id=0, incoming_window=1000, outgoing_window=1000))
@@ -84,6 +95,15 @@ class RawClient:
         self.read(Begin)
         if text is not None:
             self._put_token(text or token())
+
+    def _log_in(self, name: str, key: str) -> None:
+        init = encode_composite(SaslInit("PLAIN", f"\0{name}\0{key}".encode(), "127.0.0.1"))
+        self._writer.write(0, init, kind=SASL_FRAME)
+        self.socket.sendall(b"AMQP\x03\x01\x00\x00" + self._writer.take())
+        assert self.socket.recv(8, socket.MSG_WAITALL) == b"AMQP\x03\x01\x00\x00"
+        self.read(SaslMechanisms)
+        if self.read(SaslOutcome) != SaslOutcome(0, b"Welcome!"):
+            raise PermissionError
 
     def _put_token(self, text: str) -> None:
         """In a session of its own, so that the numbers of links and deliveries begin at 0 in the other."""

@@ -116,6 +116,20 @@ def test_a_key_opens_what_its_claims_say(emulator: RunningEmulator) -> None:
         send(connection_string(emulator, "listener", "listen-1"))
 
 
+def test_a_key_logs_in_by_itself(connect: Connect) -> None:
+    root = connect(text=None, log_in=(ROOT_RULE.key_name, ROOT_RULE.primary_key))
+    assert root.sender("bills").target is not None
+    sender = connect(text=None, log_in=("sender", "send-2"))
+    assert sender.sender("orders").target is not None
+    assert sender.sender("bills", 1).target is None
+    assert "'Send' claim(s) are required" in sender.refusal()
+    assert sender.receiver("orders", 2).source is None
+    assert "'Listen' claim(s) are required" in sender.refusal()
+    for name, key in (("sender", ""), ("sender", "listen-1"), ("nobody", "send-1"), ("listener", "")):
+        with pytest.raises(PermissionError):
+            connect(text=None, log_in=(name, key))
+
+
 def test_manage_includes_the_other_claims(emulator: RunningEmulator) -> None:
     text = connection_string(emulator, "owner", "own-2")
     send(text)
