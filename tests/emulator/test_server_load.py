@@ -107,7 +107,7 @@ def test_half_a_frame_from_many_clients_delays_no_other(emulator: RunningEmulato
     with ExitStack() as stack:
         for _ in range(50):
             half = connected(emulator, stack)
-            half.socket.sendall(b"\x00\x0f\xff\xff\x02\x00\x00\x00" + bytes(1000))
+            half.socket.sendall(b"\x00\x00\xff\xff\x02\x00\x00\x00" + bytes(1000))
         other = connected(emulator, stack)
         other.sender("orders")
         assert other.transfer(MESSAGE).state == Accepted()

@@ -103,7 +103,8 @@ def test_messages_that_never_end_do_not_fill_the_memory(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("ending", ["last", "aborted", "too long", "detach"])
-def test_whole_and_aborted_messages_do_not_count(peer: Peer, ending: str) -> None:
+def test_whole_and_aborted_messages_do_not_count(ending: str) -> None:
+    peer = Peer(max_frame_size=1_048_576).open()
     part = b"x" * 500_000
     for number in range(200):
         peer.sender(max_message_size=600_000)

@@ -7,6 +7,7 @@ import socket
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import quote_plus
 
@@ -32,6 +33,7 @@ from sbnotebook.emulator.amqp.sasl import SaslInit, SaslMechanisms, SaslOutcome
 from sbnotebook.model.amqp import AmqpValue, encode
 
 T = TypeVar("T")
+_CHUNK = 65_000
 
 
 ROOT_KEY = ("RootManageSharedAccessKey", "SAS_KEY_VALUE")
@@ -122,6 +124,10 @@ class RawClient:
         self.read(End)
 
     def write(self, performative: Any, payload: bytes = b"", channel: int = 0) -> None:
+        # A message that is too large for a frame is cut into several.
+        while len(payload) > _CHUNK:
+            self._writer.write(channel, encode_composite(replace(performative, more=True)), payload[:_CHUNK])
+            payload = payload[_CHUNK:]
         self._writer.write(channel, encode_composite(performative), payload)
         self.socket.sendall(self._writer.take())
 
