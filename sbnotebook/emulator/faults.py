@@ -2,18 +2,21 @@
 
 Standing faults are fields, in force until they are changed or ``RunningEmulator.reset`` clears them:
 
-====================== ===================================================================================
-``accept_delay_ms``    the confirmation of each sent message is held back
-``settle_delay_ms``    the confirmation of each settlement over its link is held back
-``delivery_delay_ms``  each message arrives later, while its lock runs already
-``server_busy``        so many of the next sends and requests are refused as ``com.microsoft:server-busy``
-``reject_nth``         the nth message sent over a link from now on is refused with ``reject_condition``
-``drop_before_nth``    the nth send, settlement or request from now on ends its connection, not carried out
-``drop_after_nth``     the nth send, settlement or request from now on ends its connection, carried out
-``empty_peeks``        so many of the next peeks come back empty, although there are messages
-``unconfirmed``        dispositions that are carried out and never confirmed: ``released``, or ``ranges`` of deliveries
-``slow_disk_ms``       each commit takes longer, and nothing else happens meanwhile; for all entities only
-====================== ===================================================================================
+======================== =================================================================================
+``accept_delay_ms``      the confirmation of each sent message is held back
+``settle_delay_ms``      the confirmation of each settlement over its link is held back
+``delivery_delay_ms``    each message arrives later, while its lock runs already
+``server_busy``          so many of the next sends and requests are refused as ``com.microsoft:server-busy``
+``reject_nth``           the nth message sent over a link from now on is refused with ``reject_condition``
+``drop_before_nth``      the nth send, settlement or request from now on ends its connection, not carried out
+``drop_after_nth``       the nth send, settlement or request from now on ends its connection, carried out
+``empty_peeks``          so many of the next peeks come back empty, although there are messages
+``unconfirmed``          dispositions carried out and never confirmed: ``released``, or ``ranges`` of deliveries
+``link_settles_minutes`` a link settles a message for so long after its delivery, however long its lock is renewed
+``max_unsettled``        messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
+``mixed_partitions``     ``refused``: a request about lock tokens of several partitions is refused
+``slow_disk_ms``         each commit takes longer, and nothing else happens meanwhile; for all entities only
+======================== =================================================================================
 
 They hold for all entities except those that have their own::
 
@@ -40,7 +43,12 @@ MAX_COUNT: Final = 1_000_000
 """The largest number of events that can be asked for over HTTP."""
 
 _MAX_CONDITION: Final = 100
-_UNCONFIRMED: Final = ("", "released", "ranges")
+_CHOICES: Final = {
+    "unconfirmed": ("", "released", "ranges"),
+    "over_max_unsettled": ("detach", "stop"),
+    "mixed_partitions": ("taken", "refused"),
+}
+"""The faults that are one of several words, by name."""
 _MAX_PATH: Final = 400
 
 
@@ -72,6 +80,15 @@ class EntityFaults:
         unconfirmed: the dispositions of received messages that are carried out and not confirmed: ``released`` for
             those of that outcome, ``ranges`` for those of several deliveries at once, empty for none. No source says
             that Azure confirms them.
+        link_settles_minutes: minutes after its delivery for which a link settles a message; 0 for ever. Then the link
+            answers that the lock is lost, although it is renewed; over the management node it can be settled. Azure was
+            seen to do that after 12 to 20 minutes (azure-service-bus issues 684 and 685, azure-sdk-for-net 28025).
+        max_unsettled: messages of one link that may be unsettled, also those whose lock has ended; 0 for any number.
+            Of Azure 5,000 are reported (azure-amqp issue 152, azure-sdk-for-net 6450).
+        over_max_unsettled: what happens to a link that reaches that number: with ``stop`` it delivers no more until one
+            is settled, as in those issues; with ``detach`` one more detaches it (azure-sdk-for-python 16163).
+        mixed_partitions: ``refused`` where a request must name lock tokens of one partition only
+            (azure-service-bus-dotnet issue 386), ``taken`` for any.
     """
 
     accept_delay_ms: int = 0
@@ -84,6 +101,10 @@ class EntityFaults:
     drop_after_nth: int = 0
     empty_peeks: int = 0
     unconfirmed: str = ""
+    link_settles_minutes: int = 0
+    max_unsettled: int = 0
+    over_max_unsettled: str = "detach"
+    mixed_partitions: str = "taken"
 
     def is_busy(self) -> bool:
         """Return whether the send or request that has just come in is refused."""
@@ -114,6 +135,18 @@ class EntityFaults:
             return False
         self.empty_peeks -= 1
         return True
+
+    def refuses_on_link(self, held_ms: int) -> bool:
+        """Return whether a link refuses to settle a message that it delivered so many milliseconds ago."""
+        return 0 < self.link_settles_minutes * 60_000 <= held_ms
+
+    def stops_link(self, unsettled: int) -> bool:
+        """Return whether a link delivers nothing while it has so many unsettled messages."""
+        return 0 < self.max_unsettled <= unsettled and self.over_max_unsettled == "stop"
+
+    def detaches_link(self, unsettled: int) -> bool:
+        """Return whether a link is detached that has so many unsettled messages."""
+        return 0 < self.max_unsettled < unsettled and self.over_max_unsettled == "detach"
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
@@ -182,8 +215,8 @@ def _checked(kind: type[EntityFaults], name: str, value: object) -> Any:
     if name == "reject_condition":
         _expect(isinstance(value, str) and value.isascii() and 0 < len(value) <= _MAX_CONDITION, name, "a condition")
         return value
-    if name == "unconfirmed":
-        _expect(value in _UNCONFIRMED, name, "'released', 'ranges' or empty")
+    if name in _CHOICES:
+        _expect(value in _CHOICES[name], name, f"one of {', '.join(map(repr, _CHOICES[name]))}")
         return value
     limit = MAX_DELAY_MS if name.endswith("_ms") else MAX_COUNT
     _expect(type(value) is int and 0 <= value <= limit, name, f"a number from 0 to {limit}")

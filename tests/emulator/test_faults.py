@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from sbnotebook.emulator import QueueOptions, RunningEmulator
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.emulator.faults import Drop, EntityFaults, Faults
 from sbnotebook.errors import ConfigurationError
 
@@ -350,6 +350,60 @@ def test_an_empty_peek_hides_messages(receiver: ServiceBusReceiver, emulator: Ru
     assert [len(receiver.peek_messages(sequence_number=1)) for _ in range(2)] == [0, 1]
 
 
+def test_a_link_refuses_a_settlement_after_minutes_of_renewal(
+    receiver: ServiceBusReceiver, emulator: RunningEmulator, clock: ManualClock
+) -> None:
+    emulator.faults.link_settles_minutes = 17
+    (message,) = receiver.receive_messages(max_wait_time=5)
+    for _ in range(17 * 60 // 20):
+        clock.advance(20)
+        receiver.renew_message_lock(message)
+    # The SDK tries the management node by itself only when the link is gone.
+    with pytest.raises(MessageLockLostError):
+        receiver.complete_message(message)
+    receiver.renew_message_lock(message)
+    assert emulator.counts("orders").locked == 1
+
+
+def test_a_link_settles_before_those_minutes_are_over(receiver: ServiceBusReceiver, emulator: RunningEmulator) -> None:
+    emulator.faults.link_settles_minutes = 17
+    (message,) = receiver.receive_messages(max_wait_time=5)
+    receiver.complete_message(message)
+    assert active(emulator, 0)
+
+
+def test_too_many_unsettled_messages_detach_a_link(
+    client: ServiceBusClient, sender: ServiceBusSender, emulator: RunningEmulator
+) -> None:
+    emulator.faults.max_unsettled = 3
+    sender.send_messages([X] * 4)
+    with client.get_queue_receiver("orders") as receiver:
+        for message in receiver.receive_messages(3, max_wait_time=5):
+            receiver.complete_message(message)
+        assert len(receiver.receive_messages(2, max_wait_time=5)) == 2, "what is settled does not count"
+        sender.send_messages([X] * 2)
+        assert len(receiver.receive_messages(2, max_wait_time=5)) == 2, "they came before the link was detached"
+        with pytest.raises(ServiceBusConnectionError):
+            receiver.receive_messages(1, max_wait_time=5)
+
+
+def test_too_many_unsettled_messages_stop_a_link(
+    client: ServiceBusClient, sender: ServiceBusSender, emulator: RunningEmulator, clock: ManualClock
+) -> None:
+    emulator.faults.max_unsettled, emulator.faults.over_max_unsettled = 3, "stop"
+    sender.send_messages([X] * 4)
+    with client.get_queue_receiver("orders") as receiver, client.get_queue_receiver("orders") as other:
+        received = receiver.receive_messages(5, max_wait_time=2)
+        assert len(received) == 3
+        assert len(other.receive_messages(5, max_wait_time=2)) == 2, "it is a limit of each link"
+        # Locks that have ended still count, until the link settles them.
+        clock.advance(60)
+        assert receiver.receive_messages(1, max_wait_time=1) == []
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_message(received[0])
+        assert len(receiver.receive_messages(1, max_wait_time=5)) == 1
+
+
 def test_counts_go_down() -> None:
     faults = EntityFaults(reject_nth=3, drop_before_nth=2, drop_after_nth=3, server_busy=1, empty_peeks=1)
     assert [faults.hides_messages(), faults.hides_messages()] == [True, False]
@@ -375,7 +429,9 @@ def test_faults_are_written_and_read() -> None:
         ({"reject_nth": 1.5}, "'reject_nth' must be a number from 0 to 1000000"),
         ({"reject_condition": ""}, "'reject_condition' must be"),
         ({"reject_condition": "ü"}, "'reject_condition' must be"),
-        ({"unconfirmed": "all"}, "'unconfirmed' must be 'released', 'ranges' or empty"),
+        ({"unconfirmed": "all"}, "'unconfirmed' must be one of '', 'released', 'ranges'"),
+        ({"over_max_unsettled": 1}, "'over_max_unsettled' must be one of 'detach', 'stop'"),
+        ({"mixed_partitions": True}, "'mixed_partitions' must be one of 'taken', 'refused'"),
         ({"entities": []}, "'entities' must be an object"),
         ({"entities": {"orders": 5}}, "'orders' must be an object of faults"),
         ({"entities": {"": {}}}, "'' must be an object of faults"),

@@ -154,6 +154,11 @@ class Box:
         """Tell whether a lock is still held."""
         return self._find_held(token, now) is not None
 
+    def number_of(self, token: UUID, now: int) -> int | None:
+        """Return the sequence number of a locked message; None if the lock is lost."""
+        message = self._find_held(token, now)
+        return None if message is None else message.sequence_number
+
     def check_properties(self, token: UUID, now: int, properties: Mapping[str, AmqpValue]) -> None:
         """Check that a locked message can have these application properties.
 

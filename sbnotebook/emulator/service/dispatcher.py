@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from typing import Final, Protocol
+from uuid import UUID
 
-from sbnotebook.emulator.entities import BrokeredMessage, ReceivingEntity
+from sbnotebook.emulator.entities import BrokeredMessage, MessageSession, ReceivingEntity
 
-__all__ = ["Dispatcher", "Outlet", "Receiver", "Waiter"]
+__all__ = ["Dispatcher", "HeldSession", "Outlet", "Receiver", "Waiter"]
 
 _MAX_MESSAGES: Final = 500
 _MAX_BYTES: Final = 4_194_304
@@ -56,6 +57,28 @@ class Receiver(Protocol):
     def end_drain(self) -> None:
         """Tell the client that there are no more messages."""
         ...
+
+
+class HeldSession:
+    """A session that a client holds, as a source of messages."""
+
+    def __init__(self, entity: ReceivingEntity, session: MessageSession, token: UUID) -> None:
+        self.entity = entity
+        self.session = session
+        self.token = token
+
+    @property
+    def has_available(self) -> bool:
+        """Return whether ``receive`` would find a message."""
+        return self.session.holder == self.token and self.session.has_ready
+
+    def receive(self, now: int) -> BrokeredMessage | None:
+        """Lock the session's available message with the smallest sequence number."""
+        return self.entity.receive(now, self.session)
+
+    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
+        """Remove the session's available message with the smallest sequence number."""
+        return self.entity.receive_and_delete(now, self.session)
 
 
 class Waiter(Protocol):

@@ -28,9 +28,7 @@ from sbnotebook.emulator.amqp import (
 )
 from sbnotebook.emulator.entities import (
     AnyEntity,
-    BrokeredMessage,
     DeadLetterReason,
-    MessageSession,
     Queue,
     Receivable,
     ReceivingEntity,
@@ -44,14 +42,13 @@ from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.emulator.service.broker import Broker, Peer
 from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_for, with_tracking_id
-from sbnotebook.emulator.service.dispatcher import Outlet
+from sbnotebook.emulator.service.dispatcher import HeldSession, Outlet
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, UInt
 from sbnotebook.model.sections import DATA, section_value, split
 
 __all__ = [
     "SESSION_FILTER",
-    "HeldSession",
     "LinkHandler",
     "LinkPeer",
     "ReceiverLink",
@@ -199,13 +196,14 @@ class ReceiverLink(LinkHandler):
         self._peer = peer
         self._deletes = link.snd_settle_mode == _SETTLED
         self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()
-        self._given: dict[UUID, None] = {}  # the locks that the client has of this link, and some that have ended
+        self._given: dict[UUID, int] = {}  # since when the client has locks of this link, and some that have ended
         self._most_given = _MANY_GIVEN
 
     @property
     def can_take(self) -> bool:
         """Return whether a message can be sent to the client now."""
-        return self._link.credit > len(self._late) and self._peer.is_writable
+        is_stopped = self._faults.stops_link(len(self._given))
+        return self._link.credit > len(self._late) and self._peer.is_writable and not is_stopped
 
     @property
     def is_draining(self) -> bool:
@@ -219,7 +217,8 @@ class ReceiverLink(LinkHandler):
 
     def deliver(self, now: int) -> int:
         """Send the next message, and return its size in bytes."""
-        delay = self._faults.delivery_delay_ms / 1000
+        faults = self._faults
+        delay = faults.delivery_delay_ms / 1000
         message = self.outlet.receive_and_delete(now) if self._deletes else self.outlet.receive(now)
         if message is None:
             return 0
@@ -229,9 +228,11 @@ class ReceiverLink(LinkHandler):
         tag = message.lock_token.bytes_le if message.lock_token else b""
         self._late.append((tag, payload, message.lock_token))
         if message.lock_token is not None:
-            self._given[message.lock_token] = None
-            if len(self._given) > self._most_given:
+            self._given[message.lock_token] = now
+            if len(self._given) > self._most_given and not faults.max_unsettled:
                 self._forget_ended(now)
+            if faults.detaches_link(len(self._given)):
+                asyncio.get_running_loop().call_soon(self._detach_forced)
         if delay:
             asyncio.get_running_loop().call_later(delay, self._arrive)
         else:
@@ -248,9 +249,12 @@ class ReceiverLink(LinkHandler):
         faults = self._faults
         delay = faults.settle_delay_ms / 1000
         token = UUID(bytes_le=event.delivery_tag)
-        self._given.pop(token, None)
+        now = self._peer.broker.moment()
+        since = self._given.pop(token, now)
         try:
-            is_held, echo = self._settle(token, event.outcome)
+            is_held, echo = (False, _ACCEPTED)
+            if not faults.refuses_on_link(now - since):
+                is_held, echo = self._settle(token, event.outcome)
         except RefusedError as error:
             is_held, echo = True, Rejected(condition_for(error).error(str(error)))
         # Echo the outcome, or the loss of the lock.
@@ -264,6 +268,8 @@ class ReceiverLink(LinkHandler):
             _confirm_later(self._peer, partial(self._link.settle, event.delivery_tag, echo), delay)
         else:
             self._link.settle(event.delivery_tag, echo)
+        if faults.max_unsettled:
+            self.credit_changed()
 
     def detached(self) -> None:
         """Stop delivering. The locks of the link's messages stay."""
@@ -281,6 +287,11 @@ class ReceiverLink(LinkHandler):
             self._link.forget(token.bytes_le)
         # Rarely enough to cost next to nothing for each message.
         self._most_given = max(_MANY_GIVEN, 2 * len(self._given))
+
+    def _detach_forced(self) -> None:
+        if self._link in self._peer.handlers:
+            text = f"The link '{self._link.name}' is force detached: too many of its messages are not settled."
+            self._peer.detach(self._link, Condition.DETACH_FORCED.error(text))
 
     def _arrive(self) -> None:
         """Send a message whose delay has passed."""
@@ -319,28 +330,6 @@ class ReceiverLink(LinkHandler):
         keys = ("DeadLetterReason", "DeadLetterErrorDescription")
         why = DeadLetterReason(*(_text(info.pop(key, None)) for key in keys))
         return self.entity.dead_letter_message(token, now, why, info), Rejected()
-
-
-class HeldSession:
-    """A session that a client holds, as a source of messages."""
-
-    def __init__(self, entity: ReceivingEntity, session: MessageSession, token: UUID) -> None:
-        self.entity = entity
-        self.session = session
-        self.token = token
-
-    @property
-    def has_available(self) -> bool:
-        """Return whether ``receive`` would find a message."""
-        return self.session.holder == self.token and self.session.has_ready
-
-    def receive(self, now: int) -> BrokeredMessage | None:
-        """Lock the session's available message with the smallest sequence number."""
-        return self.entity.receive(now, self.session)
-
-    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
-        """Remove the session's available message with the smallest sequence number."""
-        return self.entity.receive_and_delete(now, self.session)
 
 
 class SessionReceiverLink(ReceiverLink):

@@ -38,6 +38,7 @@ from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condi
 from sbnotebook.emulator.service.requests import Reply, Request
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, ULong
+from sbnotebook.model.partition import partition_of
 
 __all__ = ["ManagementNode"]
 
@@ -271,12 +272,20 @@ class _Receiving:
     def _held_tokens(self, body: dict[str, Any], now: int) -> list[UUID]:
         """Return the lock tokens of a request; refuse the whole request if one lock is lost."""
         tokens = cast("list[UUID]", body["lock-tokens"])
+        if self._broker.faults.at(self._entity.path).mixed_partitions == "refused":
+            self._expect_one_partition(tokens, now)
         if all(self._entity.holds(token, now) for token in tokens):
             return tokens
         if self._entity.sessions is not None:
             raise RefusedError(Refusal.SESSION_LOCK_LOST, "The session lock was lost. Accept the session again.")
         text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
         raise RefusedError(Refusal.MESSAGE_LOCK_LOST, text)
+
+    def _expect_one_partition(self, tokens: list[UUID], now: int) -> None:
+        numbers = [number for token in tokens if (number := self._entity.number_of(token, now)) is not None]
+        if len({partition_of(number) for number in numbers}) > 1:
+            text = "Batching lock tokens for different partitions is not supported."
+            raise RefusedError(Refusal.NOT_ALLOWED, text)
 
     def _session(self, body: dict[str, Any], now: int) -> MessageSession | None:
         if self._entity.sessions is None:

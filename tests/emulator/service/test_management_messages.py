@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbnotebook.emulator import ManualClock, RunningEmulator
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.emulator.entities import Counts
 from sbnotebook.model.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
 from sbnotebook.model.sections import DATA, DELIVERY_ANNOTATIONS, PROPERTIES, section_value, split
@@ -176,3 +177,28 @@ def test_a_peek_can_omit_the_bodies(
     sections = {section.code: section_value(payload, section) for section in split(payload)}
     assert (DATA in sections, "omitted-message-body-size" in sections[DELIVERY_ANNOTATIONS]) == (has_body, not has_body)
     assert sections[PROPERTIES][3] == "large"
+
+
+def test_lock_tokens_of_several_partitions_are_refused_on_demand(
+    connect: Connect, client: ServiceBusClient, emulator: RunningEmulator
+) -> None:
+    emulator.create_queue("parts", QueueOptions(enable_partitioning=True))
+    with client.get_queue_sender("parts") as sender, client.get_queue_receiver("parts") as receiver:
+        for number in range(20):
+            sender.send_messages(ServiceBusMessage("x", message_id=str(number)))
+        by_partition: dict[int, list[AmqpValue]] = {}
+        for message in receiver.receive_messages(20, max_wait_time=5):
+            token = UUID(str(message.lock_token))
+            by_partition.setdefault((message.sequence_number or 0) >> 48, []).append(token)
+    node, every = Node(connect(), "parts"), [token for some in by_partition.values() for token in some]
+    assert len(by_partition) > 1
+    assert node.ask("renew-lock", {"lock-tokens": Array(every)})[0] == 200
+    emulator.faults.mixed_partitions = "refused"
+    completing: dict[AmqpValue, AmqpValue] = {"disposition-status": "completed", "lock-tokens": Array(every)}
+    for refused in (node.ask("renew-lock", completing), node.ask("update-disposition", completing)):
+        assert refused[:2] == (400, "amqp:not-allowed")
+    for some in by_partition.values():
+        assert node.ask("renew-lock", {"lock-tokens": Array(some)})[0] == 200
+        completing = {"disposition-status": "completed", "lock-tokens": Array(some)}
+        assert node.ask("update-disposition", completing)[0] == 200
+    assert emulator.counts("parts").active == 0
