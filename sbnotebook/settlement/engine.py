@@ -185,11 +185,14 @@ class Run:
 
     def note(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
         """Note the outcomes of messages, and tell them to the caller that watches."""
-        known = self._place(messages, outcomes)
-        new = [outcome for position, outcome in known.items() if self._told.get(position) != outcome]
-        fresh = sum(position not in self._told for position in known)
-        self._outcomes |= known
-        self._told |= known
+        new: list[Outcome] = []
+        fresh = 0
+        for position, outcome in self._place(messages, outcomes).items():
+            told = self._told.get(position)
+            if told != outcome:
+                new.append(outcome)
+                fresh += told is None
+            self._outcomes[position] = self._told[position] = outcome
         if new:
             self._tell(new)
         if self._progress is not None and fresh:
@@ -276,7 +279,8 @@ class Run:
         known: dict[int, Outcome] = {}
         for message, outcome in zip(messages, outcomes, strict=True):
             position = self._position(message)
-            known[position] = self._of_plan(self.messages[position], outcome)
+            is_told = self._told.get(position) is outcome
+            known[position] = outcome if is_told else self._of_plan(self.messages[position], outcome)
         return known
 
     def _of_plan(self, message: ReceivedMessage, outcome: Outcome) -> Outcome:

@@ -369,7 +369,7 @@ class LockedBatch:
         self._held.check_ours(chosen)
         self._open_receiver()
         once = {message.lock_token: message for message in chosen}
-        look = partial(self.settle_in, decision, [*once.values()], each=each)
+        look = partial(self._settle_ours, decision, [*once.values()], each=each)
         report = await carry_out([*once.values()], decision, look, limits or Limits(max_in_flight), progress)
         if len(once) == len(chosen):
             return report
@@ -393,6 +393,16 @@ class LockedBatch:
             each: to dead-letter: reasons and descriptions of their own, by sequence number.
         """
         self._held.check_ours(messages)
+        return self._settle_ours(decision, messages, run, each=each)
+
+    def _settle_ours(
+        self,
+        decision: Decision,
+        messages: Sequence[LockedMessage],
+        run: Run,
+        *,
+        each: Mapping[int, DeadLetter] | None = None,
+    ) -> Awaitable[None]:
         steps = partial(self.settle_group, run, decision, each=each, as_they_come=True)
         size = run.limits.max_in_flight * _ROUND_TRIPS
         # The settling itself ends soon after an interrupt.
