@@ -89,6 +89,16 @@ class Namespace:
         """Return the namespace's host name."""
         return self._namespace.host
 
+    def identity(self) -> str:
+        """Return what the files of this machine know the namespace by; an emulator is asked for it the first time.
+
+        It stays the same when the emulator starts on another port, and however the host name is spelled.
+
+        Raises:
+            azure.servicebus.exceptions.ServiceBusConnectionError: the emulator does not answer.
+        """
+        return self._namespace.identity()
+
     @property
     def is_emulator(self) -> bool:
         """Return True for an emulator on a development machine."""
@@ -196,7 +206,7 @@ class Namespace:
             entity: only originals of this one, None for all.
         """
         source = address(entity)
-        return self._namespace.journal.unfinished(self.host, source.path if source else None)
+        return self._namespace.journal.unfinished(self.identity(), source.path if source else None)
 
     def remembered(self) -> Remembered:
         """Return the records of this machine: unfinished resubmits, deferrals, removed messages and notes on causes.
@@ -207,7 +217,7 @@ class Namespace:
         return Remembered(
             unfinished=self.unfinished(),
             deferred=self._namespace.deferral_ledger.counts(),
-            removed=archive.counts(self.host) if archive is not None else [],
+            removed=archive.counts(self.identity()) if archive is not None else [],
             notes=self.notes(),
             retention=archive.retention if archive is not None else None,
         )

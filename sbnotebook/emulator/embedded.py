@@ -185,6 +185,7 @@ class RunningEmulator:
             broker = self._server.broker
             await broker.drop_peers()
             broker.registry.clear()
+            broker.renew_identity()
             broker.faults, broker.freezes_new = Faults(), False
             broker.use_clock(self._clock)
             await broker.kept()

@@ -6,13 +6,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
 from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.entities import AuthorizationRule, QueueOptions, Registry, Tier, restore
+from sbnotebook.emulator.entities import AuthorizationRule, EarlierAddresses, QueueOptions, Registry, Tier, restore
+from sbnotebook.emulator.process import default_data_dir
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.http_app import ProcessLeases, application
 from sbnotebook.emulator.service.peer import AmqpPeer
@@ -144,6 +146,7 @@ class EmulatorServer:
                 self._registry, self._clock, store, self._on_store_failure, token_clock=self._token_clock
             )
             self._broker.access.rules += self._keys
+            self._name_earlier_addresses()
             self._make_queues()
             self._make_topics()
             # Listen, HTTP first: every port speaks both protocols.
@@ -184,6 +187,11 @@ class EmulatorServer:
             task.cancel()
         if self._failure is not None:
             raise EmulatorError(f"The emulator has ended, its data could not be kept: {self._failure}.")
+
+    def _name_earlier_addresses(self) -> None:
+        identity = self._broker.identity
+        if identity.earlier is EarlierAddresses.HERE and self._data_dir == default_data_dir():
+            self._broker.identity = replace(identity, earlier=EarlierAddresses.ANY)
 
     def _make_queues(self) -> None:
         for name, options in self._queues.items():

@@ -99,7 +99,7 @@ class AsyncNamespace(Resources):
         See :func:`sbnotebook.settlement.actions.resume.plan_resume`.
         """
         only = EntityAddress.parse(entity) if entity is not None else None
-        entries = await anyio.to_thread.run_sync(self.journal.unfinished, self.host)
+        entries = await anyio.to_thread.run_sync(self.journal.unfinished, await anyio.to_thread.run_sync(self.identity))
         sources = dict.fromkeys(EntityAddress.parse(entry.source) for entry in entries)
         return [
             await plan_resume(self.entity(source), resend_unknown=resend_unknown, max_wait=max_wait)

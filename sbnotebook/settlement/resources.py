@@ -9,6 +9,7 @@ import anyio.to_thread
 
 from sbnotebook.model import Complete, EntityAddress, ReceivedMessage
 from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.connecting.namespace_identity import identity_of
 from sbnotebook.settlement.locking.records import DeferralRecord, Record, RemovalRecord
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.locking.wake_up import WakeUps
@@ -45,6 +46,7 @@ class Resources:
         self.journal = journal or Journal()
         self.archive = archive_of(archive, self.journal.path.parent)
         self.clock = clock
+        self._identity: str | None = None
         self._peekers: dict[EntityAddress, Peeker] = {}
         self._pools: dict[EntityAddress, SenderPool] = {}
 
@@ -52,6 +54,23 @@ class Resources:
     def host(self) -> str:
         """Return the namespace's host name."""
         return self.connection.host or ""
+
+    def identity(self) -> str:
+        """Return what local files know the namespace by. Call it in a thread: an emulator is asked the first time.
+
+        See :func:`sbnotebook.settlement.connecting.namespace_identity.identity_of`.
+
+        Raises:
+            ServiceBusConnectionError: the emulator does not answer.
+        """
+        if self._identity is None:
+            found = identity_of(self.connection)
+            if found.earlier:
+                self.journal.adopt(found.name, found.earlier)
+                if self.archive is not None:
+                    self.archive.adopt(found.name, found.earlier)
+            self._identity = found.name
+        return self._identity
 
     def peeker(self, address: EntityAddress) -> Peeker:
         """Return the warm peeker of an entity."""
@@ -85,17 +104,17 @@ class Resources:
         always = (DeferralRecord(self.deferral_ledger), wake_ups) if journalled else ()
         if self.archive is None or not archived:
             return always
-        return (*always, RemovalRecord(self.archive, self.host, self.peeker, verb))
+        return (*always, RemovalRecord(self.archive, self.identity, self.peeker, verb))
 
     @property
     def deferral_ledger(self) -> DeferralLedger:
         """Return the journal's table of deferred messages in this namespace."""
-        return DeferralLedger(self.journal.database, self.host)
+        return DeferralLedger(self.journal.database, self.identity)
 
     @property
     def notes(self) -> Notes:
         """Return the journal's notes on causes in this namespace; use them in a thread, the file may be busy."""
-        return Notes(self.journal.database, self.host)
+        return Notes(self.journal.database, self.identity)
 
     async def close(self) -> None:
         """Close all connections and files. Close the batches that are still open first."""

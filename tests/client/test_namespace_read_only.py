@@ -116,8 +116,8 @@ ACTS: dict[str, Act] = {
 def everything(emulator: RunningEmulator, folder: Path) -> object:
     """All that an act could change: in the entities, in the journal and in the archive."""
     with in_folder(emulator, folder, read_only=True) as namespace:
-        archived = Archive(folder / "archive.sqlite").find(namespace.host)
-        unfinished = Journal(folder / "journal.sqlite").unfinished(namespace.host)
+        archived = Archive(folder / "archive.sqlite").find(namespace.identity())
+        unfinished = Journal(folder / "journal.sqlite").unfinished(namespace.identity())
         ledger = [(m.sequence_number, m.state) for m in namespace.entity("orders").deferred()]
         messages = [
             (str(m.entity), m.sequence_number, m.state, m.delivery_count)

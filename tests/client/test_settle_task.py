@@ -76,7 +76,7 @@ def test_unreachable_entity_does_not_hide_other_outcomes(
     assert (found[nowhere, 1].description or "").startswith("Not attempted: ")
     assert "no-such-queue" in (found[nowhere, 1].description or "")
     archived = Archive(tmp_path / "archive.sqlite")
-    assert len(archived.find(own.host)) == 2
+    assert len(archived.find(own.identity())) == 2
     archived.close()
 
 

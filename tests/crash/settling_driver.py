@@ -56,7 +56,7 @@ def settle(spark: SparkSession, namespace: Namespace) -> None:
         counted = Counter((row.status, row.description) for row in outcomes)
         left = len(namespace.entity("orders").peek(show_progress=False))
         archive = namespace.archive
-        kept = {row.sequence_number for row in archive.find(namespace.host)} if archive else set[int]()
+        kept = {row.sequence_number for row in archive.find(namespace.identity())} if archive else set[int]()
         said = {"outcomes": [[*key, count] for key, count in counted.items()], "left": left, "archived": len(kept)}
         sys.stdout.write(json.dumps(said) + "\n")
         if not left:

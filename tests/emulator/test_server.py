@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import aiohttp
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from sbnotebook.emulator import QueueOptions
+from sbnotebook.emulator import QueueOptions, running
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.emulator.store import FILE_NAME
 from sbnotebook.errors import ConfigurationError, EmulatorError, EmulatorStartError
@@ -209,3 +211,33 @@ async def test_connections_are_closed_when_it_stops() -> None:
         assert await reader.readexactly(8) == b"AMQP\x00\x01\x00\x00"
     assert await asyncio.wait_for(reader.read(), 5) == b""
     writer.close()
+
+
+@pytest.mark.anyio
+async def test_a_data_directory_keeps_its_identity(tmp_path: Path) -> None:
+    async def identity(data_dir: Path | None) -> dict[str, str]:
+        async with (
+            EmulatorServer(data_dir=data_dir) as server,
+            aiohttp.ClientSession(server.http_url) as http,
+            http.get("/$identity") as response,
+        ):
+            return await response.json()
+
+    first = await identity(tmp_path / "one")
+    assert first["earlier"] == "none"
+    assert await identity(tmp_path / "one") == first
+    assert len({(await identity(each))["id"] for each in (tmp_path / "one", tmp_path / "two", None, None)}) == 4
+
+
+def test_an_emptied_namespace_has_another_identity(tmp_path: Path) -> None:
+    def identity() -> str:
+        with urlopen(f"{emulator.http_url}/$identity", timeout=10) as answer:  # noqa: S310
+            return json.load(answer)["id"]
+
+    with running(data_dir=tmp_path) as emulator:
+        before = identity()
+        emulator.reset()
+        after = identity()
+        assert after != before
+    with running(data_dir=tmp_path) as emulator:
+        assert identity() == after

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.entities import AnyEntity, Receivable, ReceivingEntity, Registry, Topic
+from sbnotebook.emulator.entities import AnyEntity, NamespaceIdentity, Receivable, ReceivingEntity, Registry, Topic
 from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.service.access import NamespaceAccess
@@ -62,6 +62,7 @@ class Broker:
     answers are written. So no answer confirms a change that could still be lost.
 
     Attributes:
+        identity: what clients know the namespace by, whatever its address is.
         session_links: the session that a link receives from, by entity and the link's name.
 
     Args:
@@ -86,6 +87,7 @@ class Broker:
         registry.is_in_use = self.is_in_use
         self.clock = clock
         self.access = NamespaceAccess(registry, token_clock or SystemClock())
+        self.identity = store.identity if store is not None else NamespaceIdentity()
         self.faults = Faults()
         self.freezes_new = False
         self.session_links: dict[tuple[ReceivingEntity, str], str] = {}
@@ -175,6 +177,12 @@ class Broker:
         for peer in list(self.peers):
             peer.abort()
         await self.kept()  # by then the loop has reported it to each of them
+
+    def renew_identity(self) -> None:
+        """Give the namespace a new identity, because it was emptied."""
+        self.identity = NamespaceIdentity()
+        if self._store is not None:
+            self._store.keep_identity(self.identity)
 
     def stop(self) -> None:
         """Take the last turn, and close all connections."""

@@ -6,6 +6,7 @@
 ``GET /entities``                         the entities with their counts, as JSON
 ``GET /faults``, ``POST /faults``         the faults on demand, as JSON
 ``GET /lease``                            held open by a process that uses the emulator
+``GET /$identity``                        what clients know the namespace by, whatever its address is
 ``GET /$servicebus/websocket``            AMQP in a WebSocket
 anything else                             the administration of entities: ``entity_routes``
 ========================================  ==================================================
@@ -18,6 +19,7 @@ import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -81,6 +83,7 @@ def application(broker: Broker, leases: ProcessLeases) -> web.Application:
     app.router.add_get("/faults", admin.faults)
     app.router.add_post("/faults", admin.set_faults)
     app.router.add_get("/lease", admin.lease)
+    app.router.add_get("/$identity", admin.identity)
     app.router.add_get(WEBSOCKET_PATH, websocket_handler(broker))
     add_entity_routes(app, broker)
     return app
@@ -98,6 +101,9 @@ class _Admin:
 
     async def health(self, _request: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "pid": os.getpid()})
+
+    async def identity(self, _request: web.Request) -> web.Response:
+        return web.json_response(asdict(self._broker.identity))
 
     async def entities(self, _request: web.Request) -> web.Response:
         self._broker.moment()

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OPEN_PAGES", "RequestRefusedError", "answer_errors", "authorize", "refuse_public_names", "xml"]
 
-OPEN_PAGES: Final = frozenset({"/", "/health", "/entities", "/faults", "/lease", "/$servicebus/websocket"})
+OPEN_PAGES: Final = frozenset(
+    ("/", "/health", "/entities", "/faults", "/lease", "/$identity", "/$servicebus/websocket")
+)
 """Paths that need no key; none of them can be the name of an entity. A WebSocket sends its tokens to ``$cbs``, as any
 other connection."""
 

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from sbnotebook.errors import EmulatorError
 
@@ -70,6 +71,13 @@ CREATE TABLE seen (
 ) WITHOUT ROWID;
 CREATE INDEX seen_until ON seen (until);
 """
+# No part of the version, so that a version of sbnotebook without identities can open the file still.
+_IDENTITY: Final = """
+CREATE TABLE IF NOT EXISTS identity (
+    id TEXT NOT NULL,
+    is_younger INTEGER NOT NULL -- than the messages: they come from a version that gave no identities
+);
+"""
 _STAMP: Final = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
@@ -122,10 +130,11 @@ def open_database(directory: Path) -> Generator[sqlite3.Connection]:
     path = directory / FILE_NAME
     # Before anything else is looked at: of two emulators that start at once, one waits here.
     with closing(_take_lock(directory, BUSY_TIMEOUT)):
-        if path.exists():
-            _check_header(path)
-        else:
+        is_new = not path.exists()
+        if is_new:
             create(path)
+        else:
+            _check_header(path)
         with closing(_connect(path, BUSY_TIMEOUT)) as database:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute("PRAGMA journal_mode = WAL")
@@ -138,6 +147,7 @@ def open_database(directory: Path) -> Generator[sqlite3.Connection]:
             database.execute("BEGIN IMMEDIATE")
             database.execute("COMMIT")
             _migrate(database, path)
+            _identify(database, is_new=is_new)
             yield database
 
 
@@ -191,6 +201,14 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
         raise
     # The header says the version from now on, too.
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _identify(database: sqlite3.Connection, *, is_new: bool) -> None:
+    """Give the file the identity of its namespace, if it has none yet."""
+    database.execute(_IDENTITY)
+    database.execute(
+        "INSERT INTO identity SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM identity)", (uuid4().hex, not is_new)
+    )
 
 
 def create(path: Path) -> None:

@@ -18,7 +18,15 @@ from typing import Final, Self
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, Change
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
-from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox, StoredEntity, StoredMessageId, StoredSession
+from sbnotebook.emulator.entities.snapshot import (
+    EarlierAddresses,
+    NamespaceIdentity,
+    Snapshot,
+    StoredBox,
+    StoredEntity,
+    StoredMessageId,
+    StoredSession,
+)
 from sbnotebook.emulator.store.opening import FILE_NAME, open_database, opening_error
 from sbnotebook.emulator.store.writing import Writer
 from sbnotebook.errors import EmulatorError
@@ -101,6 +109,16 @@ class Store:
             self.close()
             raise opening_error(self.path, error) from error
         return _without(snapshot, gone)
+
+    @property
+    def identity(self) -> NamespaceIdentity:
+        """Return the identity of the namespace, which stays the same for as long as the file does."""
+        name, is_younger = self._database.execute("SELECT id, is_younger FROM identity").fetchone()
+        return NamespaceIdentity(name, EarlierAddresses.HERE if is_younger else EarlierAddresses.NONE)
+
+    def keep_identity(self, identity: NamespaceIdentity) -> None:
+        """Write a new identity, of a namespace that was emptied."""
+        self._database.execute("UPDATE identity SET id = ?, is_younger = 0", (identity.id,))
 
     def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
         """Read the messages of a shelf in order; those payloads that are large are None.

@@ -7,7 +7,7 @@ settlement", ReceiveAndDelete). What arrived is written to the archive at once, 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -46,11 +46,13 @@ _CLOSE_TIMEOUT: Final = 15.0
 class _Taken:
     """What has arrived, in order, and where it is written down."""
 
-    def __init__(self, address: EntityAddress, host: str, archive: Archive | None, into: list[PeekedMessage]) -> None:
+    def __init__(
+        self, address: EntityAddress, namespace: Callable[[], str], archive: Archive | None, into: list[PeekedMessage]
+    ) -> None:
         self.messages = into
         self.count = 0
         self._address = address
-        self._host = host
+        self._namespace = namespace
         self._archive = archive
         self._unkept: list[tuple[PeekedMessage, bytes]] = []
 
@@ -75,7 +77,8 @@ class _Taken:
                 await anyio.to_thread.run_sync(self._write, self._archive, fresh)
 
     def _write(self, archive: Archive, fresh: Sequence[tuple[PeekedMessage, bytes]]) -> None:
-        rows = archive.keep([archived_from(message, payload, self._host, VERB) for message, payload in fresh])
+        namespace = self._namespace()
+        rows = archive.keep([archived_from(message, payload, namespace, VERB) for message, payload in fresh])
         archive.note_ends(removed=rows)
 
 
@@ -112,7 +115,7 @@ async def receive_and_delete(
     archive = entity.namespace.archive if archived else None
     if archive is not None:
         await anyio.to_thread.run_sync(archive.require_room)
-    taken = _Taken(entity.address, entity.namespace.host, archive, [] if into is None else into)
+    taken = _Taken(entity.address, entity.namespace.identity, archive, [] if into is None else into)
     receiver = entity.namespace.connection.receiver(
         entity.address, retries=0, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
     )

@@ -84,7 +84,9 @@ class ResubmitSteps:
         only_begun: bool = False,
     ) -> None:
         self.pool: SenderPool = namespace.pool(decision.to or address.sends_to)
-        self._host = namespace.host
+        self._namespace = namespace
+        self._identity = ""
+        """The namespace's, once it is asked for."""
         self._address = address
         self._journal = namespace.journal
         self._clock: Clock = namespace.clock or SystemClock()
@@ -139,6 +141,7 @@ class ResubmitSteps:
     async def _recall(self, steps: Sequence[Step]) -> tuple[list[Step], list[Step], list[Outcome]]:
         """Tell apart what earlier runs have sent, what is to be sent, and what is neither, with its outcome."""
         recall = Recall(self._journal, self._destinations, self.pool.address, self._decision)
+        self._identity = await anyio.to_thread.run_sync(self._namespace.identity)
         entries = [self._entry(step.original) for step in steps]
         sent: list[Step] = []
         to_send: list[Step] = []
@@ -297,7 +300,7 @@ class ResubmitSteps:
 
     def _entry(self, original: ReceivedMessage, clone: Message | None = None) -> ResubmitEntry:
         return ResubmitEntry(
-            namespace=self._host,
+            namespace=self._identity,
             source=original.entity.path,
             sequence_number=original.sequence_number,
             message_id=original.message_id,

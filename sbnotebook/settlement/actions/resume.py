@@ -92,7 +92,8 @@ async def plan_resume(place: Place, *, resend_unknown: bool = False, max_wait: f
         max_wait: seconds to wait for originals that are still locked.
     """
     namespace, decision = place.namespace, Resubmit(resend_unknown=resend_unknown)
-    entries = await anyio.to_thread.run_sync(namespace.journal.unfinished, namespace.host, place.address.path)
+    identity = await anyio.to_thread.run_sync(namespace.identity)
+    entries = await anyio.to_thread.run_sync(namespace.journal.unfinished, identity, place.address.path)
     findings = await _survey(place, list({entry.key: entry for entry in entries}.values()), decision)
     return Plan(
         place.address,

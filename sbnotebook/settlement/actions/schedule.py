@@ -276,11 +276,12 @@ class _Cancelling:
         return payload is not None and not is_same(peeked_from_payload(payload, message.entity), message)
 
     async def _keep(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> dict[int, int]:
-        archive, host = self._archive, self._place.namespace.host
+        archive = self._archive
         found = [message for message in messages if message.sequence_number in payloads]
         if archive is None or not found:
             return {}
-        kept = [archived_from(each, payloads[each.sequence_number], host, self._decision.verb) for each in found]
+        namespace = await anyio.to_thread.run_sync(self._place.namespace.identity)
+        kept = [archived_from(each, payloads[each.sequence_number], namespace, self._decision.verb) for each in found]
         rows = await anyio.to_thread.run_sync(archive.keep, kept)
         return {message.sequence_number: row for message, row in zip(found, rows, strict=True)}
 

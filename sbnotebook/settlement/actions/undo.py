@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -131,7 +131,7 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
             "This namespace has no archive, so nothing that was removed can be sent back: "
             "it was turned off with archive=False or SBNOTEBOOK_ARCHIVE=off."
         )
-    found = await anyio.to_thread.run_sync(_find, archive, namespace.host, wanted)
+    found = await anyio.to_thread.run_sync(_find, archive, namespace.identity, wanted)
     if not found.rows:
         raise DecisionError(" ".join(["There is nothing to send back.", *found.left_out]))
     places = _destinations(found.rows, wanted)
@@ -150,13 +150,13 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
 # ------------------------------------------------------------------ what is sent
 
 
-def _find(archive: Archive, host: str, wanted: UndoRequest) -> _Found:
-    found = _Found()
+def _find(archive: Archive, identity: Callable[[], str], wanted: UndoRequest) -> _Found:
+    found, namespace = _Found(), identity()
     if wanted.report is None:
-        by_place = _by_place(archive.find(host, wanted.entity, since=wanted.begin))
+        by_place = _by_place(archive.find(namespace, wanted.entity, since=wanted.begin))
         groups = list(by_place.values())
     else:
-        groups = _of_report(archive, host, wanted.report, found)
+        groups = _of_report(archive, namespace, wanted.report, found)
     for group in groups:
         row = _judged(group)
         if row is None:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["ConnectionString", "host_of", "read"]
+__all__ = ["ConnectionString", "canonical_host", "host_of", "read"]
 
 _HOST: Final = re.compile(r"(?:\w+://)?([\w.-]+(?::\d+)?|\[[\da-f:]+\](?::\d+)?)[\s/]*", re.IGNORECASE)
 _EXAMPLE: Final = (
@@ -28,6 +28,10 @@ _NAMES: Final = {
     )
 }
 _MAX_PORT: Final = 65_535
+_LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
+_EMULATOR_PORT: Final = "5672"
+_PORTS: Final = frozenset(("443", "5671", _EMULATOR_PORT))
+"""Those of AMQP, with and without TLS, and of WebSockets: in Azure they all lead to the same namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,25 @@ def host_of(endpoint: str) -> str:
     if ":" in match[1] and port.isdigit() and not 0 < int(port) <= _MAX_PORT:
         raise ConfigurationError(f"The namespace's port is a number from 1 to {_MAX_PORT:,}.")
     return match[1].lower()  # one name for it in the journal, however it is spelled
+
+
+def canonical_host(host: str) -> str:
+    """Return the one spelling of a host name: in lower case, without a final dot or a port that means nothing.
+
+    Args:
+        host: a host name, with a port or without.
+
+    Example:
+        >>> canonical_host("Shop.servicebus.windows.net.:5671"), canonical_host("127.0.0.1:5672")
+        ('shop.servicebus.windows.net', 'localhost')
+    """
+    name, port = host.strip().lower(), ""
+    if ":" in name.rpartition("]")[2]:
+        name, _, port = name.rpartition(":")
+    name = name.rstrip(".")
+    if name in _LOOPBACK:
+        return f"localhost:{port}" if port not in ("", _EMULATOR_PORT) else "localhost"
+    return f"{name}:{port}" if port not in ("", *_PORTS) else name
 
 
 def _key_behind(token: str) -> str | None:

@@ -100,12 +100,14 @@ class RemovalRecord:
 
     Args:
         archive: where they are kept.
-        namespace: the host.
+        namespace: returns the identity of the namespace; called in a thread.
         peeker: looks again at what did not come whole.
         verb: what the removal is part of.
     """
 
-    def __init__(self, archive: Archive, namespace: str, peeker: Callable[[EntityAddress], Peeker], verb: str) -> None:
+    def __init__(
+        self, archive: Archive, namespace: Callable[[], str], peeker: Callable[[EntityAddress], Peeker], verb: str
+    ) -> None:
         self._archive = archive
         self._namespace = namespace
         self._peeker = peeker
@@ -122,10 +124,9 @@ class RemovalRecord:
         if not isinstance(decision, Complete):
             return
         payloads = await self._payloads(holds)
-        messages = [self._archived(hold, payloads.get(hold.message.sequence_number)) for hold in holds]
         # Not to be cut off between the writing and the knowledge of it.
         with anyio.CancelScope(shield=True):
-            rows = await anyio.to_thread.run_sync(self._archive.keep, messages)
+            rows = await anyio.to_thread.run_sync(self._keep, holds, payloads)
             self._rows = {hold.message.lock_token: (row, hold) for hold, row in zip(holds, rows, strict=True)}
 
     async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
@@ -133,6 +134,12 @@ class RemovalRecord:
         rows, self._rows = self._rows, {}
         if rows and isinstance(decision, Complete):
             await anyio.to_thread.run_sync(self._write_ends, rows, outcomes)
+
+    def _keep(self, holds: Sequence[Hold], payloads: Mapping[int, bytes]) -> list[int]:
+        namespace = self._namespace()
+        return self._archive.keep(
+            [self._archived(hold, payloads.get(hold.message.sequence_number), namespace) for hold in holds]
+        )
 
     def _write_ends(self, rows: Mapping[UUID, tuple[int, Hold]], outcomes: Mapping[UUID, Outcome]) -> None:
         removed: list[int] = []
@@ -164,13 +171,13 @@ class RemovalRecord:
             found |= await self._peeker(holds[0].message.entity).payloads_of(missing)
         return found
 
-    def _archived(self, hold: Hold, payload: bytes | None) -> ArchivedMessage:
+    def _archived(self, hold: Hold, payload: bytes | None, namespace: str) -> ArchivedMessage:
         message: ReceivedMessage = hold.message
         if payload is None:
             payload = payload_of(message)  # it is gone already, most likely; this is what was read of it
         elif not hold.is_read:
             message = replace(peeked_from_payload(payload, message.entity), sequence_number=message.sequence_number)
-        return archived_from(message, payload, self._namespace, self._verb)
+        return archived_from(message, payload, namespace, self._verb)
 
 
 def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb: str) -> ArchivedMessage:
@@ -179,7 +186,7 @@ def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb
     Args:
         message: what was read of it.
         payload: its AMQP bytes.
-        namespace: the host.
+        namespace: its identity.
         verb: what removes it.
     """
     return ArchivedMessage(

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ import platformdirs
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.memory.local_database import LocalDatabase
+from sbnotebook.settlement.memory.namespaces import adopt, canonical_version
 
 __all__ = ["Archive", "ArchiveState", "ArchivedCount", "ArchivedMessage", "archive_of"]
 
@@ -41,6 +42,7 @@ _VERSIONS: Final = (
         "CREATE INDEX archived_by_place ON archived (namespace, entity, sequence_number)",
         "CREATE INDEX archived_by_time ON archived (archived)",
     ),
+    canonical_version("archived"),
 )
 _INSERT: Final = """
     INSERT INTO archived
@@ -124,7 +126,7 @@ class ArchivedMessage:
     """One message and where it stood.
 
     Args:
-        namespace: the host.
+        namespace: its identity.
         entity: the path, in the words of the service.
         sequence_number: its number there.
         message_id: its identifier, where it has one.
@@ -241,7 +243,7 @@ class Archive:
         """Return messages of a namespace, oldest first, without their bytes: see :meth:`payloads`.
 
         Args:
-            namespace: the host.
+            namespace: its identity.
             entity: only those that stood here.
             since: only those that were archived then or later.
         """
@@ -261,7 +263,7 @@ class Archive:
         """Count the removed messages of a namespace by entity and verb, the latest first.
 
         Args:
-            namespace: the host.
+            namespace: its identity.
         """
         if not self.path.exists():
             return []
@@ -325,6 +327,19 @@ class Archive:
         self._database.vacuum()
         return count
 
+    def adopt(self, namespace: str, earlier: Iterable[str]) -> None:
+        """Give a namespace what earlier versions wrote under its addresses.
+
+        See :func:`sbnotebook.settlement.memory.namespaces.adopt`.
+
+        Raises:
+            ArchiveError: the archive cannot be used.
+        """
+        try:
+            adopt(self._database, ("archived",), name=namespace, earlier=earlier)
+        except (OSError, sqlite3.Error) as error:
+            raise self._unusable(error) from error
+
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         self._database.close()
@@ -356,9 +371,10 @@ class Archive:
                 database.execute("PRAGMA secure_delete = ON")
                 yield database
         except (OSError, sqlite3.Error) as error:
-            raise ArchiveError(
-                f"Nothing was done, because the archive {self.path} cannot be used ({error}). {_WAYS_ON}"
-            ) from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> ArchiveError:
+        return ArchiveError(f"Nothing was done, because the archive {self.path} cannot be used ({error}). {_WAYS_ON}")
 
 
 def archive_of(setting: Archive | bool | None, folder: Path) -> Archive | None:

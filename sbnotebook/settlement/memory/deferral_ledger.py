@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import logging
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -70,10 +70,10 @@ class DeferralLedger:
 
     Args:
         database: the journal's.
-        namespace: the host whose entities they are in.
+        namespace: returns the identity of the namespace that they are in; called in the thread of each method.
     """
 
-    def __init__(self, database: LocalDatabase, namespace: str) -> None:
+    def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
         self._database = database
         self._namespace = namespace
 
@@ -117,12 +117,12 @@ class DeferralLedger:
         with self._database.transaction() as database:
             rows = database.execute(
                 "SELECT entity, count(*), max(deferred_at) FROM deferrals WHERE namespace = ? GROUP BY entity",
-                (self._namespace.casefold(),),
+                (self._namespace().casefold(),),
             ).fetchall()
         return [(EntityAddress.parse(path), count, datetime.fromisoformat(last)) for path, count, last in rows]
 
     def _key(self, entity: EntityAddress, sequence_number: int) -> tuple[str, str, int]:
-        return self._namespace.casefold(), entity.path.casefold(), sequence_number
+        return self._namespace().casefold(), entity.path.casefold(), sequence_number
 
 
 def time_text(moment: datetime | None) -> str:

@@ -17,12 +17,14 @@ from sbnotebook.model import ReceivedMessage
 from sbnotebook.settlement.memory import deferral_ledger, notes, seen
 from sbnotebook.settlement.memory.deferral_ledger import time_text
 from sbnotebook.settlement.memory.local_database import LocalDatabase
+from sbnotebook.settlement.memory.namespaces import adopt, canonical_version
 
 if TYPE_CHECKING:
     import sqlite3
 
 __all__ = ["Journal", "ResubmitEntry", "ResubmitState"]
 
+_TABLES: Final = ("resubmits", "deferrals", "seen", "notes")
 _VERSIONS: Final = (
     (
         """
@@ -54,6 +56,7 @@ _VERSIONS: Final = (
     ),
     notes.VERSION,
     ("CREATE INDEX resubmits_by_number ON resubmits (namespace, sequence_number)",),
+    canonical_version(*_TABLES),
 )
 _COLUMNS: Final = (
     "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, edited, scheduled, state"
@@ -89,7 +92,7 @@ class ResubmitEntry:
     """One message's resubmit.
 
     Args:
-        namespace: the host that both entities are on.
+        namespace: the identity of the namespace that both entities are in.
         source: the entity that the original stands in.
         sequence_number: the original's.
         message_id: the original's.
@@ -182,7 +185,7 @@ class Journal:
         """Resubmits of a namespace that were begun and not ended, oldest first.
 
         Args:
-            namespace: the host.
+            namespace: its identity.
             source: only originals of this entity, None for all.
         """
         with self.database.transaction() as database:
@@ -203,6 +206,13 @@ class Journal:
                 rows = database.execute(_BEGUN, (namespace, numbers)).fetchall()
                 found |= {entry.key: entry for entry in map(_entry, rows) if entry.key in wanted}
         return found
+
+    def adopt(self, namespace: str, earlier: Iterable[str]) -> None:
+        """Give a namespace what earlier versions wrote under its addresses.
+
+        See :func:`sbnotebook.settlement.memory.namespaces.adopt`.
+        """
+        adopt(self.database, _TABLES, name=namespace, earlier=earlier)
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""

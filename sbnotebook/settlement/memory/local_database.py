@@ -12,6 +12,7 @@ from typing import Final
 from weakref import finalize
 
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement.connecting.connection_strings import canonical_host
 
 __all__ = ["LocalDatabase"]
 
@@ -80,6 +81,7 @@ class LocalDatabase:
             self.path.chmod(0o600)
         # Without Python's own transactions, which cannot begin with a lock for writing.
         database = sqlite3.connect(self.path, check_same_thread=False, timeout=_WAIT, isolation_level=None)
+        database.create_function("canonical_host", 1, canonical_host, deterministic=True)
         try:
             known = self._prepare(database)
         except sqlite3.Error:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from sbnotebook.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sbnotebook.settlement.memory.local_database import LocalDatabase
 
 __all__ = ["MAX_NOTE", "VERSION", "Notes"]
@@ -34,12 +36,12 @@ class Notes:
 
     Args:
         database: the journal's.
-        namespace: the host whose messages they are about.
+        namespace: returns the identity of the namespace that they are about; called in the thread of each method.
     """
 
-    def __init__(self, database: LocalDatabase, namespace: str) -> None:
+    def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
         self._database = database
-        self._namespace = namespace.casefold()
+        self._namespace = namespace
 
     def write(self, fingerprint: str, text: str) -> None:
         """Keep a note on a cause, on disk before this returns; an empty one is removed.
@@ -51,7 +53,7 @@ class Notes:
         Raises:
             ConfigurationError: the note is too long, or is no text that can be kept.
         """
-        key = (self._namespace, _checked(fingerprint, "A fingerprint", _MAX_FINGERPRINT))
+        key = (self._namespace().casefold(), _checked(fingerprint, "A fingerprint", _MAX_FINGERPRINT))
         note = _checked(text.strip(), "A note", MAX_NOTE)
         with self._database.transaction() as database:
             database.execute("DELETE FROM notes WHERE namespace = ? AND fingerprint = ?", key)
@@ -60,9 +62,10 @@ class Notes:
 
     def all(self) -> dict[str, str]:
         """Return the notes by fingerprint."""
+        key = (self._namespace().casefold(),)
         with self._database.transaction() as database:
             rows = database.execute(
-                "SELECT fingerprint, note FROM notes WHERE namespace = ? ORDER BY fingerprint", (self._namespace,)
+                "SELECT fingerprint, note FROM notes WHERE namespace = ? ORDER BY fingerprint", key
             ).fetchall()
         return dict(rows)
 

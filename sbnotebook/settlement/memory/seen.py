@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -40,14 +40,16 @@ class Seen:
 
     Args:
         database: the journal's.
-        namespace: the host.
+        namespace: returns the identity of the namespace; called in the thread of each method.
         retention: for how long a message is remembered.
 
     Raises:
         ConfigurationError: a retention that cannot be.
     """
 
-    def __init__(self, database: LocalDatabase, namespace: str, retention: timedelta = DEFAULT_RETENTION) -> None:
+    def __init__(
+        self, database: LocalDatabase, namespace: Callable[[], str], retention: timedelta = DEFAULT_RETENTION
+    ) -> None:
         if retention <= timedelta(0):
             raise ConfigurationError("The retention of remembered messages must be positive.")
         self._database = database
@@ -71,20 +73,22 @@ class Seen:
     def remember(self, messages: Iterable[ReceivedMessage]) -> None:
         """Write down that the work for these messages is done, on disk before this returns."""
         now = datetime.now(UTC).isoformat()
+        rows = [(*self._place(message), now) for message in messages]
         with self._database.transaction() as database:
             database.executemany(
                 "INSERT INTO seen (namespace, entity, key, done) VALUES (?, ?, ?, ?)"
                 " ON CONFLICT DO UPDATE SET done = excluded.done",
-                [(*self._place(message), now) for message in messages],
+                rows,
             )
 
     def forget_old(self) -> None:
         """Forget what is older than the retention."""
+        values = (self._namespace(), self._cut_off())
         with self._database.transaction() as database:
-            database.execute("DELETE FROM seen WHERE namespace = ? AND done <= ?", (self._namespace, self._cut_off()))
+            database.execute("DELETE FROM seen WHERE namespace = ? AND done <= ?", values)
 
     def _place(self, message: ReceivedMessage) -> tuple[str, str, str]:
-        return (self._namespace, message.entity.path.casefold(), key_of(message))
+        return (self._namespace(), message.entity.path.casefold(), key_of(message))
 
     def _cut_off(self) -> str:
         return (datetime.now(UTC) - self._retention).isoformat()

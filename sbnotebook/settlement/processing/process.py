@@ -51,7 +51,7 @@ class Processing:
         self._seen: Seen | None = None
         if options.seen is not False:
             retention = DEFAULT_RETENTION if options.seen is True else options.seen
-            self._seen = Seen(namespace.journal.database, namespace.host, retention)
+            self._seen = Seen(namespace.journal.database, namespace.identity, retention)
         self._pools = {address: namespace.pool(address) for address in options.policy.destinations}
         caller = FunctionCaller(function, clock, workers=options.max_in_flight, seen=self._seen)
         finisher = Finisher(options.policy, namespace.host, self._pools, abandons=options.redelivers, seen=self._seen)

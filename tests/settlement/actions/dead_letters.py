@@ -44,7 +44,7 @@ async def cut_off(
     """A resubmit that was cut off: its clone sent or not, and that written down or not."""
     clone = clone_of(letter, Resubmit(delay=delay), None, datetime.now(UTC))
     entry = ResubmitEntry(
-        namespace=namespace.host,
+        namespace=namespace.identity(),
         source=letter.entity.path,
         sequence_number=letter.sequence_number,
         message_id=letter.message_id,

@@ -257,7 +257,7 @@ async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNa
     assert left["5"].delivery_count == left["6"].delivery_count + 1
     assert (await queue.deferred()).entries.keys() == {5, 6, 7, 8}, "what is settled is not in the journal any more"
     assert namespace.archive is not None
-    assert len(namespace.archive.find_numbers(namespace.host, queue.address, [1, 2, 9])) == 1
+    assert len(namespace.archive.find_numbers(namespace.identity(), queue.address, [1, 2, 9])) == 1
 
 
 async def test_deferred_refuses_invalid_decisions_before_settling(
@@ -278,7 +278,7 @@ async def test_deferred_without_journal_and_archive_writes_nothing(namespace: As
     assert (await queue.settle_deferred({1: Complete()}, archived=False, journalled=False)).ok
     assert (await queue.deferred()).entries.keys() == {1, 2}
     assert namespace.archive is not None
-    assert namespace.archive.find_numbers(namespace.host, queue.address, [1]) == []
+    assert namespace.archive.find_numbers(namespace.identity(), queue.address, [1]) == []
 
 
 async def test_a_decision_that_fails_keeps_the_outcomes_of_others(namespace: AsyncNamespace) -> None:

@@ -35,7 +35,7 @@ def numbers(messages: Sequence[ReceivedMessage]) -> list[int]:
 
 def states(namespace: AsyncNamespace) -> dict[str | None, ArchiveState]:
     assert namespace.archive is not None
-    return {each.message_id: each.state for each in namespace.archive.find(namespace.host)}
+    return {each.message_id: each.state for each in namespace.archive.find(namespace.identity())}
 
 
 async def test_all_that_stands_there_goes_and_what_came_later_stays(own: AsyncNamespace) -> None:
@@ -343,7 +343,7 @@ async def test_purge_refuses_when_the_archive_is_full(emulator: RunningEmulator,
             await plan.apply()
         assert len(await queue.peek()) == 20
         assert (await (await queue.purge(archived=False)).apply()).settled == 20
-        assert archive.find(namespace.host) == []
+        assert archive.find(namespace.identity()) == []
 
 
 async def test_more_others_than_can_be_locked_are_refused(own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def bodies(messages: list[PeekedMessage]) -> list[int]:
 
 def archived(namespace: AsyncNamespace) -> list[int]:
     assert namespace.archive is not None
-    found = namespace.archive.find(namespace.host)
+    found = namespace.archive.find(namespace.identity())
     assert {(each.verb, each.state) for each in found} <= {("receive and delete", ArchiveState.REMOVED)}
     return [each.sequence_number for each in found]
 

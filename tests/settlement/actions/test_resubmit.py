@@ -61,7 +61,7 @@ async def test_resubmit_sends_and_completes_chosen_leaves_others(namespace: Asyn
     assert {message.message_id: message.delivery_count for message in left} == {
         name: count for name, count in before.items() if name not in ("m2", "m5")
     }
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
 
 
 async def test_resubmit_reports_a_missing_message_and_sends_nothing(namespace: AsyncNamespace) -> None:
@@ -92,7 +92,7 @@ async def test_a_refused_clone_leaves_the_original_where_it_is(namespace: AsyncN
     (still_there,) = await source.peek()
     assert still_there.delivery_count == letters[0].delivery_count
     assert await namespace.entity("refused").peek() == []
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
 
 
 async def test_a_message_that_came_back_too_often_is_skipped(namespace: AsyncNamespace) -> None:
@@ -178,7 +178,7 @@ async def test_resubmit_recognises_a_clone_of_an_earlier_run(namespace: AsyncNam
     assert report[0].description == f"An earlier run had sent its clone to {name}."
     assert len(await namespace.entity(name).peek()) == (0 if marked else 1)
     assert await namespace.entity(f"{name}/$dlq").peek() == []
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
 
 
 async def test_resubmit_resends_an_unknown_clone_only_if_asked(namespace: AsyncNamespace) -> None:
@@ -194,7 +194,7 @@ async def test_resubmit_resends_an_unknown_clone_only_if_asked(namespace: AsyncN
     again = Resubmit(to=EntityAddress("unknown"), resend_unknown=True)
     assert (await source.plan_resubmit(letters, again).apply()).ok
     assert len(await namespace.entity("unknown").peek()) == 1
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
 
 
 async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespace) -> None:
@@ -213,7 +213,7 @@ async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespac
     assert clones
     assert left
     assert len(clones) + len(left) == 300
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
 
     assert (await source.plan_resubmit(left, resubmit).apply()).ok
     originals = [
@@ -247,7 +247,7 @@ async def test_resubmit_interrupt_completes_originals_of_sent_clones(
     assert watch.report.counts == {OutcomeStatus.SETTLED: 100, OutcomeStatus.SKIPPED: 50}
     assert (len(await queue.peek()), len(await source.peek())) == (100, 50)
     assert {message.delivery_count for message in await source.peek()} == {0}
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
 
 
 def test_resubmit_refuses_bad_destinations_and_limits() -> None:
@@ -277,7 +277,7 @@ async def test_resubmit_takes_deferred_originals_by_number(
 
     assert report.ok, report.failures
     assert [message.body for message in await queue.peek()] == [b"3", b"1", b"0", b"2"]
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
 
 
 async def test_resubmit_skips_scheduled_and_locked_originals(namespace: AsyncNamespace) -> None:

@@ -106,7 +106,7 @@ async def test_resubmit_forgets_an_unknown_clone_sent_elsewhere(namespace: Async
     plan = namespace.entity("here/$dlq").plan_resubmit(letters, resubmit("there", resend_unknown=True))
     assert (await plan.apply()).ok
     assert await bodies(namespace, "there") == [b"0"]
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
 
 
 async def test_resubmit_relocks_after_sending_and_sends_once(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ async def test_resubmit_sends_nothing_after_a_lost_lock(namespace_by_hand: Async
     assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST]
     assert "nothing was sent" in (report[0].description or "")
     assert await namespace_by_hand.entity("late").peek() == []
-    assert namespace_by_hand.journal.unfinished(namespace_by_hand.host) == []
+    assert namespace_by_hand.journal.unfinished(namespace_by_hand.identity()) == []
 
 
 @pytest.mark.parametrize("when", ["after the intent", "between two attempts"])
@@ -174,7 +174,7 @@ async def test_resubmit_looks_at_the_lock_before_each_attempt(tmp_path: Path, cl
                 "The lock had ended before its clone was sent: nothing was sent."
             }
             assert await bodies(namespace, "target") == []
-            assert journal.unfinished(namespace.host) == []
+            assert journal.unfinished(namespace.identity()) == []
 
 
 async def test_others_that_could_not_be_given_back_are_told(
@@ -280,7 +280,7 @@ async def test_resubmit_unsendable_edit_fails_for_that_message_only(namespace: A
 
     report = await namespace.entity("odd/$dlq").plan_resubmit(letters, resubmit("odd"), edit=odd).apply()
     assert [outcome.status for outcome in report] == [SETTLED, FAILED, SETTLED]
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
     assert [message.message_id for message in await namespace.entity("odd/$dlq").peek()] == ["m1"]
 
 
@@ -331,7 +331,7 @@ async def test_resubmit_checks_the_destination_before_locking(
     source = namespace.entity("nowhere/$dlq")
     with pytest.raises(ServiceBusError):
         await source.plan_resubmit(letters, resubmit("not-there")).apply()
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
     async with source.batch() as batch:
         assert len(await batch.receive(1)) == 1
 

@@ -59,7 +59,7 @@ async def test_resume_finishes_each_from_where_it_stopped(
     assert [change.before for change in preview.changes] == ["sent", "intended", "intended", "sent", "intended"]
     assert len(plan.messages) == len(preview.messages) == 5
     assert len(await source.peek()) == 4, "a preview must not do anything"
-    assert len(namespace.journal.unfinished(namespace.host)) == 5
+    assert len(namespace.journal.unfinished(namespace.identity())) == 5
 
     seen: list[int] = []
     report = await plan.apply(progress=seen.append)
@@ -70,7 +70,7 @@ async def test_resume_finishes_each_from_where_it_stopped(
     assert "gone already" in (report[3].description or "")
     assert ids(await source.peek()) == ["m2", "m5"]
     assert await originals(namespace, "mixed") == ["m0", "m1", "m3"]
-    assert [entry.message_id for entry in namespace.journal.unfinished(namespace.host)] == ["m2"]
+    assert [entry.message_id for entry in namespace.journal.unfinished(namespace.identity())] == ["m2"]
 
     report = await (await the_plan(namespace, resend_unknown=True)).apply()
     assert [outcome.status for outcome in report] == [SETTLED]
@@ -144,7 +144,7 @@ async def test_resume_reports_a_locked_original(namespace: AsyncNamespace) -> No
         report = await (await the_plan(namespace)).apply()
         assert [outcome.status for outcome in report] == [SKIPPED]
         assert "max_wait" in (report[0].description or "")
-    (unfinished,) = namespace.journal.unfinished(namespace.host)
+    (unfinished,) = namespace.journal.unfinished(namespace.identity())
     assert unfinished.state is ResubmitState.SENT
     assert (await (await the_plan(namespace)).apply()).ok
 
@@ -175,7 +175,7 @@ async def test_a_plan_that_another_run_overtakes_does_no_harm(namespace: AsyncNa
     report = await two.apply()
     assert [outcome.status for outcome in report] == [SETTLED, OutcomeStatus.NOT_FOUND]
     assert await originals(namespace, "twice") == ["m0", "m1"]
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
 
 
 async def test_resume_continues_past_a_missing_entity(namespace: AsyncNamespace) -> None:
@@ -223,7 +223,7 @@ async def test_a_resume_that_stops_forgets_no_original(own: AsyncNamespace, emul
     # No message that stands there is told as done or gone, and the journal still knows it.
     ended = {o.sequence_number for o in report if o.status in (SETTLED, OutcomeStatus.NOT_FOUND)}
     assert not ended & there
-    assert there <= {entry.sequence_number for entry in own.journal.unfinished(own.host)}
+    assert there <= {entry.sequence_number for entry in own.journal.unfinished(own.identity())}
 
 
 @pytest.mark.parametrize("empty", [1, 3])
@@ -257,7 +257,7 @@ async def test_an_original_that_reappears_is_not_sent_twice(
     plan = await the_plan(namespace)
     await plan.apply()
     assert faults.empty_peeks == 0
-    assert namespace.journal.unfinished(namespace.host) == []
+    assert namespace.journal.unfinished(namespace.identity()) == []
 
     source = namespace.entity(f"{name}/$dlq")
     report = await source.plan_resubmit(await source.peek(), Resubmit()).apply()

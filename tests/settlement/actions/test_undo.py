@@ -56,7 +56,7 @@ def ids(messages: Iterable[ReceivedMessage]) -> list[str]:
 
 def states(namespace: AsyncNamespace) -> list[ArchiveState]:
     assert namespace.archive is not None
-    return [each.state for each in namespace.archive.find(namespace.host)]
+    return [each.state for each in namespace.archive.find(namespace.identity())]
 
 
 async def test_undo_restores_bodies_and_types_of_a_report(namespace: AsyncNamespace) -> None:
@@ -258,7 +258,7 @@ async def test_undo_killed_before_the_answer_is_unknown(namespace: AsyncNamespac
     archive = namespace.archive
     assert archive is not None
     # What the process has written when it dies before the answer.
-    rows = archive.find(namespace.host, queue.address)
+    rows = archive.find(namespace.identity(), queue.address)
     assert archive.claim({rows[0].row: ArchiveState.REMOVED}) == {rows[0].row}
     plan = await namespace.undo(report)
     assert len(plan.messages) == 1

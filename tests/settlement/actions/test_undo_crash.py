@@ -113,7 +113,7 @@ DEATHS_OF_REMOVAL: Final = [("keep", "after", 2), ("note_ends", "before", 2), *A
 
 def states(namespace: AsyncNamespace) -> dict[str | None, ArchiveState]:
     assert namespace.archive is not None
-    return {each.message_id: each.state for each in namespace.archive.find(namespace.host)}
+    return {each.message_id: each.state for each in namespace.archive.find(namespace.identity())}
 
 
 @pytest.mark.parametrize("death", DEATHS_OF_UNDO, ids=str)

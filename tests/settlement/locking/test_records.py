@@ -33,7 +33,7 @@ REMOVED, REMOVING, KEPT = ArchiveState.REMOVED, ArchiveState.REMOVING, ArchiveSt
 
 def archived(namespace: AsyncNamespace) -> list[ArchivedMessage]:
     assert namespace.archive is not None
-    return namespace.archive.find(namespace.host)
+    return namespace.archive.find(namespace.identity())
 
 
 def states(namespace: AsyncNamespace) -> list[tuple[str | None, ArchiveState]]:

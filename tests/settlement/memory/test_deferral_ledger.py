@@ -42,7 +42,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def test_what_was_intended_is_not_confirmed_until_it_is(journal: Journal) -> None:
-    ledger = DeferralLedger(journal.database, "shop.servicebus.windows.net")
+    ledger = DeferralLedger(journal.database, lambda: "shop.servicebus.windows.net")
     ledger.intend([message(2), message(1)])
     ledger.confirm([(ORDERS, 1)])
     entries = ledger.entries(EntityAddress("Orders"))
@@ -51,7 +51,7 @@ def test_what_was_intended_is_not_confirmed_until_it_is(journal: Journal) -> Non
     ledger.forget([(ORDERS, 1), (ORDERS, 9)])
     assert list(ledger.entries(ORDERS)) == [2]
     assert not ledger.entries(EntityAddress.parse("orders/$dlq"))
-    assert not DeferralLedger(journal.database, "other.servicebus.windows.net").entries(ORDERS)
+    assert not DeferralLedger(journal.database, lambda: "other.servicebus.windows.net").entries(ORDERS)
 
 
 @pytest.mark.anyio

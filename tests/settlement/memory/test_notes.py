@@ -24,14 +24,14 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def test_a_note_is_there_the_next_time(journal: Journal) -> None:
-    Notes(journal.database, HOST).write("abc", "  price list was empty, see INC-4711\n")
+    Notes(journal.database, lambda: HOST).write("abc", "  price list was empty, see INC-4711\n")
     journal.close()
-    assert Notes(journal.database, HOST.upper()).all() == {"abc": "price list was empty, see INC-4711"}
-    assert Notes(journal.database, "other.servicebus.windows.net").all() == {}
+    assert Notes(journal.database, HOST.upper).all() == {"abc": "price list was empty, see INC-4711"}
+    assert Notes(journal.database, lambda: "other.servicebus.windows.net").all() == {}
 
 
 def test_note_replaces_an_earlier_one_and_empty_removes_it(journal: Journal) -> None:
-    notes = Notes(journal.database, HOST)
+    notes = Notes(journal.database, lambda: HOST)
     notes.write("abc", "first")
     notes.write("def", "other")
     notes.write("abc", "second")
@@ -42,7 +42,7 @@ def test_note_replaces_an_earlier_one_and_empty_removes_it(journal: Journal) -> 
 
 def test_hostile_notes_are_kept_as_they_are(journal: Journal) -> None:
     hostile = "'); DROP TABLE notes; --\x1b <script>é🚚\u202e"
-    notes = Notes(journal.database, HOST)
+    notes = Notes(journal.database, lambda: HOST)
     notes.write("'; DROP TABLE notes; --", hostile)
     assert notes.all() == {"'; DROP TABLE notes; --": hostile}
 
@@ -51,7 +51,7 @@ def test_hostile_notes_are_kept_as_they_are(journal: Journal) -> None:
     ("fingerprint", "text"), [("abc", "x" * (MAX_NOTE + 1)), ("f" * 101, "note"), ("abc", "half \ud83d")]
 )
 def test_what_cannot_be_kept_is_refused(journal: Journal, fingerprint: str, text: str) -> None:
-    notes = Notes(journal.database, HOST)
+    notes = Notes(journal.database, lambda: HOST)
     with pytest.raises(ConfigurationError, match=r"characters at most|half of one"):
         notes.write(fingerprint, text)
     assert notes.all() == {}
@@ -65,8 +65,8 @@ def test_notes_migrate_a_journal_of_version_two(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:  # what an installation of before has
         database.executescript("DROP TABLE notes; DROP INDEX resubmits_by_number; PRAGMA user_version = 2;")
     with closing(Journal(path)) as journal:
-        Notes(journal.database, HOST).write("abc", "note")
-        assert Notes(journal.database, HOST).all() == {"abc": "note"}
+        Notes(journal.database, lambda: HOST).write("abc", "note")
+        assert Notes(journal.database, lambda: HOST).all() == {"abc": "note"}
         assert journal.unfinished(HOST) == [entry]
 
 

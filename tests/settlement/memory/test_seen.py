@@ -149,7 +149,7 @@ async def test_seen_survives_a_kill_before_complete(
     queue = await filled_queue(namespace, "killed", 3)
     journal, done = tmp_path / "journal.sqlite", tmp_path / "done"
     command = [sys.executable, "-c", SCRIPT, shared_emulator.connection_string, str(journal), str(done)]
-    seen = Seen(Journal(journal).database, namespace.host)
+    seen = Seen(Journal(journal).database, namespace.identity)
     messages = await queue.peek()
     shared_emulator.faults.entity("killed").settle_delay_ms = 600_000
     async with await anyio.open_process(command) as killed:
@@ -207,23 +207,23 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def test_it_outlives_the_process_and_is_forgotten_in_time(journal: Journal) -> None:
-    Seen(journal.database, "here").remember([message()])
+    Seen(journal.database, lambda: "here").remember([message()])
     journal.close()
-    seen = Seen(journal.database, "here", timedelta(days=1))
+    seen = Seen(journal.database, lambda: "here", timedelta(days=1))
     assert is_known(seen, message())
     assert not is_known(seen, message(message_id="M")), "ids differ by upper and lower case"
-    assert not is_known(Seen(journal.database, "elsewhere"), message())
-    assert not is_known(Seen(journal.database, "here", timedelta(microseconds=1)), message())
+    assert not is_known(Seen(journal.database, lambda: "elsewhere"), message())
+    assert not is_known(Seen(journal.database, lambda: "here", timedelta(microseconds=1)), message())
     seen.forget_old()
     assert is_known(seen, message())
-    Seen(journal.database, "here", timedelta(microseconds=1)).forget_old()
+    Seen(journal.database, lambda: "here", timedelta(microseconds=1)).forget_old()
     assert not is_known(seen, message())
     with pytest.raises(ConfigurationError, match="must be positive"):
-        Seen(journal.database, "here", timedelta(0))
+        Seen(journal.database, lambda: "here", timedelta(0))
 
 
 def test_a_message_without_an_id_is_known_by_its_number_and_time(journal: Journal) -> None:
-    seen = Seen(journal.database, "here")
+    seen = Seen(journal.database, lambda: "here")
     now = datetime.now(UTC)
     seen.remember([message(7, None, now)])
     assert is_known(seen, message(7, None, now))
@@ -233,7 +233,7 @@ def test_a_message_without_an_id_is_known_by_its_number_and_time(journal: Journa
 
 
 def test_an_id_of_a_broken_sender_can_be_kept(journal: Journal) -> None:
-    seen = Seen(journal.database, "here")
+    seen = Seen(journal.database, lambda: "here")
     broken = message(message_id="half \ud83d; DROP TABLE seen; --\x00")
     seen.remember([broken])
     assert is_known(seen, broken)

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+
+import pytest
+from azure.servicebus.exceptions import ServiceBusConnectionError
+
+from sbnotebook.emulator import running
+from sbnotebook.model import Complete, Defer, Message
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.connecting.connection_strings import canonical_host
+from sbnotebook.settlement.connecting.namespace_identity import identity_of
+from sbnotebook.settlement.memory.journal import ResubmitEntry
+from sbnotebook.settlement.memory.seen import Seen
+
+HOST = "shop.servicebus.windows.net"
+KEY = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
+
+
+@pytest.mark.parametrize(
+    ("host", "canonical"),
+    [
+        (HOST, HOST),
+        ("SHOP.ServiceBus.windows.net", HOST),
+        (f"{HOST}.", HOST),
+        (f"{HOST}:5671", HOST),
+        (f"{HOST}.:443", HOST),
+        (f"{HOST}:9000", f"{HOST}:9000"),
+        ("localhost", "localhost"),
+        ("127.0.0.1:5672", "localhost"),
+        ("[::1]", "localhost"),
+        ("[::1]:5671", "localhost:5671"),
+        ("[fe80::1]:5672", "[fe80::1]"),
+    ],
+)
+def test_a_host_has_one_spelling(host: str, canonical: str) -> None:
+    assert canonical_host(host) == canonical
+
+
+@pytest.mark.parametrize("endpoint", [f"sb://{HOST.upper()}/", f"sb://{HOST}.:5671", HOST])
+def test_a_namespace_in_azure_is_known_by_its_host(endpoint: str) -> None:
+    identity = identity_of(Connection(f"Endpoint={endpoint};{KEY}"))
+    assert (identity.name, identity.earlier) == (HOST, ())
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1"])
+def test_an_emulator_is_the_same_by_every_name(host: str) -> None:
+    with running() as emulator:
+        port = emulator.http_url.rpartition(":")[2]
+        spelled = Connection(f"Endpoint=sb://{host}:{port};{KEY};UseDevelopmentEmulator=true;")
+        assert identity_of(spelled) == identity_of(Connection(emulator.connection_string))
+        assert identity_of(spelled).name.startswith("emulator:")
+
+
+def test_each_emulator_in_memory_has_its_own() -> None:
+    with running() as one, running() as other:
+        first, second = (identity_of(Connection(each.connection_string)) for each in (one, other))
+        assert first != second
+        one.reset()
+        assert identity_of(Connection(one.connection_string)) != first
+
+
+@contextmanager
+def stranger(answer: bytes) -> Iterator[str]:
+    """A server that gives every client one answer, and closes; the connection string of Microsoft's emulator there."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def serve() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(8)
+                client.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"Endpoint=sb://127.0.0.1:{server.getsockname()[1]};{KEY};UseDevelopmentEmulator=true;"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"AMQP\x00\x01\x00\x00",
+        b"",
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"id": "*"}',
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+    ],
+)
+def test_an_emulator_without_identity_is_known_by_its_address(answer: bytes) -> None:
+    with stranger(answer) as connection_string:
+        port = connection_string.partition(";")[0].rpartition(":")[2]
+        assert identity_of(Connection(connection_string)).name == f"localhost:{port}"
+
+
+def test_an_emulator_that_is_gone_is_not_guessed_at(free_tcp_port: int) -> None:
+    gone = Connection(f"Endpoint=sb://127.0.0.1:{free_tcp_port};{KEY};UseDevelopmentEmulator=true;")
+    with pytest.raises(ServiceBusConnectionError, match="does not answer"):
+        identity_of(gone)
+
+
+@asynccontextmanager
+async def restarted(folder: Path) -> AsyncIterator[AsyncNamespace]:
+    """The emulator of one data directory, on whichever port is free, with the same files of the user."""
+    with running(queues=["orders"], data_dir=folder / "emulator") as emulator:
+        journal = Journal(folder / "journal.sqlite")
+        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+            yield namespace
+
+
+@pytest.mark.anyio
+async def test_what_is_remembered_survives_another_port(tmp_path: Path) -> None:
+    async with restarted(tmp_path) as namespace:
+        hosts, queue = {namespace.host}, namespace.entity("orders")
+        (await queue.send([Message(message_id=name) for name in "123"])).raise_for_failures()
+        async with queue.batch() as batch:
+            first, second, third = await batch.receive(3)
+            await batch.settle(Complete(), [first])
+            await batch.settle(Defer(), [second])
+        namespace.notes.write("cause", "a note")
+        Seen(namespace.journal.database, namespace.identity).remember([third])
+        namespace.journal.intend([ResubmitEntry(namespace.identity(), "orders", 3, "3", "orders", "3~1")])
+    async with restarted(tmp_path) as namespace:
+        assert namespace.host not in hosts
+        queue = namespace.entity("orders")
+        assert list((await queue.deferred()).entries) == [2]
+        assert namespace.notes.all() == {"cause": "a note"}
+        assert Seen(namespace.journal.database, namespace.identity).done_at([third])
+        assert len(await namespace.resume()) == 1
+        assert len((await namespace.undo(entity="orders")).messages) == 1
