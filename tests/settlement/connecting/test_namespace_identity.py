@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def test_each_emulator_in_memory_has_its_own() -> None:
 
 
 @contextmanager
-def stranger(answer: bytes) -> Iterator[str]:
+def stranger(answer: bytes) -> Generator[str]:
     """A server that gives every client one answer, and closes; the connection string of Microsoft's emulator there."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
 
@@ -102,7 +102,7 @@ def test_an_emulator_that_is_gone_is_not_guessed_at(free_tcp_port: int) -> None:
 
 
 @asynccontextmanager
-async def restarted(folder: Path) -> AsyncIterator[AsyncNamespace]:
+async def restarted(folder: Path) -> AsyncGenerator[AsyncNamespace]:
     """The emulator of one data directory, on whichever port is free, with the same files of the user."""
     with running(queues=["orders"], data_dir=folder / "emulator") as emulator:
         journal = Journal(folder / "journal.sqlite")

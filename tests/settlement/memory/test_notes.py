@@ -63,7 +63,9 @@ def test_notes_migrate_a_journal_of_version_two(tmp_path: Path) -> None:
     with closing(Journal(path)) as journal:
         journal.intend([entry])
     with closing(sqlite3.connect(path)) as database:  # what an installation of before has
-        database.executescript("DROP TABLE notes; DROP INDEX resubmits_by_number; PRAGMA user_version = 2;")
+        database.executescript(
+            "DROP TABLE notes; DROP TABLE adopted; DROP INDEX resubmits_by_number; PRAGMA user_version = 2;"
+        )
     with closing(Journal(path)) as journal:
         Notes(journal.database, lambda: HOST).write("abc", "note")
         assert Notes(journal.database, lambda: HOST).all() == {"abc": "note"}
