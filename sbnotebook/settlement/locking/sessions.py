@@ -298,6 +298,7 @@ class _SessionRenewal:
         self.locked_until = until
         for hold in self._held:
             hold.locked_until = until
+            hold.renewals += 1
 
     def _lose(self, why: str) -> None:
         self.lost = why

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import anyio
 import anyio.lowlevel
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError, SessionLockLostError
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
@@ -41,12 +42,15 @@ _RELEASED_WITHIN: Final = 10.0
 """Seconds: what is released need not be known, and others wait for it."""
 _FINISH_WITHIN: Final = 5.0
 """Seconds to wait for what is under way when the caller is cancelled."""
+_NOT_RELEASED: Final = "The link refused to release it, although its lock was renewed: it comes again when that ends."
 _DEFERRING_FRAMES: Final = 4
 """Frames that defer as many messages as may be in flight together."""
 
 
 class Settling:
     """One decision that is carried out on messages of one receiver; never raises for one message.
+
+    A lock that was renewed and that the link calls lost is tried once more by its token, over the management node.
 
     The settlements are pipelined: N messages cost about N / max_in_flight round trips. After one that had no answer
     nothing more is attempted: the connection is most likely lost, and each further attempt would be one more message
@@ -121,7 +125,10 @@ class Settling:
 
         def end(index: int, errors: list[Exception | None]) -> None:
             for hold, error, doubt in zip(parts[index], errors, doubts[index], strict=True):
-                self._note(hold, self._ended(hold, error), was_in_doubt=doubt)
+                if not isinstance(self.decision, Release) and _is_refused_by_link(hold, error):
+                    hold.in_doubt = doubt  # its token is tried next
+                else:
+                    self._note(hold, self._ended(hold, error), was_in_doubt=doubt)
 
         received = [[hold.received for hold in part] for part in parts]
         is_deferring = isinstance(self.decision, Defer)
@@ -207,6 +214,8 @@ class Settling:
             sequence_number=hold.message.sequence_number,
             message_id=hold.message.message_id,
         )
+        if isinstance(self.decision, Release) and _is_refused_by_link(hold, error):
+            return replace(outcome, status=OutcomeStatus.FAILED, description=f"{_NOT_RELEASED} {outcome.description}")
         if outcome.status is OutcomeStatus.UNCONFIRMED and not self._goes_on():
             self._stopped = "Not attempted: the connection was lost before."
         return outcome
@@ -214,6 +223,15 @@ class Settling:
     def _goes_on(self) -> bool:
         # An unconfirmed release does no harm, and a message that is not given back counts as a delivery.
         return isinstance(self.decision, Release) and links.is_open(self._receiver)
+
+
+def _is_refused_by_link(hold: Hold, error: Exception | None) -> bool:
+    """Return whether a link calls a lock lost that was renewed, and is still held as far as is known.
+
+    Azure was seen to refuse settlements over the link after 12 to 20 minutes of renewal. Source: azure-service-bus,
+    issues 684 and 685; azure-sdk-for-net, issues 28025 and 40339.
+    """
+    return hold.renewals > 0 and isinstance(error, MessageLockLostError | SessionLockLostError)
 
 
 def _operation(decision: Decision) -> tuple[str, str | None, str | None]:

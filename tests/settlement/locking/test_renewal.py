@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.model import Abandon, Complete, Message, OutcomeStatus
+from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
@@ -282,6 +282,41 @@ async def test_a_watcher_that_fails_ends_nothing_and_can_leave(world: World) -> 
         await until(lambda: kinds(batch) == [LATE, RENEWING] * 2)
         assert len(told) == 2
         assert batch.lost == ()
+
+
+async def refuse_on_links(world: World, batch: LockedBatch) -> None:
+    """Renew until the links refuse to settle what they delivered."""
+    world.emulator.faults.link_settles_minutes = 1
+    await world.clock.turn(61)
+    await until(lambda: batch.status.kind is RENEWING)
+
+
+async def test_a_renewed_lock_that_its_link_calls_lost_is_settled(world: World) -> None:
+    queue = await filled_queue(world.namespace, "old-link", 6, lock_duration=MINUTE)
+    async with queue.batch() as batch:
+        held = await batch.receive(6)
+        await refuse_on_links(world, batch)
+        assert (await queue.plan_by_token(Abandon(), held[:1]).apply()).ok
+        report = await batch.settle(Complete(), held[:3])
+        assert report.counts == {OutcomeStatus.LOCK_LOST: 1, OutcomeStatus.SETTLED: 2}
+        assert (await batch.settle(DeadLetter("Odd"), held[3:4])).ok
+        assert (await batch.settle(Defer(), held[4:5])).ok
+    # Nothing but the link releases, so that the last one comes again when its lock ends.
+    assert batch.release_report is not None
+    assert batch.release_report.counts == {OutcomeStatus.FAILED: 1}
+    assert "comes again when that ends" in (batch.release_report[0].description or "")
+    assert {message.sequence_number for message in await queue.peek()} == {1, 5, 6}
+
+
+async def test_a_session_that_its_link_calls_lost_is_settled_by_tokens(world: World) -> None:
+    await world.namespace.create_queue("old-session", lock_duration=MINUTE, requires_session=True)
+    queue = world.namespace.entity("old-session")
+    await queue.send([Message(body=b"%d" % n, session_id="a") for n in range(3)])
+    async with queue.session("a") as session:
+        await session.receive(3)
+        await refuse_on_links(world, session)
+        assert (await session.settle(Complete())).settled == 3
+    assert await queue.peek() == []
 
 
 class WrongClock(HandClock):
