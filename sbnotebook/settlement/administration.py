@@ -27,6 +27,7 @@ __all__ = [
     "describe",
     "detects_duplicates",
     "list_entities",
+    "lock_duration",
     "tier_of",
 ]
 
@@ -91,6 +92,21 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
     return DestinationDescription(
         is_topic, window, tuple(addresses), tuple(EntityAddress(_name_of(target)) for target in targets if target)
     )
+
+
+async def lock_duration(connection: Connection, address: EntityAddress) -> timedelta:
+    """Return for how long a message of a queue or subscription stays locked without a renewal.
+
+    Raises:
+        azure.core.exceptions.ResourceNotFoundError: there is no such entity.
+        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
+    """
+    async with _client(connection) as client:
+        if address.subscription is not None:
+            found: Any = await client.get_subscription(address.name, address.subscription)
+        else:
+            found = await client.get_queue(address.name)
+    return found.lock_duration
 
 
 async def detects_duplicates(connection: Connection, name: str) -> bool:

@@ -143,6 +143,7 @@ def test_unreadable_message_is_a_row_like_the_others(
     async def send() -> None:
         other = AsyncNamespace(Connection(emulator.connection_string), archive=None)
         async with other, other.connection.sender(EntityAddress(queue)) as sender:
+            await senders.make_ready(sender)
             await senders.send_payload(sender, payload)
 
     run(send)

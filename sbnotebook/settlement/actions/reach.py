@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Final, Protocol
 
+import anyio
+from azure.core.exceptions import AzureError
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import DecisionError
@@ -24,17 +28,22 @@ from sbnotebook.model import (
     Report,
     SettleEach,
 )
+from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
 from sbnotebook.settlement.locking.renewal import SystemClock
+from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress, is_same
 
 __all__ = ["GONE", "LOCKED", "MAX_WAIT", "SCHEDULED", "Holder", "Reach", "settling"]
 
 GONE: Final = "It is not there any more: it was settled, or it has expired."
-LOCKED: Final = "Not attempted: another receiver has its lock. Try again when that has ended."
+LOCKED: Final = (
+    "Not attempted: it is there and could not be locked: another receiver has its lock, or an earlier lock has not "
+    "ended. Try again later."
+)
 SCHEDULED: Final = "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead."
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
 _DEFERRED: Final = "Not attempted: it is deferred already."
@@ -47,7 +56,12 @@ _WINDOW: Final = 500
 _OTHERS: Final = 1_000
 """Messages of others that are locked from the head, at most."""
 MAX_WAIT: Final = 2.0
-"""Seconds to wait until the entity counts as empty."""
+"""Seconds without a message after which those that did not come are looked for."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+"""Seconds between two attempts to lock what is there and does not come."""
+_LOCK_DURATION: Final = 60.0
+"""Seconds: what an entity has by default, and the longest time for which such attempts are made."""
+_ASK_WITHIN: Final = 10.0
 
 
 class Holder(Protocol):
@@ -98,6 +112,8 @@ class Reach:
         in_session: active messages up to the last one that is meant, by session.
         at_the_end: take the steps only when all messages are held.
         again: gives the numbers of messages that are to be locked once more.
+        patience: seconds to keep trying to lock messages that are there and do not come; None for as long as a lock of
+            the entity lasts, a minute at most.
         locked: called with the number of messages that were locked.
     """
 
@@ -112,6 +128,7 @@ class Reach:
     in_session: Mapping[str | None, int] = field(default_factory=dict[str | None, int])
     at_the_end: bool = False
     again: Callable[[], Iterable[int]] = tuple
+    patience: float | None = None
     locked: Progress | None = None
 
     def __post_init__(self) -> None:
@@ -131,11 +148,35 @@ class Reach:
         await self._wherever(messages, self._by_number)
 
     async def those_left(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Look for messages that did not come: take deferred ones through their steps, and explain the others."""
-        if self.run.stopped is not None:
-            return
-        numbers = [message.sequence_number for message in messages]
-        there = await self.place.namespace.peeker(self.place.address).messages_of(numbers, ())
+        """Look for messages that did not come, keep trying to lock those that are there, and explain the others.
+
+        That nothing comes for two seconds does not say that another receiver has a lock: Service Bus is silent for
+        longer when it moves an entity, and a lock that was lost with its connection ends by itself only.
+        """
+        left, until, pause = list(messages), math.inf, _FIRST_PAUSE
+        while left and self.run.stopped is None:
+            active, deferred = await self._told_apart(left)
+            if until == math.inf:  # tried once more in any case
+                until = anyio.current_time() + (await self._how_long() if active else 0.0)
+            elif anyio.current_time() >= until:
+                self.run.end([*active, *deferred], OutcomeStatus.SKIPPED, LOCKED)
+                return
+            else:
+                await anyio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            # How many stand before them was counted before, and others may have come or gone.
+            self.search, self.in_session = replace(self.search, expected=0), {}
+            await self._wherever(deferred, partial(self._by_number, refused=None))
+            await self._wherever(active, self._ahead)
+            left = [message for message in left if self.run.outcome_of(message) is None]
+
+    async def _told_apart(
+        self, messages: Sequence[ReceivedMessage]
+    ) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
+        """Peek at messages: return those that can be locked, active and deferred ones, and end all others."""
+        peeker = self.place.namespace.peeker(self.place.address)
+        there = await peeker.messages_of([message.sequence_number for message in messages], (), patience=PATIENCE)
+        active: list[ReceivedMessage] = []
         deferred: list[ReceivedMessage] = []
         for message in messages:
             found = there.get(message.sequence_number)
@@ -146,12 +187,21 @@ class Reach:
             elif found.state is MessageState.SCHEDULED:
                 self.run.end([message], OutcomeStatus.SKIPPED, SCHEDULED)
             elif found.state is MessageState.ACTIVE:
-                self.run.end([message], OutcomeStatus.SKIPPED, LOCKED)
+                active.append(message)
             elif isinstance(self.decision, Defer):
                 self.run.end([message], OutcomeStatus.SKIPPED, _DEFERRED)
             else:
                 deferred.append(message)
-        await self._wherever(deferred, partial(self._by_number, were_there=True))
+        return active, deferred
+
+    async def _how_long(self) -> float:
+        """Return for how many seconds to keep trying."""
+        if self.patience is not None:
+            return self.patience
+        with anyio.move_on_after(_ASK_WITHIN), contextlib.suppress(AzureError, OSError):  # it takes the right Manage
+            lasts = await administration.lock_duration(self.place.namespace.connection, self.place.address)
+            return min(lasts.total_seconds(), _LOCK_DURATION)
+        return _LOCK_DURATION
 
     # ---------------------------------------------------------------- the ways
 
@@ -205,7 +255,7 @@ class Reach:
                     ahead.left |= wanted.keys() & set(self.again())
                 await self._take(ahead, kept)
         finally:
-            self.run.rest = (self.run.rest or Report()) + ahead.rest
+            self._note_rest(ahead.rest)
         if ahead.stopped is not None:
             self._end_rest([wanted[number] for number in ahead.left], f"Not attempted: {ahead.stopped}")
 
@@ -226,10 +276,9 @@ class Reach:
                 left -= {number for number, end in ends if end is not None and end.ok}
 
     async def _by_number(
-        self, messages: Sequence[ReceivedMessage], session_id: str | None, *, were_there: bool = False
+        self, messages: Sequence[ReceivedMessage], session_id: str | None, *, refused: str | None = _NOT_HAD
     ) -> None:
         """Receive deferred messages: no more at once than may be settled, because they cannot be released."""
-        status, why = (OutcomeStatus.SKIPPED, LOCKED) if were_there else (OutcomeStatus.NOT_FOUND, _NOT_HAD)
         size = self.run.group_size(self.group)
         async with self._batch(session_id) as batch:
             for start in range(0, len(messages), size):
@@ -238,10 +287,19 @@ class Reach:
                 some = {message.sequence_number: message for message in messages[start : start + size]}
                 came = await batch.receive_deferred(some)
                 absent = some.keys() - {message.sequence_number for message in came}
-                self.run.end([some[number] for number in absent], status, why)
+                if refused is not None:
+                    self.run.end([some[number] for number in absent], OutcomeStatus.NOT_FOUND, refused)
                 await self._take(batch, self._those_meant(came, some))
 
     # ---------------------------------------------------------------- parts of the ways
+
+    def _note_rest(self, rest: Report) -> None:
+        """Note how others were given back; one that was held twice is as it was when that failed."""
+        known = {outcome.sequence_number: outcome for outcome in self.run.rest or ()}
+        for outcome in rest:
+            before = known.get(outcome.sequence_number)
+            known[outcome.sequence_number] = outcome if before is None or before.ok else before
+        self.run.rest = Report(known.values())
 
     def _take(self, holder: Holder, messages: Sequence[LockedMessage]) -> Awaitable[None]:
         take = partial(self.run.take, messages, partial(self.steps, holder), size=self.group)

@@ -113,6 +113,7 @@ async def resubmit(
         search=replace(search or Search(), max_wait=MAX_WAIT),
         # A message whose lock was lost after its clone was sent comes again: it is completed, not sent again.
         again=lambda: steps.lost_after_sending,
+        patience=0.0 if only_begun else None,  # a resume waits as long as it is asked to
     )
     try:
         in_state: dict[MessageState, list[ReceivedMessage]] = {state: [] for state in MessageState}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -16,6 +17,7 @@ from sbnotebook.model import (
     DeadLetter,
     Decision,
     Defer,
+    EntityAddress,
     Message,
     MessageState,
     OutcomeStatus,
@@ -24,7 +26,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.actions.pick import PickReport
-from sbnotebook.settlement.plan import Limits
+from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, sequence_numbers
 
@@ -154,7 +156,7 @@ async def test_only_as_many_are_locked_as_stand_before_the_last(namespace: Async
 
 
 async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "pick-told-apart", 40)
+    queue = await filled_queue(namespace, "pick-told-apart", 40, lock_duration=timedelta(seconds=5))
     numbers = await sequence_numbers(queue)
     scheduled = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
     await queue.send([Message(body=b"later", scheduled_enqueue_time=scheduled)])
@@ -187,6 +189,56 @@ async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> No
     assert set(left.values()) == {0}
 
 
+async def hold_for(queue: AsyncEntity, seconds: float, held: anyio.Event) -> None:
+    """Be another receiver for a while, and give back what it holds."""
+    async with queue.batch() as other:
+        assert await other.receive(1)
+        held.set()
+        await anyio.sleep(seconds)
+
+
+async def pick_all(queue: AsyncEntity) -> Plan:
+    return await queue.pick(await queue.peek(), Complete())
+
+
+async def purge_all(queue: AsyncEntity) -> Plan:
+    return await queue.purge()
+
+
+async def resubmit_all(queue: AsyncEntity) -> Plan:
+    return queue.plan_resubmit(await queue.peek(), Resubmit(to=EntityAddress("pick-elsewhere")))
+
+
+@pytest.mark.parametrize("make", [pick_all, purge_all, resubmit_all])
+async def test_what_does_not_come_is_waited_for(
+    own: AsyncNamespace, emulator: RunningEmulator, make: Callable[[AsyncEntity], Awaitable[Plan]]
+) -> None:
+    """Another receiver has a lock for a while, or Service Bus says nothing for longer than an action waits at first."""
+    await own.create_queue("pick-elsewhere")
+    queue = await filled_queue(own, "pick-waits", 3)
+    plan, held = await make(queue), anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hold_for, queue, 3.0, held)
+        await held.wait()
+        assert (await plan.apply()).counts == {OutcomeStatus.SETTLED: 3}
+
+    await queue.send(Message(body=b"%d" % n, message_id=f"m{n}") for n in range(300))
+    plan = await make(queue)
+    thaw, frozen = threading.Timer(3.0, emulator.thaw), list[int]()
+
+    def freeze(count: int) -> None:
+        if not frozen:
+            emulator.freeze("pick-waits")
+            thaw.start()
+        frozen.append(count)
+
+    report = await plan.apply(progress=freeze)
+    thaw.join()
+    assert frozen
+    assert report.counts == {OutcomeStatus.SETTLED: 300}
+    assert await queue.peek() == []
+
+
 async def test_one_that_is_deferred_or_settled_after_the_plan_was_made(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "pick-meanwhile", 200)
     numbers = await sequence_numbers(queue)
@@ -214,7 +266,7 @@ async def test_deferring_what_is_deferred_says_so(namespace: AsyncNamespace) -> 
 
 
 async def test_pick_gives_up_a_missing_message_while_queue_fills(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "pick-busy", 20)
+    queue = await filled_queue(namespace, "pick-busy", 20, lock_duration=timedelta(seconds=5))
     numbers = await sequence_numbers(queue)
     async with queue.batch() as other:
         await other.receive(1)

@@ -93,6 +93,7 @@ async def test_pick_handles_odd_messages_like_others(namespace: AsyncNamespace) 
     async with namespace.connection.sender(queue.address) as sender:
         for payload in odd:
             with contextlib.suppress(ServiceBusError):  # the service may refuse what is no message
+                await senders.make_ready(sender)
                 await senders.send_payload(sender, payload)
                 accepted += 1
     assert accepted >= 4

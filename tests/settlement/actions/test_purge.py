@@ -320,7 +320,7 @@ async def test_purge_reports_cancelled_when_archive_breaks(
 
 
 async def test_what_others_hold_is_skipped_and_stays(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "orders", 3)
+    queue = await filled_queue(own, "orders", 3, lock_duration=timedelta(seconds=5))
     plan = await queue.purge()
     async with queue.batch() as batch:
         await batch.receive(1)

@@ -281,7 +281,7 @@ async def test_resubmit_takes_deferred_originals_by_number(
 
 
 async def test_resubmit_skips_scheduled_and_locked_originals(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("out-of-reach")
+    await namespace.create_queue("out-of-reach", lock_duration=timedelta(seconds=5))
     queue = namespace.entity("out-of-reach")
     later = datetime.now(UTC) + timedelta(hours=1)
     await queue.send([Message(body=b"held"), Message(body=b"later", scheduled_enqueue_time=later)])

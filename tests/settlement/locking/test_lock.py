@@ -260,6 +260,7 @@ async def test_lock_holds_and_dead_letters_an_unreadable_message(
     text_as_data = b"\x00\x53\x75\xa1\x03bad"  # a data section holds binary, and nothing else
     async with namespace.connection.sender(queue.address) as sender:
         for payload in (text_as_data, payload_of(Message(message_id="good"))):
+            await senders.make_ready(sender)
             await senders.send_payload(sender, payload)
     async with queue.batch() as batch:
         first, unreadable, good = await batch.receive(3)

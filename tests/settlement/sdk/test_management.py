@@ -40,6 +40,7 @@ async def test_payloads_are_peeked_and_received_as_sent(namespace: AsyncNamespac
     payload = payload_of(Message(body=b"exactly", message_id="m"))
     sender = namespace.connection.sender(EntityAddress("bytes"))
     async with sender:
+        await senders.make_ready(sender)
         await senders.send_payload(sender, payload)
     browser = namespace.connection.browser(EntityAddress("bytes"))
     (seen,) = await management.peek_payloads(browser, 1, 10)
@@ -64,6 +65,7 @@ async def test_message_that_the_sdk_cannot_decode_is_received(namespace: AsyncNa
     queue = namespace.entity(f"deep-{size}")
     await queue.send([Message(message_id="before")])
     async with namespace.connection.sender(queue.address) as sender:
+        await senders.make_ready(sender)
         await senders.send_payload(sender, payload)
     await queue.send([Message(message_id="behind")])
     async with queue.batch() as batch:
