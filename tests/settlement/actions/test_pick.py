@@ -218,7 +218,7 @@ async def test_what_does_not_come_is_waited_for(
     queue = await filled_queue(own, "pick-waits", 3)
     plan, held = await make(queue), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(hold_for, queue, 3.0, held)
+        tasks.start_soon(hold_for, queue, 5.0, held)
         await held.wait()
         assert (await plan.apply()).counts == {OutcomeStatus.SETTLED: 3}
 
