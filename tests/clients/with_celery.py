@@ -87,7 +87,6 @@ def test_celery_worker_carries_out_tasks_and_retries_one() -> None:
     done: list[int] = []
     tries: list[int] = []
 
-    @app.task(bind=True, max_retries=2)
     def fly(task: Any, number: int) -> None:
         if number == 3:
             tries.append(task.request.retries)
@@ -95,8 +94,9 @@ def test_celery_worker_carries_out_tasks_and_retries_one() -> None:
                 raise task.retry(countdown=0)
         done.append(number)
 
+    task: Any = app.task(bind=True, max_retries=2)(fly)
     for number in range(5):
-        fly.delay(number)
+        task.delay(number)
     with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=PATIENCE):
         deadline = time.monotonic() + PATIENCE
         while len(done) < 5 and time.monotonic() < deadline:
