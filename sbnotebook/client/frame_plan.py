@@ -29,7 +29,7 @@ from sbnotebook.client.settle_task import OUTCOMES, SettleTask, TaskStorage, out
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
-from sbnotebook.settlement.actions.pick import GONE
+from sbnotebook.settlement.actions.reach import GONE
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT

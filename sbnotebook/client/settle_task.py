@@ -24,7 +24,7 @@ from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, Outcome, OutcomeStatus, PeekedMessage
 from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.deferred import check_decision_of_deferred
-from sbnotebook.settlement.actions.pick import GONE
+from sbnotebook.settlement.actions.reach import GONE
 
 __all__ = [
     "OUTCOMES",

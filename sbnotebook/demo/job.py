@@ -22,7 +22,7 @@ from sbnotebook.demo.flights import (
 )
 from sbnotebook.demo.reconciliation import Reconciliation
 from sbnotebook.model import PeekedMessage, Report
-from sbnotebook.settlement.actions.resubmit import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -234,8 +234,6 @@ class Run:
 
     async def carry_out(self, look: Callable[[Run], Awaitable[None]]) -> Report:
         """Carry an action out: see :func:`carry_out`."""
-        if not self.messages:
-            return Report()
         with reporting(self.report) as self._tell:
             async with self._grace.watching() as self._tasks:
                 try:

@@ -17,7 +17,7 @@ from sbnotebook.client.settle_task import SettleTask, TaskStorage
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Outcome, OutcomeStatus
 from sbnotebook.settlement import Journal
-from sbnotebook.settlement.actions.pick import GONE
+from sbnotebook.settlement.actions.reach import GONE
 from sbnotebook.settlement.memory.archive import archive_of
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.options import WriteOptions

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.settlement.actions.pick import GONE
+from sbnotebook.settlement.actions.reach import GONE
 from tests.crash import settling_driver
 from tests.crash.processes import ROOT
 from tests.crash.settling_driver import COUNT

@@ -20,10 +20,11 @@ from sbnotebook.model import (
     OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
+    Report,
     Resubmit,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
-from sbnotebook.settlement.engine import GROUP, Run, carry_out
+from sbnotebook.settlement.engine import GROUP, PickReport, Run, carry_out
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import Watch
 from tests.filled_queues import filled_queue
@@ -172,6 +173,21 @@ async def test_a_stop_says_how_to_go_on() -> None:
     done, left = await carry_out(peeked(2), Complete(), look, Limits())
     assert done.ok
     assert left.description == "Not attempted: the connection was lost before. Complete again to go on."
+
+
+async def test_an_empty_plan_has_a_report_like_any_other(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("nothing-there")
+    queue = namespace.entity("nothing-there")
+    for plan in (
+        await queue.pick([], Complete()),
+        await queue.purge(),
+        await queue.defer_all(),
+        queue.plan_deferred([], Complete()),
+        queue.plan_resubmit([], Resubmit(to=EntityAddress("never-made"))),
+    ):
+        report = await plan.apply()
+        assert isinstance(report, PickReport)
+        assert (len(report), report.rest) == (0, Report())
 
 
 # ---------------------------------------------------------------------- under each action

@@ -23,7 +23,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import engine
-from sbnotebook.settlement.actions.reach import GONE, SCHEDULED, Reach, settling
+from sbnotebook.settlement.actions.reach import SCHEDULED, Reach, settling
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.selection import Survey, survey
 from sbnotebook.settlement.engine import PickReport, Run
@@ -35,7 +35,7 @@ from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import CarryOut, Edit, Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress, check_decision
 
-__all__ = ["GONE", "PickOptions", "PickReport", "plan_pick"]
+__all__ = ["PickOptions", "PickReport", "plan_pick"]
 
 _GROUP: Final = 100
 """Messages that are settled together, and not interrupted."""

@@ -18,16 +18,15 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import engine
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID, clone_of
-from sbnotebook.settlement.actions.reach import LOCKED, MAX_WAIT, Reach
-from sbnotebook.settlement.actions.resubmit_steps import TOO_OFTEN, ResubmitSteps
+from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach
+from sbnotebook.settlement.actions.resubmit_steps import ResubmitSteps
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["LOCKED", "ORIGINAL_MESSAGE_ID", "TOO_OFTEN", "clone_of", "plan_resubmit", "resubmit"]
+__all__ = ["plan_resubmit", "resubmit"]
 
 _GROUP: Final = 100
 """Messages that are sent and completed together, and not interrupted."""
@@ -100,7 +99,7 @@ async def resubmit(
         azure.servicebus.exceptions.ServiceBusError: the entity or the destination cannot be used; nothing was done.
     """
     steps = ResubmitSteps(place.namespace, place.address, run, decision, edit, only_begun=only_begun)
-    if not only_begun:
+    if messages and not only_begun:
         await place.namespace.require_room(messages)  # before a clone is sent
         async with steps.pool.slot():
             pass  # a destination that cannot be sent to raises before anything is locked

@@ -14,8 +14,9 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage, Report, Resubmit
 from sbnotebook.settlement import administration, engine
 from sbnotebook.settlement.actions.destination import destinations_of
+from sbnotebook.settlement.actions.reach import LOCKED
 from sbnotebook.settlement.actions.recall import Recall, Recalled, Verdict
-from sbnotebook.settlement.actions.resubmit import LOCKED, resubmit
+from sbnotebook.settlement.actions.resubmit import resubmit
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Unpack
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
@@ -200,13 +201,19 @@ class _Cancelling:
 
     async def steps(self, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
         """Keep a group of messages in the archive, and cancel them; the outcome of each in their order."""
-        payloads = await self._payloads(messages)
+        try:
+            payloads = await self._payloads(messages)
+        except anyio.get_cancelled_exc_class():
+            self._expect_untouched(messages)
+            raise
         others = [message for message in messages if self._is_another(message, payloads)]
         ends = {m.sequence_number: outcome_for(m, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER) for m in others}
         left = [message for message in messages if message.sequence_number not in ends]
-        rows = await self._keep(left, payloads)
-        self._run.expect(left, [outcome_for(m, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED) for m in left])
+        with anyio.CancelScope(shield=True):  # not to be cut off between the writing and the knowledge of it
+            rows = await self._keep(left, payloads)
+        self._expect_untouched(left)
         try:
+            await anyio.lowlevel.checkpoint_if_cancelled()
             async with anyio.create_task_group() as tasks:
                 for message in left:
                     tasks.start_soon(self._cancel, message, ends)
@@ -214,6 +221,10 @@ class _Cancelling:
             with anyio.CancelScope(shield=True):
                 await self._write_ends(rows, [end for m in messages if (end := self._known(m, ends)) is not None])
         return [ends[message.sequence_number] for message in messages]
+
+    def _expect_untouched(self, messages: Sequence[ReceivedMessage]) -> None:
+        skipped = [outcome_for(m, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED) for m in messages]
+        self._run.expect(messages, skipped)
 
     def _known(self, message: ReceivedMessage, ends: Mapping[int, Outcome]) -> Outcome | None:
         return ends.get(message.sequence_number) or self._run.outcome_of(message)

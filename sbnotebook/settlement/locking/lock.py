@@ -407,7 +407,8 @@ class LockedBatch:
         size = run.limits.max_in_flight * _ROUND_TRIPS
         # The settling itself ends soon after an interrupt.
         taking = partial(run.take, messages, steps, size=size, finish_within=0.0)
-        return self._keep_for(decision.delay, taking) if isinstance(decision, Abandon) and decision.delay else taking()
+        delay = decision.delay if isinstance(decision, Abandon) and messages else None
+        return self._keep_for(delay, taking) if delay else taking()
 
     async def settle_group(
         self,

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import anyio
+import anyio.from_thread
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
@@ -12,6 +14,7 @@ from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus
 from sbnotebook.model.amqp import Short, Symbol
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
+from sbnotebook.settlement.memory.archive import ArchivedMessage, ArchiveState
 from sbnotebook.testing.clock import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -232,6 +235,40 @@ async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
             tasks.cancel_scope.cancel()
     shared_emulator.thaw()
     assert [outcome.status for outcome in watch.report] == [OutcomeStatus.UNCONFIRMED] * 3 + [OutcomeStatus.SKIPPED] * 3
+
+
+@pytest.mark.parametrize("cut_off", ["while it looks", "while it archives"])
+async def test_what_was_not_asked_to_be_cancelled_is_skipped(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, cut_off: str
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.actions.schedule._FINISH_WITHIN", 0.0)
+    await own.create_queue("not-asked")
+    queue = own.entity("not-asked")
+    report = await queue.schedule(numbered(3), at=LATER)
+    archive, scope = own.archive, anyio.CancelScope()
+    assert archive is not None
+    keep = archive.keep
+
+    def keep_slowly(messages: Sequence[ArchivedMessage]) -> list[int]:
+        anyio.from_thread.run_sync(scope.cancel)
+        return keep(messages)
+
+    plan = queue.plan_cancel_scheduled(numbers(report))
+    if cut_off == "while it looks":
+        await queue.scheduled()  # its link is open
+        emulator.freeze("not-asked")
+        scope.deadline = anyio.current_time() + 0.3
+    else:
+        monkeypatch.setattr(archive, "keep", keep_slowly)
+    with Watch() as watch, scope:
+        await plan.apply()
+    emulator.thaw()
+    assert scope.cancelled_caught
+    assert {(outcome.status, outcome.description) for outcome in watch.report} == {
+        (OutcomeStatus.SKIPPED, "It was interrupted before.")
+    }
+    assert len(await queue.scheduled()) == 3
+    assert {row.state for row in archive.find(own.identity())} <= {ArchiveState.KEPT}
 
 
 async def test_times_and_messages_that_cannot_be_are_refused(namespace: AsyncNamespace) -> None:
