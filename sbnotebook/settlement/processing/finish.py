@@ -36,7 +36,7 @@ from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 
-__all__ = ["Finisher"]
+__all__ = ["Finisher", "can_retry"]
 
 _IN_FLIGHT: Final = 50
 """Settlements that wait for their answer at once. The user's max_in_flight limits the functions, not these."""
@@ -182,7 +182,7 @@ class Finisher:
             for decision, group in by_decision.items():
                 settled = await self._settle_group(batch, decision, group)
                 outcomes |= {message.lock_token: outcome for message, outcome in zip(group, settled, strict=True)}
-            left = {token: decision for token, decision in left.items() if _can_retry(outcomes[token])}
+            left = {token: decision for token, decision in left.items() if can_retry(outcomes[token])}
             if not left or self.error is not None:
                 break
         return outcomes
@@ -205,7 +205,8 @@ def _key(destination: EntityAddress, message: LockedMessage) -> tuple[EntityAddr
     return destination, message.sequence_number, message.enqueued_time
 
 
-def _can_retry(outcome: Outcome) -> bool:
+def can_retry(outcome: Outcome) -> bool:
+    """Return whether a settlement that ended so may succeed when it is tried again."""
     if outcome.status in (OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED):
         return True
     return outcome.status is OutcomeStatus.FAILED and outcome.retryable is True

@@ -9,16 +9,12 @@ from datetime import timedelta
 from typing import Final, TypedDict
 
 import anyio
-from azure.servicebus.exceptions import (
-    OperationTimeoutError,
-    ServiceBusCommunicationError,
-    ServiceBusConnectionError,
-    ServiceBusServerBusyError,
-)
+from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, LockedMessage, Outcome
 from sbnotebook.model.report import Tally
+from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.memory.seen import key_of
 from sbnotebook.settlement.pace import Pace
@@ -29,19 +25,14 @@ from sbnotebook.settlement.processing.policy import Policy, Then
 from sbnotebook.settlement.processing.status import Leases
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["TRANSIENT_ERRORS", "ChangeSignal", "ConsumerRun", "Options", "ProcessOptions"]
+__all__ = ["SERVICE_ERRORS", "ChangeSignal", "ConsumerRun", "Options", "ProcessOptions"]
 
-TRANSIENT_ERRORS: Final = (
-    OSError,
-    OperationTimeoutError,
-    ServiceBusCommunicationError,
-    ServiceBusConnectionError,
-    ServiceBusServerBusyError,
-)
-"""Errors that a run without an end survives."""
+SERVICE_ERRORS: Final = (AzureError, OSError)
+"""Errors of Service Bus, of the network and of credentials; the SDK's own are AzureErrors, too."""
 _MIN_PAUSE: Final = 0.5
 _MAX_PAUSE: Final = 30.0
 """Seconds between two attempts to reach Service Bus."""
+_MAX_PROBLEM: Final = 300
 
 
 class ProcessOptions(TypedDict, total=False):
@@ -67,7 +58,7 @@ class Options:
         rate: messages a second at most, None for no limit.
         max_messages: stop after this many, None for all.
         max_wait: seconds without a message after which the entity counts as empty and the run ends; None to continue
-            until it is stopped.
+            until it is stopped, also through errors of Service Bus once the entity was reached.
         by_session: whether to consume sessions.
         seen: whether, or for how long, to remember messages whose work is done, so that it is not done twice: see
             :mod:`sbnotebook.settlement.memory.seen`.
@@ -155,6 +146,7 @@ class ConsumerRun:
         self._pace = Pace(options.rate)
         self._pace_turn = anyio.Lock()
         self._pause = _MIN_PAUSE
+        self._was_reached = False
         self._scopes: set[anyio.CancelScope] = set()
 
     # ---------------------------------------------------------------- how much to take
@@ -189,13 +181,23 @@ class ConsumerRun:
         Args:
             problem: a problem that remains, for the status.
         """
-        self.problem, self._pause = problem, _MIN_PAUSE
+        self.problem, self._pause, self._was_reached = problem, _MIN_PAUSE, True
 
-    async def back_off(self, error: Exception) -> None:
-        """Wait before the next attempt, twice as long each time up to 30 seconds, and show the error in the status."""
-        self.problem = f"{type(error).__name__}: it is tried again."
+    async def survive(self, error: Exception) -> None:
+        """Wait before the next attempt, twice as long each time up to 30 seconds, and show the error in the status.
+
+        Only a run without an end survives, once Service Bus was reached. Then no error ends it: even a refusal may
+        pass, as that of a credential or of a disabled entity does. The processors of Microsoft's SDKs go on likewise.
+
+        Raises:
+            Exception: the error, where the run does not survive it.
+        """
+        if self.options.max_wait is not None or not self._was_reached:
+            raise error
+        self.problem = f"It is tried again: {type(error).__name__}: {explained(error)[:_MAX_PROBLEM]}"
         self._pause = min(self._pause * 2, _MAX_PAUSE)
-        await anyio.sleep(self._pause)
+        with self.until_stopped():
+            await anyio.sleep(self._pause)
 
     # ---------------------------------------------------------------- stopping
 
@@ -256,6 +258,8 @@ class ConsumerRun:
             index, self._noted = self._noted, self._noted + 1
             if self.options.progress is not None:
                 self.options.progress(1)
+        else:  # it was not settled before
+            self.not_settled -= 1
         self.tally.note(index, outcome)
         self.not_settled += not outcome.ok
         if self.finisher.error is not None:

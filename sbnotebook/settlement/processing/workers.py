@@ -22,7 +22,8 @@ from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus, Release
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.processing.calls import CallGroup, EndedCall
-from sbnotebook.settlement.processing.run import TRANSIENT_ERRORS, ConsumerRun
+from sbnotebook.settlement.processing.finish import can_retry
+from sbnotebook.settlement.processing.run import SERVICE_ERRORS, ConsumerRun
 
 __all__ = ["SessionWorkers", "SharedWorkers", "Workers"]
 
@@ -34,6 +35,8 @@ _RECEIVE_SECONDS: Final = 0.5
 """Seconds that one receive waits for a message, because nothing can be settled meanwhile."""
 _COLLECT_EVERY: Final = 0.25
 """Seconds between two collections of ended calls."""
+_ASK_AGAIN_AFTER: Final = 10.0
+"""Seconds after which messages are settled that Service Bus could not settle."""
 _MAX_UNSETTLED: Final = 1_000
 """Ended and unsettled messages up to which more are begun."""
 _SETTLE_GROUP: Final = 200
@@ -89,6 +92,9 @@ class SharedWorkers:
         self._held_back: list[EndedCall] = []
         self._lost: dict[int, tuple[EndedCall, int]] = {}
         """Ended messages whose settlement was not confirmed. If they come again, they are only settled."""
+        self._put_off: list[EndedCall] = []
+        """Ended messages that are held, and that Service Bus could not settle. It is asked again after a while."""
+        self._asked_again = time.monotonic()
         self._indexes: dict[UUID, int] = {}
         """Positions of messages that are in the report already."""
         self._groups: dict[int, CallGroup] = {}
@@ -106,13 +112,15 @@ class SharedWorkers:
     @property
     def unsettled(self) -> int:
         """Return how many messages have ended and are not settled yet."""
-        return len(self._unremembered) + len(self._unsettled) + self._settling + len(self._held_back)
+        waiting = (self._unremembered, self._unsettled, self._held_back, self._put_off)
+        return self._settling + sum(map(len, waiting))
 
     async def work(self) -> None:
         """Work until there is no more to do or the run is stopped, then settle what has ended."""
         with self._run.until_stopped() as opening:
             async with self._batch:
                 self._run.protect(opening)
+                self._run.note_reachable()
                 await self._work_together()
 
     async def _work_together(self) -> None:
@@ -172,10 +180,8 @@ class SharedWorkers:
         with self._run.until_stopped():
             try:
                 locked = await self._batch.receive(count, max_wait=wait)
-            except TRANSIENT_ERRORS as error:
-                if self._run.options.max_wait is not None:
-                    raise
-                await self._run.back_off(error)
+            except SERVICE_ERRORS as error:
+                await self._run.survive(error)
             else:
                 self._run.note_reachable(self._batch.renewal_error)
         return locked
@@ -217,7 +223,7 @@ class SharedWorkers:
     async def _take(self) -> list[LockedMessage]:
         """Take messages for one worker; none when there will be no more."""
         while not self._run.is_stopping:
-            has_room = len(self._unremembered) + len(self._unsettled) < _MAX_UNSETTLED
+            has_room = len(self._unremembered) + len(self._unsettled) + len(self._put_off) < _MAX_UNSETTLED
             messages = self._next() if has_room else []
             if messages and await self._run.wait_for_pace(len(messages)):
                 return messages
@@ -271,7 +277,15 @@ class SharedWorkers:
                 await self._over.wait()
             for worker, group in self._groups.items():
                 self._collect(worker, group)
+            if time.monotonic() - self._asked_again > _ASK_AGAIN_AFTER:
+                self._ask_again()
             self._run.changed.notify()
+
+    def _ask_again(self) -> None:
+        """Have the messages settled that could not be. Those whose locks were lost meanwhile come again."""
+        self._unsettled.extend(ended for ended in self._put_off if self._batch.holds(ended.message))
+        self._put_off.clear()
+        self._asked_again = time.monotonic()
 
     def _collect(self, worker: int, group: CallGroup) -> None:
         while group.ends:
@@ -299,7 +313,8 @@ class SharedWorkers:
     async def _settle_ends(self) -> None:
         while True:
             if not self._unsettled and not self._unremembered and self._over.is_set():
-                # All else is settled: now the messages that go back to the entity.
+                # All else is settled: now the messages that could not be, and those that go back to the entity.
+                self._ask_again()
                 self._unsettled.extend(self._held_back)
                 self._held_back.clear()
                 if not self._unsettled:
@@ -318,8 +333,13 @@ class SharedWorkers:
     def _note(self, ended: EndedCall, outcome: Outcome) -> None:
         index = self._run.note_outcome(outcome, self._indexes.pop(ended.message.lock_token, None))
         is_lost = outcome.status in (OutcomeStatus.LOCK_LOST, OutcomeStatus.UNCONFIRMED)
-        if is_lost and not self._run.finisher.returns(ended):
+        is_going_on = self._run.options.max_wait is None and not self._over.is_set()
+        is_put_off = is_going_on and can_retry(outcome) and self._batch.holds(ended.message)
+        if (is_lost or is_put_off) and not self._run.finisher.returns(ended):
             self._lost[ended.message.sequence_number] = (ended, index)
+        if is_put_off:
+            self._indexes[ended.message.lock_token] = index
+            self._put_off.append(ended)
         self._free(self._run.key_of(ended.message))
 
 
@@ -373,20 +393,21 @@ class SessionWorkers:
     async def _work_on_next(self, worker: int) -> bool:
         """Work on the next session. Return False if there is none within ``max_wait``."""
         run, max_wait = self._run, self._run.options.max_wait
+        was_open = False
         with run.until_stopped() as opening:
             try:
                 async with self._next_session(_SESSION_WAIT if max_wait is None else max_wait) as batch:
+                    was_open = True
                     run.protect(opening)
                     run.note_reachable()
                     await self._work_on(worker, batch)
-            except OperationTimeoutError:
-                return max_wait is None
             except SessionLockLostError:
                 run.problem = "A session's lock was lost: what is left of it is delivered again."
-            except TRANSIENT_ERRORS as error:
-                if max_wait is not None:
-                    raise
-                await run.back_off(error)
+            except SERVICE_ERRORS as error:
+                if isinstance(error, OperationTimeoutError) and not was_open:  # there is no session
+                    run.note_reachable()
+                    return max_wait is None
+                await run.survive(error)
         return True
 
     async def _work_on(self, worker: int, batch: SessionBatch) -> None:

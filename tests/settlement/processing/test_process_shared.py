@@ -5,6 +5,10 @@ import time
 
 import anyio
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
+from azure.servicebus._pyamqp.error import AMQPLinkError
+from azure.servicebus.aio._base_handler_async import ServiceBusSharedKeyCredential
+from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
@@ -38,6 +42,110 @@ async def test_endless_run_survives_its_connection(
         await until(processing, 4)
         processing.stop()
     assert done == ["m0", "m1", "m2", "later"]
+    assert await queue.peek() == []
+
+
+def break_credential(monkeypatch: pytest.MonkeyPatch, errors: list[Exception]) -> None:
+    """Have the credential fail once with each error."""
+    get_token = ServiceBusSharedKeyCredential.get_token
+
+    async def fail_or_get(self: ServiceBusSharedKeyCredential, *scopes: str, **options: object) -> object:
+        if errors:
+            raise errors.pop()
+        return await get_token(self, *scopes, **options)
+
+    monkeypatch.setattr(ServiceBusSharedKeyCredential, "get_token", fail_or_get)
+
+
+@pytest.mark.parametrize("by_session", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ClientAuthenticationError("login.microsoftonline.com answers 500"),
+        AMQPLinkError(b"amqp:internal-error", description="Unable to process the request; please retry."),
+        ValueError("a credential may raise anything"),
+    ],
+)
+async def test_endless_run_survives_any_error_at_a_reconnect(
+    own: AsyncNamespace,
+    emulator: RunningEmulator,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    *,
+    by_session: bool,
+) -> None:
+    first, later = (Message(message_id=each, session_id="s") for each in ("first", "later"))
+    errors = [error] * (1 if by_session else 5)
+    queue = await filled_queue(own, "reconnects", [first], requires_session=by_session)
+    done: list[str | None] = []
+    processing = queue.processing(
+        lambda message: done.append(message.message_id), by_session=by_session, max_wait=None, archived=False
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(processing.run)
+        await until(processing, 1)
+        monkeypatch.setattr("sbnotebook.settlement.processing.run._MAX_PAUSE", 0.2)
+        break_credential(monkeypatch, errors)
+        emulator.drop_connections()
+        with anyio.fail_after(60):
+            while not processing.status.error or errors:  # noqa: ASYNC110 (as in until)
+                await anyio.sleep(0.02)
+        assert (await queue.send([later])).ok
+        await until(processing, 2)
+        processing.stop()
+    assert (done, errors) == (["first", "later"], [])
+    assert await queue.peek() == []
+
+
+async def test_endless_run_waits_for_its_queue_to_come_back(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = await filled_queue(own, "comes-back", 1)
+    processing = queue.processing(lambda _: None, max_wait=None, archived=False)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(processing.run)
+        await until(processing, 1)
+        emulator.delete("comes-back")
+        with anyio.fail_after(60):
+            while not processing.status.error:  # noqa: ASYNC110 (there is nothing to wait for but the run itself)
+                await anyio.sleep(0.02)
+        assert "There is no queue or topic 'comes-back'" in str(processing.status.error)
+        emulator.create_queue("comes-back")
+        while not (await queue.send([Message()])).ok:  # the sender notices at its first send that its queue is gone
+            pass
+        await until(processing, 2)
+        assert processing.status.error is None
+        processing.stop()
+
+
+async def test_first_error_ends_an_endless_run(own: AsyncNamespace) -> None:
+    with pytest.raises(ServiceBusError, match="There is no queue or topic"):
+        await own.entity("nowhere").process(lambda _: None, max_wait=None)
+
+
+async def test_endless_run_settles_what_the_service_refused_before(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.processing.finish._PAUSES", (0.0, 0.1))
+    monkeypatch.setattr("sbnotebook.settlement.processing.workers._ASK_AGAIN_AFTER", 0.5)
+    calls: list[str | None] = []
+
+    def work(message: LockedMessage) -> None:
+        calls.append(message.message_id)
+        emulator.close_links("busy")  # so that it is settled by a request, which the service refuses
+        emulator.faults.entity("busy").server_busy = 1_000
+
+    queue = await filled_queue(own, "busy", 1)
+    processing = queue.processing(work, max_wait=None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(processing.run)
+        await until(processing, 1)
+        assert [outcome.ok for outcome in processing.report] == [False]
+        assert (processing.status.unsettled, processing.status.not_settled) == (1, 1)
+        emulator.faults.entity("busy").server_busy = 0
+        with anyio.fail_after(20):
+            while not processing.report.settled:  # noqa: ASYNC110 (as in until)
+                await anyio.sleep(0.05)
+        processing.stop()
+    assert (calls, len(processing.report), processing.status.not_settled) == (["m0"], 1, 0)
     assert await queue.peek() == []
 
 
