@@ -18,7 +18,8 @@ Standing faults are fields, in force until they are changed or ``RunningEmulator
 ``slow_disk_ms``         each commit takes longer, and nothing else happens meanwhile; for all entities only
 ======================== =================================================================================
 
-They hold for all entities except those that have their own::
+How transactions behave, where Azure's answer is not known, is set by the last fields of :class:`Faults`. The others
+hold for all entities except those that have their own::
 
     emulator.faults.entity("orders").server_busy = 2
 
@@ -31,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum, auto
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Literal, Self, cast
 
 from sbnotebook.errors import ConfigurationError
 
@@ -43,12 +44,15 @@ MAX_COUNT: Final = 1_000_000
 """The largest number of events that can be asked for over HTTP."""
 
 _MAX_CONDITION: Final = 100
-_CHOICES: Final = {
+_CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "unconfirmed": ("", "released", "ranges"),
     "over_max_unsettled": ("detach", "stop"),
     "mixed_partitions": ("taken", "refused"),
+    "transaction_refusal": ("rejected", "in_state", "detach"),
+    "settles_before_discharge": (True, False),
+    "late_discharge": ("rejected", "accepted"),
 }
-"""The faults that are one of several words, by name."""
+"""The faults that are one of several values, by name."""
 _MAX_PATH: Final = 400
 
 
@@ -168,6 +172,12 @@ class Faults(EntityFaults):
 
     Attributes:
         slow_disk_ms: time by which each commit takes longer.
+        transaction_timeout_ms: time from the first operation of a transaction to its rollback.
+        transaction_refusal: how work that is refused in a transaction is answered: with the outcome ``rejected``, with
+            the same in a transactional state (``in_state``), or by detaching the link (``detach``).
+        settles_before_discharge: whether a settlement in a transaction is confirmed as settled before the discharge.
+        late_discharge: how the discharge of a transaction that is unknown, or rolled back for its time, is answered:
+            ``rejected`` or ``accepted``.
         entities: the faults of those entities that have their own, by path in lower case.
 
     Example:
@@ -180,6 +190,10 @@ class Faults(EntityFaults):
     """
 
     slow_disk_ms: int = 0
+    transaction_timeout_ms: int = 120_000
+    transaction_refusal: Literal["rejected", "in_state", "detach"] = "rejected"
+    settles_before_discharge: bool = True
+    late_discharge: Literal["rejected", "accepted"] = "rejected"
     entities: dict[str, EntityFaults] = field(default_factory=dict[str, EntityFaults])
 
     def entity(self, path: str) -> EntityFaults:

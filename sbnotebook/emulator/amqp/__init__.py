@@ -17,6 +17,10 @@ from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink, Tran
 from sbnotebook.emulator.amqp.performatives import (
     Accepted,
     Coordinator,
+    Declare,
+    Declared,
+    DeliveryState,
+    Discharge,
     Error,
     Modified,
     Outcome,
@@ -24,6 +28,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Released,
     Source,
     Target,
+    TransactionalState,
 )
 
 __all__ = [
@@ -32,6 +37,10 @@ __all__ = [
     "ConnectionClosed",
     "Coordinator",
     "CreditChanged",
+    "Declare",
+    "Declared",
+    "DeliveryState",
+    "Discharge",
     "DispositionReceived",
     "Error",
     "Event",
@@ -46,5 +55,6 @@ __all__ = [
     "SendingLink",
     "Source",
     "Target",
+    "TransactionalState",
     "TransferReceived",
 ]

@@ -49,6 +49,7 @@ class DispositionReceived:
         outcome: the peer's decision; Released if it settles without an outcome.
         settled: the peer does not wait for an answer; ``link.settle()`` would do nothing.
         in_range: the peer decided about several messages at once.
+        txn_id: of the transaction that the decision belongs to; None for none.
     """
 
     link: SendingLink
@@ -56,6 +57,7 @@ class DispositionReceived:
     outcome: Outcome
     settled: bool
     in_range: bool = field(default=False, compare=False)
+    txn_id: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,15 @@ from sbnotebook.emulator.amqp.performatives import (
     SENDER,
     Attach,
     Coordinator,
+    DeliveryState,
     Detach,
     Error,
     Flow,
-    Outcome,
     Performative,
     Rejected,
     Source,
     Target,
+    TransactionalState,
     Transfer,
 )
 from sbnotebook.errors import ProtocolViolationError
@@ -112,14 +113,18 @@ class LinkSession(Protocol):
         """Send a flow with the session's windows and a link's state."""
         ...
 
-    def write_disposition(self, role: bool, delivery_id: int, outcome: Outcome) -> None:
-        """Settle one delivery."""
+    def write_disposition(self, role: bool, delivery_id: int, state: DeliveryState, *, settled: bool = True) -> None:
+        """Settle one delivery, or report its state."""
         ...
 
     def deliver(
         self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool, message_format: int
     ) -> None:
         """Send a message as soon as the peer's window is open."""
+        ...
+
+    def report_delivery(self, link: SendingLink, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
+        """Report the state of an unsettled delivery, which may change once more."""
         ...
 
     def forget_delivery(self, link: SendingLink, delivery_tag: bytes) -> int | None:
@@ -168,6 +173,11 @@ class Link:
         """Return the address of our end: the target's if the peer sends, the source's if it receives."""
         terminus = self.target if self.role is RECEIVER else self.source
         return None if terminus is None or isinstance(terminus, Coordinator) else terminus.address
+
+    @property
+    def session(self) -> LinkSession:
+        """Return the session, which it shares with other links."""
+        return self._session
 
     @property
     def attached(self) -> bool:
@@ -291,6 +301,7 @@ class TransferReceived:
         delivery_tag: the peer's own name for it.
         message_format: 0 for one message, 0x80013700 for a Service Bus batch.
         payload: the encoded message, its frames joined.
+        txn_id: of the transaction that the message belongs to; None for none.
     """
 
     link: ReceivingLink
@@ -299,6 +310,7 @@ class TransferReceived:
     message_format: int
     payload: bytes
     settled: bool
+    txn_id: bytes | None = None
 
 
 class ReceivingLink(Link):
@@ -317,13 +329,18 @@ class ReceivingLink(Link):
         """Return the number of deliveries that the peer may still send; below zero if it ignores its credit."""
         return self._credit
 
+    @property
+    def arriving_txn_id(self) -> bytes | None:
+        """Return the transaction of a message whose last frame has not come yet; None for none."""
+        return None if self._arriving is None else _txn_id(self._arriving.first)
+
     def grant_credit(self, credit: int) -> None:
         """Let the peer send this many deliveries from now on, instead of the credit that is left."""
         if self.attached:
             self._credit = credit
             self.write_flow()
 
-    def settle(self, delivery_id: int, outcome: Outcome) -> None:
+    def settle(self, delivery_id: int, outcome: DeliveryState) -> None:
         """Send the outcome of a delivery that the peer did not send settled, in a frame of its own."""
         if self.attached:
             self._session.write_disposition(RECEIVER, delivery_id, outcome)
@@ -381,8 +398,13 @@ class ReceivingLink(Link):
                 self.settle(delivery_id, Rejected(Error("amqp:link:message-size-exceeded", text)))
             return None
         return TransferReceived(
-            self, delivery_id, first.delivery_tag or b"", first.message_format or 0, payload, settled
+            self, delivery_id, first.delivery_tag or b"", first.message_format or 0, payload, settled, _txn_id(first)
         )
+
+
+def _txn_id(transfer: Transfer) -> bytes | None:
+    # Of the first frame: .NET sends the state with it alone, the specification asks for it on each.
+    return transfer.state.txn_id if isinstance(transfer.state, TransactionalState) else None
 
 
 class SendingLink(Link):
@@ -431,7 +453,17 @@ class SendingLink(Link):
         self._delivery_count = (self._delivery_count + 1) % _SERIAL
         self._session.deliver(self, delivery_tag, payload, settled=settled, message_format=message_format)
 
-    def settle(self, delivery_tag: bytes, outcome: Outcome) -> None:
+    def report(self, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
+        """Report the state of a delivery that may change once more: what was done in a transaction may be undone.
+
+        Args:
+            delivery_tag: of the delivery.
+            state: its state now.
+            settled: whether to write that the delivery is settled. It is not forgotten all the same.
+        """
+        self._session.report_delivery(self, delivery_tag, state, settled=settled)
+
+    def settle(self, delivery_tag: bytes, outcome: DeliveryState) -> None:
         """Confirm the peer's disposition: settled, with this outcome. Then the tag is forgotten.
 
         azure-servicebus takes only an outcome of the kind that it asked for as a success, a

@@ -3,7 +3,7 @@
 The three performatives that come with every message are not frozen. Freezing them would cost more than decoding them.
 
 Source: AMQP 1.0 part 2, sections 2.7 (performatives) and 2.8.14 (error); part 3, sections 3.4 (delivery state) and
-3.5 (source, target); part 4, section 4.5.1 (coordinator).
+3.5 (source, target); part 4, section 4.5 (transactions).
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ __all__ = [
     "Begin",
     "Close",
     "Coordinator",
+    "Declare",
+    "Declared",
+    "DeliveryState",
     "Detach",
+    "Discharge",
     "Disposition",
     "End",
     "Error",
@@ -37,6 +41,7 @@ __all__ = [
     "Released",
     "Source",
     "Target",
+    "TransactionalState",
     "Transfer",
     "encode_settlement",
     "encode_transfer",
@@ -113,6 +118,46 @@ class Modified:
 
 
 Outcome = Accepted | Rejected | Released | Modified
+
+
+@composite(0x31)
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """The body of a message to a coordinator: begin a transaction."""
+
+    global_id: Annotated[AmqpValue, Anything] = None
+
+
+@composite(0x32)
+@dataclass(frozen=True, slots=True)
+class Discharge:
+    """The body of a message to a coordinator: end a transaction, with all of its work or, on ``fail``, with none."""
+
+    txn_id: Annotated[bytes, bytes]
+    fail: Annotated[bool, bool] = False
+
+
+@composite(0x33)
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The outcome of a declare: the transaction's id."""
+
+    txn_id: Annotated[bytes, bytes]
+
+
+@composite(0x34)
+@dataclass(frozen=True, slots=True)
+class TransactionalState:
+    """The state of a delivery within a transaction, and the outcome if there is one."""
+
+    txn_id: Annotated[bytes, bytes]
+    outcome: Annotated[Accepted | Rejected | Released | Modified | None, Accepted, Rejected, Released, Modified] = None
+
+
+DeliveryState = Outcome | Declared | TransactionalState
+"""What one side tells the other about a delivery, apart from how much of it has arrived."""
+_State = Received | DeliveryState | None
+_STATES: Final = (Received, Accepted, Rejected, Released, Modified, Declared, TransactionalState)
 
 
 @composite(0x28)
@@ -245,9 +290,7 @@ class Transfer:
     settled: Annotated[bool | None, bool] = None
     more: Annotated[bool, bool] = False
     rcv_settle_mode: Annotated[int | None, UByte] = None
-    state: Annotated[
-        Received | Accepted | Rejected | Released | Modified | None, Received, Accepted, Rejected, Released, Modified
-    ] = None
+    state: Annotated[_State, *_STATES] = None
     resume: Annotated[bool, bool] = False
     aborted: Annotated[bool, bool] = False
     batchable: Annotated[bool, bool] = False
@@ -262,9 +305,7 @@ class Disposition:
     first: Annotated[int, UInt]
     last: Annotated[int | None, UInt] = None
     settled: Annotated[bool, bool] = False
-    state: Annotated[
-        Received | Accepted | Rejected | Released | Modified | None, Received, Accepted, Rejected, Released, Modified
-    ] = None
+    state: Annotated[_State, *_STATES] = None
     batchable: Annotated[bool, bool] = False
 
 
@@ -307,6 +348,9 @@ def encode_within(size: int, performative: Any) -> bytes:
             return encode_composite(replace(performative, error=_cut(error)))
         case Disposition(state=Rejected(error=Error() as error)):
             return encode_composite(replace(performative, state=Rejected(_cut(error))))
+        case Disposition(state=TransactionalState(txn_id, Rejected(error=Error() as error))):
+            state = TransactionalState(txn_id, Rejected(_cut(error)))
+            return encode_composite(replace(performative, state=state))
         case _:
             return body
 
@@ -316,7 +360,7 @@ def _cut(error: Error) -> Error:
     return Error(error.condition, error.description and error.description[:80])
 
 
-def encode_settlement(size: int, role: bool, delivery_id: int, outcome: Outcome) -> bytes:
+def encode_settlement(size: int, role: bool, delivery_id: int, outcome: DeliveryState) -> bytes:
     """Encode the settled disposition of one delivery for a frame with a body of ``size`` bytes.
 
     Equals ``encode_within`` of a :class:`Disposition`, at a sixth of the cost. There is one for every message that is

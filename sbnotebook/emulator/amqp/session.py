@@ -19,14 +19,16 @@ from sbnotebook.emulator.amqp.performatives import (
     SENDER,
     Attach,
     Begin,
+    Declared,
+    DeliveryState,
     Detach,
     Disposition,
     Error,
     Flow,
-    Outcome,
     Performative,
     Received,
     Released,
+    TransactionalState,
     Transfer,
     encode_settlement,
     encode_transfer,
@@ -137,9 +139,12 @@ class AmqpSession:
             )
         )
 
-    def write_disposition(self, role: bool, delivery_id: int, outcome: Outcome) -> None:
-        """Settle one delivery. Never a range: azure-servicebus waits for each one's own frame."""
-        self._writer.write(self._channel, encode_settlement(self._writer.max_body_size, role, delivery_id, outcome))
+    def write_disposition(self, role: bool, delivery_id: int, state: DeliveryState, *, settled: bool = True) -> None:
+        """Settle one delivery, or report its state. Never a range: azure-servicebus waits for each one's own frame."""
+        if not settled:
+            self.write(Disposition(role=role, first=delivery_id, last=delivery_id, settled=False, state=state))
+            return
+        self._writer.write(self._channel, encode_settlement(self._writer.max_body_size, role, delivery_id, state))
 
     def deliver(
         self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool, message_format: int
@@ -149,6 +154,12 @@ class AmqpSession:
         if self._outbox or self._remote_incoming_window == 0 or not self._write_transfer(delivery):
             self._outbox.append(delivery)
             self._flush()
+
+    def report_delivery(self, link: SendingLink, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
+        """Report the state of an unsettled delivery that we sent, which may change once more."""
+        delivery_id = self._delivery_ids.get(link, {}).get(delivery_tag)
+        if delivery_id is not None:
+            self.write_disposition(SENDER, delivery_id, state, settled=settled)
 
     def forget_delivery(self, link: SendingLink, delivery_tag: bytes) -> int | None:
         """Drop an unsettled delivery that we sent, and return its id; None if it is unknown."""
@@ -237,8 +248,10 @@ class AmqpSession:
     def _receive_disposition(self, disposition: Disposition) -> None:
         if disposition.role is SENDER:
             return  # We settle what a peer sends at once, so it has nothing to say about it.
-        outcome = disposition.state
-        if outcome is None or isinstance(outcome, Received):
+        outcome, txn_id = disposition.state, None
+        if isinstance(outcome, TransactionalState):
+            outcome, txn_id = outcome.outcome, outcome.txn_id
+        if outcome is None or isinstance(outcome, Received | Declared | TransactionalState):
             if not disposition.settled:
                 return
             outcome = Released()
@@ -247,7 +260,8 @@ class AmqpSession:
             link, tag = self._unsettled[delivery_id]
             if disposition.settled:
                 self.forget_delivery(link, tag)
-            self._events.append(DispositionReceived(link, tag, outcome, disposition.settled, in_range))
+            settled = disposition.settled
+            self._events.append(DispositionReceived(link, tag, outcome, settled, in_range, txn_id))
 
     def _named_by(self, disposition: Disposition) -> list[int]:
         # The peer may name four thousand million deliveries: walk what we know, unless the range is small.

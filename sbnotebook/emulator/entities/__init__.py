@@ -26,8 +26,10 @@ from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.sessions import MessageSession
 from sbnotebook.emulator.entities.snapshot import EarlierAddresses, NamespaceIdentity, restore
 from sbnotebook.emulator.entities.topic import Subscription, Topic
+from sbnotebook.emulator.entities.transaction import SPANS_ENTITIES, Transaction, root_of
 
 __all__ = [
+    "SPANS_ENTITIES",
     "AnyEntity",
     "AuthorizationRule",
     "BrokeredMessage",
@@ -54,6 +56,8 @@ __all__ = [
     "Tier",
     "Topic",
     "TopicOptions",
+    "Transaction",
     "read_sent",
     "restore",
+    "root_of",
 ]

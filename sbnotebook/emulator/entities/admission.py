@@ -20,7 +20,7 @@ from sbnotebook.emulator.entities.message import (
     with_message_id,
 )
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
-from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
+from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
 from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH
 from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
@@ -111,18 +111,23 @@ class Admission:
         for message in messages:
             self._check(message, options)
 
-    def take(self, sent: SentMessage, now: int, forwarded: Forwarded | None = None) -> int:
+    def next_number(self, sent: SentMessage) -> int:
+        """Return a new sequence number for a checked message."""
+        return self._destination.record.next_number(self._partition(sent))
+
+    def take(self, sent: SentMessage, now: int, forwarded: Forwarded | None = None, number: int | None = None) -> int:
         """Take a checked message in, unless it is a duplicate, and return its sequence number.
 
         Args:
             sent: the message.
             now: ms.
             forwarded: set for a message that another entity forwards.
+            number: its sequence number, if it has one already; None for a new one.
         """
         destination = self._destination
         destination.record.accessed_time = now
         # Number and date the message.
-        number = destination.record.next_number(self._partition(sent))
+        number = self.next_number(sent) if number is None else number
         when = None if sent.scheduled_time is None or sent.scheduled_time <= now or forwarded else sent.scheduled_time
         life = self._time_to_live(sent)
         # The record that the broker keeps of it.
@@ -177,6 +182,29 @@ class Admission:
             return DeadLetterReason(_TRANSFER_FAILURES.get(error.refusal, "ForwardingFailed"), str(error))
         self.take(sent, now, Forwarded(message.enqueued_sequence_number, dead_letter_source, message.hops + 1))
         return None
+
+    def transfer(self, sent: SentMessage, target: str, now: int) -> tuple[BrokeredMessage, DeadLetterReason | None]:
+        """Number a message here and send it on to another entity, for which it came here in a transaction.
+
+        Args:
+            sent: the message.
+            target: name of the queue or topic.
+            now: ms.
+
+        Returns:
+            The message, and the reason why it did not arrive; None if it did.
+
+        Source: Service Bus documentation, "Overview of Service Bus transaction processing", "Transfers and send via".
+        """
+        number = self.next_number(sent)
+        message = BrokeredMessage(number, number, now, with_message_id(sent))
+        self.pass_on(message)
+        return message, self._context.forward(message, target, now, None)
+
+    def keyed_partition(self, sent: SentMessage) -> int | None:
+        """Return the partition that a message's key chooses; None if it has no key."""
+        key = self._key(sent)
+        return None if key is None else crc32(key.encode()) % PARTITIONS
 
     def pass_on(self, message: BrokeredMessage) -> None:
         """Record that a message got a number, though the message does not stay."""
@@ -259,7 +287,11 @@ class Admission:
         options = self._destination.options
         if not options.enable_partitioning:
             return None
-        key = sent.session_id or sent.partition_key
-        if key is None and options.requires_duplicate_detection:
-            key = sent.message_id
+        key = self._key(sent)
         return next(self._rounds) if key is None else crc32(key.encode())
+
+    def _key(self, sent: SentMessage) -> str | None:
+        key = sent.session_id or sent.partition_key
+        if key is None and self._destination.options.requires_duplicate_detection:
+            key = sent.message_id
+        return key

@@ -282,9 +282,12 @@ class ReceivingEntity(Recorded, Box):
         failure = self._context.forward(message, self.options.forward_to, now, message.dead_letter_source)
         self._remove(message)
         if failure is not None:
-            payload = with_dead_letter_reason(message.payload, *failure)
-            message.payload, message.size, message.expires_at = payload, len(payload), None
-            self.transfer_dead_letter.put(message, now)
+            self._put_transfer_dead(message, failure, now)
+
+    def _put_transfer_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+        payload = with_dead_letter_reason(message.payload or b"", *why)
+        message.payload, message.size, message.expires_at = payload, len(payload), None
+        self.transfer_dead_letter.put(message, now)
 
     def _put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         """Put a message that has just come in into the dead-letter queue."""
@@ -321,9 +324,15 @@ class Queue(ReceivingEntity):
         """Return the number of scheduled messages."""
         return len(self.schedule)
 
-    def send(self, sent: SentMessage, now: int) -> int:
-        """Keep a message that ``admission`` has checked, and return its sequence number."""
-        return self.admission.take(sent, now)
+    def send(self, sent: SentMessage, now: int, number: int | None = None) -> int:
+        """Keep a message that ``admission`` has checked, and return its sequence number: this one, if it has one."""
+        return self.admission.take(sent, now, number=number)
+
+    def transfer(self, sent: SentMessage, target: str, now: int) -> None:
+        """Send a message on to another entity, for which it came here in a transaction."""
+        message, failure = self.admission.transfer(sent, target, now)
+        if failure is not None:
+            self._put_transfer_dead(message, failure, now)
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
         """Keep a message that is active, or scheduled."""

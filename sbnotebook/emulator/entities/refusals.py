@@ -22,6 +22,7 @@ class Refusal(Enum):
     SESSION_IS_LOCKED = auto()
     SESSION_LOCK_LOST = auto()
     MESSAGE_NOT_FOUND = auto()
+    UNKNOWN_TRANSACTION = auto()
 
 
 class RefusedError(EmulatorError):

@@ -41,6 +41,10 @@ class Schedule:
         heappush(self._heap, (message.scheduled_time or 0, message.sequence_number))
         self._count += 1
 
+    def holds(self, sequence_numbers: Sequence[int]) -> bool:
+        """Tell whether all of these messages are scheduled."""
+        return all(self._find(number) is not None for number in sequence_numbers)
+
     def cancel(self, sequence_numbers: Sequence[int], remove: Callable[[BrokeredMessage], None]) -> bool:
         """Remove scheduled messages; return False, without any effect, if one of them is not scheduled."""
         numbers = dict.fromkeys(sequence_numbers)

@@ -181,9 +181,16 @@ class Topic(Recorded):
         """Return the size of all messages in bytes, subscriptions included."""
         return self.size_bytes + sum(subscription.total_size for subscription in self._subscriptions.values())
 
-    def send(self, sent: SentMessage, now: int) -> int:
+    def send(self, sent: SentMessage, now: int, number: int | None = None) -> int:
         """Hand on, or keep for later, a message that ``admission`` has checked, and return its sequence number."""
-        return self.admission.take(sent, now)
+        return self.admission.take(sent, now, number=number)
+
+    def transfer(self, sent: SentMessage, target: str, now: int) -> None:
+        """Send a message on to another entity, for which it came here in a transaction, and which can take it.
+
+        A topic has no transfer dead-letter queue in which the message could stay.
+        """
+        self.admission.transfer(sent, target, now)
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
         """Hand on a message that is active; keep one that is scheduled."""

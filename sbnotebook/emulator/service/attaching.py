@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from sbnotebook.emulator.amqp import Coordinator, Error, Link, ReceivingLink, SendingLink
-from sbnotebook.emulator.entities import AnyEntity, Queue, Receivable, Topic
+from sbnotebook.emulator.entities import AnyEntity, Queue, Receivable, RefusedError, Topic, root_of
 from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError
 from sbnotebook.emulator.service.cbs import CbsNode, GuardedNode
-from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.emulator.service.conditions import Condition, condition_for
+from sbnotebook.emulator.service.coordinator import attach_coordinator
 from sbnotebook.emulator.service.links import (
     SESSION_FILTER,
     LinkHandler,
@@ -19,7 +20,7 @@ from sbnotebook.emulator.service.links import (
 )
 from sbnotebook.emulator.service.management import ManagementNode
 from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
-from sbnotebook.model.amqp import Int, Symbol
+from sbnotebook.model.amqp import AmqpValue, Int, Symbol
 
 __all__ = ["attach", "authorization_error"]
 
@@ -31,6 +32,8 @@ _AnyLink = ReceivingLink | SendingLink
 _CBS: Final = "$cbs"
 _MANAGEMENT: Final = "/$management"
 _MAX_BATCH_SIZE: Final = Symbol("com.microsoft:max-message-batch-size")
+_DESTINATION: Final = Symbol("com.microsoft:transfer-destination-address")
+"""On a link to the entity that takes the messages in a transaction: where they go from there. A path or an address."""
 _AnyEntity = AnyEntity | Receivable | None
 
 
@@ -44,10 +47,9 @@ def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
     Returns:
         The handler of the link's events; None if it was refused.
     """
-    # Refuse links that no token allows, and transactions.
-    if isinstance(link.target, Coordinator):
-        link.refuse(Condition.NOT_IMPLEMENTED.error("The emulator has no transactions."))
-        return None
+    if isinstance(link.target, Coordinator) and isinstance(link, ReceivingLink):
+        return attach_coordinator(peer, link)
+    # Refuse links that no token allows.
     unauthorized = authorization_error(peer, link)
     if unauthorized is not None:
         link.refuse(unauthorized)
@@ -55,9 +57,15 @@ def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
     # Nodes take requests; all other links are on entities.
     path = _path(link.address)
     node = _node(peer, path)
+    entity = peer.broker.registry.find(path) if node is None else node.entity
+    if entity is not None and (node is not None or isinstance(link, SendingLink)):
+        try:
+            peer.vias.check_receiver(link, root_of(entity))
+        except RefusedError as error:
+            link.refuse(condition_for(error).error(str(error)))
+            return None
     if node is not None:
         return _attach_to_node(peer, link, node)
-    entity = peer.broker.registry.find(path)
     if isinstance(link, ReceivingLink):
         return _attach_sender(peer, link, path, entity)
     return _attach_receiver(peer, link, path, entity)
@@ -66,12 +74,16 @@ def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
 def authorization_error(peer: LinkPeer, link: Link) -> Error | None:
     """Return the error to detach or refuse a link with; None if the connection's tokens allow the link."""
     path = _path(link.address)
-    if path.casefold() == _CBS:
+    if path.casefold() == _CBS or isinstance(link.target, Coordinator):
         return None
     if path.casefold().endswith(_MANAGEMENT):
         claims = (LISTEN, SEND)  # The node asks for the one that an operation needs.
     else:
         claims = (SEND if isinstance(link, ReceivingLink) else LISTEN,)
+    return _claim_error(peer, path, *claims)
+
+
+def _claim_error(peer: LinkPeer, path: str, *claims: str) -> Error | None:
     try:
         peer.access.require(path, *claims)
     except AccessRefusedError as error:
@@ -110,12 +122,31 @@ def _attach_sender(peer: LinkPeer, link: ReceivingLink, path: str, entity: _AnyE
     elif not entity.options.status.can_send:
         link.refuse(_disabled(path))
     else:
-        link.accept(
-            max_message_size=peer.broker.max_message_size(entity),
-            properties={_MAX_BATCH_SIZE: Int(peer.broker.registry.tier.quotas.max_batch_size)},
-        )
-        return SenderLink(peer, link, entity)
+        return _accept_sender(peer, link, entity)
     return None
+
+
+def _accept_sender(peer: LinkPeer, link: ReceivingLink, entity: Queue | Topic) -> LinkHandler | None:
+    properties: dict[str, AmqpValue] = {_MAX_BATCH_SIZE: Int(peer.broker.registry.tier.quotas.max_batch_size)}
+    destination, via = entity, peer.vias.attach(link, entity)
+    # A link via this entity names the one to which it sends in a property.
+    address = link.properties.get(_DESTINATION)
+    if address is not None:
+        path = _path(address)
+        found = peer.broker.registry.find(path)
+        error = _claim_error(peer, path, SEND)
+        if error is not None or not isinstance(found, Queue | Topic):
+            link.refuse(error or _not_found(path))
+            return None
+        destination, via = found, entity
+        properties[_DESTINATION] = address
+    elif via is not None and via is not entity:
+        error = _claim_error(peer, via.path, SEND)
+        if error is not None:
+            link.refuse(error)
+            return None
+    link.accept(max_message_size=peer.broker.max_message_size(destination), properties=properties)
+    return SenderLink(peer, link, destination, via)
 
 
 def _attach_receiver(peer: LinkPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:

@@ -39,7 +39,9 @@ class Condition(Enum):
     SESSION_CANNOT_BE_LOCKED = ("com.microsoft:session-cannot-be-locked", 410)
     SESSION_LOCK_LOST = ("com.microsoft:session-lock-lost", 410)
     TIMEOUT = ("com.microsoft:timeout", 408)
+    TRANSACTION_ROLLBACK = ("amqp:transaction:rollback", 400)
     UNAUTHORIZED_ACCESS = ("amqp:unauthorized-access", 401)
+    UNKNOWN_TRANSACTION = ("amqp:transaction:unknown-id", 400)
 
     @property
     def symbol(self) -> str:
@@ -67,6 +69,7 @@ _CONDITIONS = {
     Refusal.SESSION_IS_LOCKED: Condition.SESSION_CANNOT_BE_LOCKED,
     Refusal.SESSION_LOCK_LOST: Condition.SESSION_LOCK_LOST,
     Refusal.MESSAGE_NOT_FOUND: Condition.MESSAGE_NOT_FOUND,
+    Refusal.UNKNOWN_TRANSACTION: Condition.UNKNOWN_TRANSACTION,
 }
 
 

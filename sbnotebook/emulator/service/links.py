@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sbnotebook.emulator.amqp import (
     Accepted,
+    DeliveryState,
     DispositionReceived,
     Error,
     Link,
@@ -24,6 +25,7 @@ from sbnotebook.emulator.amqp import (
     Released,
     SendingLink,
     Source,
+    TransactionalState,
     TransferReceived,
 )
 from sbnotebook.emulator.entities import (
@@ -36,6 +38,7 @@ from sbnotebook.emulator.entities import (
     RefusedError,
     SentMessage,
     Topic,
+    Transaction,
     read_sent,
 )
 from sbnotebook.emulator.faults import EntityFaults
@@ -43,6 +46,7 @@ from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.emulator.service.broker import Broker, Peer
 from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_for, with_tracking_id
 from sbnotebook.emulator.service.dispatcher import HeldSession, Outlet
+from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, UInt
 from sbnotebook.model.sections import DATA, section_value, split
@@ -78,6 +82,8 @@ _MANY_GIVEN: Final = 1000
 _SETTLED: Final = 1
 """The snd-settle-mode of receive-and-delete."""
 _ACCEPTED: Final = Accepted()
+_LOCK_LOST: Final = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
+_NO_DEAD_LETTER_QUEUE: Final = "A message of a dead-letter queue cannot be dead-lettered."
 
 
 class LinkHandler:
@@ -109,6 +115,8 @@ class LinkPeer(Peer, Protocol):
 
     broker: Broker
     access: ConnectionAccess
+    transactions: Transactions
+    vias: ViaEntities
     handlers: dict[Link, LinkHandler]
     is_writable: bool
 
@@ -122,11 +130,21 @@ class LinkPeer(Peer, Protocol):
 
 
 class SenderLink(LinkHandler):
-    """A client sends messages to a queue or topic."""
+    """A client sends messages to a queue or topic.
 
-    def __init__(self, peer: LinkPeer, link: ReceivingLink, destination: Queue | Topic) -> None:
+    Args:
+        peer: the connection.
+        link: the client's link.
+        destination: the queue or topic.
+        via: the entity that takes what is sent in a transaction, and sends it on; None for the destination.
+    """
+
+    def __init__(
+        self, peer: LinkPeer, link: ReceivingLink, destination: Queue | Topic, via: Queue | Topic | None = None
+    ) -> None:
         super().__init__(destination)
         self._destination = destination
+        self._via = via
         self._peer = peer
         self._link = link
         link.grant_credit(_CREDIT)
@@ -139,7 +157,7 @@ class SenderLink(LinkHandler):
         outcome = self._take_in(event, faults)
         if link.credit < _CREDIT // 2:
             link.grant_credit(_CREDIT)
-        if event.settled:
+        if event.settled or not link.attached:
             return
         if delay:
             _confirm_later(self._peer, partial(link.settle, event.delivery_id, outcome), delay)
@@ -150,24 +168,34 @@ class SenderLink(LinkHandler):
         """Note the time of the last use of the entity."""
         self._peer.broker.was_used(self._destination)
 
-    def _take_in(self, event: TransferReceived, faults: EntityFaults) -> Outcome:
+    def _take_in(self, event: TransferReceived, faults: EntityFaults) -> DeliveryState:
         now = self._peer.broker.moment()
+        transaction: Transaction | None = None
         try:
+            transaction = None if event.txn_id is None else self._peer.transactions.find(event.txn_id)
             # All messages of a batch are checked before the first is taken in.
             self._check_batch(event)
             messages = _messages(event)
             self._destination.admission.check(messages)
+            # A fault on demand refuses messages that are valid.
+            fault = _fault(faults, len(messages))
+            if fault is not None:
+                return self._refused(event, fault, transaction)
+            if transaction is not None:
+                transaction.send(self._destination, messages, self._via)
+                return TransactionalState(transaction.txn_id, _ACCEPTED)
         except AmqpDecodeError as error:
-            return Rejected(Condition.DECODE_ERROR.error(str(error)))
+            return self._refused(event, Condition.DECODE_ERROR.error(str(error)), transaction)
         except RefusedError as error:
-            return Rejected(condition_for(error).error(str(error)))
-        # A fault on demand refuses messages that are valid.
-        fault = _fault(faults, len(messages))
-        if fault is not None:
-            return Rejected(fault)
+            return self._refused(event, condition_for(error).error(str(error)), transaction)
         for message in messages:
             self._destination.send(message, now)
         return _ACCEPTED
+
+    def _refused(self, event: TransferReceived, error: Error, transaction: Transaction | None) -> DeliveryState:
+        if transaction is not None and event.settled:
+            transaction.failure = "A message that was sent settled in it was refused."
+        return _refused(self._peer, self._link, error, event.txn_id)
 
     def _check_batch(self, event: TransferReceived) -> None:
         limit = self._peer.broker.registry.tier.quotas.max_batch_size
@@ -249,6 +277,9 @@ class ReceiverLink(LinkHandler):
         faults = self._faults
         delay = faults.settle_delay_ms / 1000
         token = UUID(bytes_le=event.delivery_tag)
+        if event.txn_id is not None:
+            self._settle_in_transaction(event, event.txn_id, token, delay)
+            return
         now = self._peer.broker.moment()
         since = self._given.pop(token, now)
         try:
@@ -259,8 +290,7 @@ class ReceiverLink(LinkHandler):
             is_held, echo = True, Rejected(condition_for(error).error(str(error)))
         # Echo the outcome, or the loss of the lock.
         if not is_held:
-            text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
-            echo = Rejected(self.lock_lost.error(text))
+            echo = Rejected(self.lock_lost.error(_LOCK_LOST))
         is_released = isinstance(event.outcome, Released)
         if (faults.unconfirmed == "released" and is_released) or (faults.unconfirmed == "ranges" and event.in_range):
             self._link.forget(event.delivery_tag)
@@ -270,6 +300,49 @@ class ReceiverLink(LinkHandler):
             self._link.settle(event.delivery_tag, echo)
         if faults.max_unsettled:
             self.credit_changed()
+
+    def _settle_in_transaction(self, event: DispositionReceived, txn_id: bytes, token: UUID, delay: float) -> None:
+        """Let a transaction settle a message. Whether it is settled for the client before the discharge is a choice."""
+        transactions, is_settled = self._peer.transactions, self._peer.broker.faults.settles_before_discharge
+        try:
+            transaction = transactions.find(txn_id)
+            control = transactions.other_link(transaction, token)
+            if control is not None:
+                text = "Two open transactions settle the same message."
+                self._peer.detach(control, Condition.TRANSACTION_ROLLBACK.error(text))
+            self._check_settlement(event.outcome, token, self._peer.broker.moment())
+            act = partial(self._settle_at_last, token, event.outcome)
+            transactions.find(txn_id).settle(self.entity, token, act, self._peer.broker.moment())
+            state: DeliveryState = TransactionalState(txn_id, _echo(event.outcome))
+        except RefusedError as error:
+            condition = self.lock_lost if error.refusal is Refusal.MESSAGE_LOCK_LOST else condition_for(error)
+            state, is_settled = _refused(self._peer, self._link, condition.error(str(error)), txn_id), True
+        # The delivery is not forgotten: after a rollback the client can settle it again.
+        report = partial(self._link.report, event.delivery_tag, state, settled=is_settled)
+        if delay:
+            _confirm_later(self._peer, report, delay)
+        else:
+            report()
+
+    def _check_settlement(self, outcome: Outcome, token: UUID, now: int) -> None:
+        if self._faults.refuses_on_link(now - self._given.get(token, now)):
+            raise RefusedError(Refusal.MESSAGE_LOCK_LOST, _LOCK_LOST)
+        if isinstance(outcome, Rejected) and self.entity.dead_letter is None:
+            raise RefusedError(Refusal.NOT_ALLOWED, _NO_DEAD_LETTER_QUEUE)
+        match outcome:
+            case Modified():
+                self.entity.check_properties(token, now, outcome.message_annotations or {})
+            case Rejected(error=Error(info=info)):
+                self.entity.check_properties(token, now, info)
+            case _:
+                pass
+
+    def _settle_at_last(self, token: UUID, outcome: Outcome, now: int) -> None:
+        """Settle a message as a transaction is committed."""
+        del now  # The time that _settle asks for is the same.
+        self._given.pop(token, None)
+        self._settle(token, outcome)
+        self._link.forget(token.bytes_le)
 
     def detached(self) -> None:
         """Stop delivering. The locks of the link's messages stay."""
@@ -316,20 +389,17 @@ class ReceiverLink(LinkHandler):
                 return self.entity.release(token, now), outcome
             case Modified():
                 act = self.entity.defer if outcome.undeliverable_here else self.entity.abandon
-                # The echo comes without the properties that were sent along.
-                echo = Modified(outcome.delivery_failed, outcome.undeliverable_here)
-                return act(token, now, outcome.message_annotations), echo
+                return act(token, now, outcome.message_annotations), _echo(outcome)
             case Rejected():
                 return self._dead_letter(token, outcome, now)
 
     def _dead_letter(self, token: UUID, outcome: Rejected, now: int) -> tuple[bool, Outcome]:
         if self.entity.dead_letter is None:
-            text = "A message of a dead-letter queue cannot be dead-lettered."
-            return True, Rejected(Condition.NOT_ALLOWED.error(text))
+            return True, Rejected(Condition.NOT_ALLOWED.error(_NO_DEAD_LETTER_QUEUE))
         info: dict[Any, Any] = dict(outcome.error.info) if outcome.error is not None else {}
         keys = ("DeadLetterReason", "DeadLetterErrorDescription")
         why = DeadLetterReason(*(_text(info.pop(key, None)) for key in keys))
-        return self.entity.dead_letter_message(token, now, why, info), Rejected()
+        return self.entity.dead_letter_message(token, now, why, info), _echo(outcome)
 
 
 class SessionReceiverLink(ReceiverLink):
@@ -458,6 +528,30 @@ def _fault(faults: EntityFaults, count: int) -> Error | None:
     if faults.rejects(count):
         return Error(faults.reject_condition, with_tracking_id("The message was rejected on demand."))
     return None
+
+
+def _echo(outcome: Outcome) -> Outcome:
+    """Return the outcome that confirms a decision: without the properties and the reason that were sent along."""
+    match outcome:
+        case Modified():
+            return Modified(outcome.delivery_failed, outcome.undeliverable_here)
+        case Rejected():
+            return Rejected()
+        case _:
+            return outcome
+
+
+def _refused(peer: LinkPeer, link: Link, error: Error, txn_id: bytes | None) -> DeliveryState:
+    """Return the answer to work that is refused; in a transaction, Azure was seen to detach the link in its place."""
+    if txn_id is not None:
+        match peer.broker.faults.transaction_refusal:
+            case "detach":
+                peer.detach(link, error)
+            case "in_state":
+                return TransactionalState(txn_id, Rejected(error))
+            case "rejected":
+                pass
+    return Rejected(error)
 
 
 def _confirm_later(peer: LinkPeer, settle: Callable[[], None], delay: float) -> None:

@@ -7,7 +7,8 @@ are those of Azure's SDKs for .NET and JavaScript.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final, Protocol, cast
 from uuid import UUID
 
 from sbnotebook.emulator.entities import (
@@ -22,6 +23,7 @@ from sbnotebook.emulator.entities import (
     SentMessage,
     Subscription,
     Topic,
+    Transaction,
     read_sent,
 )
 from sbnotebook.emulator.entities.rules import (
@@ -44,7 +46,16 @@ __all__ = ["ManagementNode"]
 
 _Operation = Callable[[dict[str, Any], int], Reply]
 
+
+class _Transactional(Protocol):
+    """An operation that takes effect at once or, in a transaction, when that is committed."""
+
+    def __call__(self, body: dict[str, Any], now: int, transaction: Transaction | None = None) -> Reply: ...
+
+
 _LINK_NAME: Final = "associated-link-name"
+_UPDATE_DISPOSITION: Final = "com.microsoft:update-disposition"
+_SET_STATE: Final = "com.microsoft:set-session-state"
 _MAX_PEEKED: Final = 250
 """Messages in one answer; the service has the same limit, which it does not document."""
 _MAX_PEEKED_BYTES: Final = 1_000_000
@@ -99,21 +110,24 @@ class ManagementNode:
         self._path = entity.path
         self._broker = broker
         self._operations: dict[str, _Operation] = {}
+        self._transactional: dict[str, _Transactional] = {}
         if isinstance(entity, Queue | Topic):
-            self._operations |= _scheduling_operations(entity, broker.max_message_size(entity))
+            self._transactional |= _scheduling_operations(entity, broker.max_message_size(entity))
         if isinstance(entity, ReceivingEntity) and entity.sessions is not None:
             self._operations |= _session_operations(entity)
+            self._transactional[_SET_STATE] = _Sessions(entity).set_state
         if isinstance(entity, Subscription):
             self._operations |= _rule_operations(broker, entity)
         if isinstance(entity, Receivable):
             self._operations |= _message_operations(entity, broker)
+            self._transactional[_UPDATE_DISPOSITION] = _Receiving(entity, broker).update_disposition
 
     def answer(self, request: Request) -> Reply:
         """Carry out a request, or reply with the error."""
         if self._broker.faults.at(self._path).is_busy():
             return self.failure(Condition.SERVER_BUSY, SERVER_BUSY)
         # Find the operation.
-        operation = self._operations.get(request.operation)
+        operation = self._operation(request)
         if operation is None:
             text = f"There is no operation {request.operation[:80]!r} here."
             return self.failure(Condition.NOT_IMPLEMENTED, text)
@@ -131,6 +145,13 @@ class ManagementNode:
         except (KeyError, TypeError, ValueError) as error:
             text = f"The arguments of {request.operation} are not as documented: {error!r:.80}."
             return self.failure(Condition.ARGUMENT_ERROR, text)
+
+    def _operation(self, request: Request) -> _Operation | None:
+        # One that has no part in transactions is carried out at once.
+        transactional = self._transactional.get(request.operation)
+        if transactional is None:
+            return self._operations.get(request.operation)
+        return partial(transactional, transaction=request.transaction)
 
     def _arguments(self, body: dict[Any, Any], request: Request) -> dict[Any, Any]:
         """Return the arguments of a request, with the session of its link if it names only the link."""
@@ -152,12 +173,11 @@ def _message_operations(entity: Receivable, broker: Broker) -> dict[str, _Operat
         "com.microsoft:peek-message": node.peek,
         "com.microsoft:renew-lock": node.renew_lock,
         "com.microsoft:receive-by-sequence-number": node.receive_by_sequence_number,
-        "com.microsoft:update-disposition": node.update_disposition,
         "com.microsoft:batch-delete-messages": node.batch_delete,
     }
 
 
-def _scheduling_operations(destination: Queue | Topic, max_size: int) -> dict[str, _Operation]:
+def _scheduling_operations(destination: Queue | Topic, max_size: int) -> dict[str, _Transactional]:
     """Return the operations of entities that messages are sent to.
 
     Args:
@@ -165,21 +185,33 @@ def _scheduling_operations(destination: Queue | Topic, max_size: int) -> dict[st
         max_size: limit in bytes for all messages of one request.
     """
 
-    def schedule(body: dict[str, Any], now: int) -> Reply:
+    def schedule(body: dict[str, Any], now: int, transaction: Transaction | None = None) -> Reply:
         messages: list[SentMessage] = [read_sent(item["message"]) for item in body["messages"]]
         # Check all messages before the first is scheduled.
         size = sum(len(message.payload) for message in messages)
         if size > max_size:
             raise RefusedError(Refusal.TOO_LARGE, f"The messages have {size} bytes, the limit is {max_size}.")
         destination.admission.check(messages)
-        numbers = [Long(destination.send(message, now)) for message in messages]
-        return _done({"sequence-numbers": Array(numbers, Long)})
+        if transaction is None:
+            numbers = [destination.send(message, now) for message in messages]
+        else:
+            numbers = transaction.schedule(destination, messages)
+        return _done({"sequence-numbers": Array([Long(number) for number in numbers], Long)})
 
-    def cancel(body: dict[str, Any], now: int) -> Reply:
-        del now
-        if not destination.cancel_scheduled([int(number) for number in body["sequence-numbers"]]):
-            text = "One or more of the messages are not scheduled: they are active already, cancelled, or unknown."
-            raise RefusedError(Refusal.MESSAGE_NOT_FOUND, text)
+    def cancel(body: dict[str, Any], now: int, transaction: Transaction | None = None) -> Reply:
+        numbers = [int(number) for number in body["sequence-numbers"]]
+
+        def check(now: int) -> None:
+            del now
+            if not destination.schedule.holds(numbers):
+                text = "One or more of the messages are not scheduled: they are active already, cancelled, or unknown."
+                raise RefusedError(Refusal.MESSAGE_NOT_FOUND, text)
+
+        check(now)
+        if transaction is None:
+            destination.cancel_scheduled(numbers)
+        else:
+            transaction.do(destination, check, lambda _: destination.cancel_scheduled(numbers))
         return _done(None)
 
     return {"com.microsoft:schedule-message": schedule, "com.microsoft:cancel-scheduled-message": cancel}
@@ -231,7 +263,7 @@ class _Receiving:
             items.append({"message": payload, **({"lock-token": message.lock_token} if is_locked else {})})
         return _done({"messages": items})
 
-    def update_disposition(self, body: dict[str, Any], now: int) -> Reply:
+    def update_disposition(self, body: dict[str, Any], now: int, transaction: Transaction | None = None) -> Reply:
         settle = self._settlement(str(body["disposition-status"]), body)
         if body.get("session-id") is not None:
             self._session(body, now)
@@ -239,7 +271,10 @@ class _Receiving:
         for token in tokens:
             self._entity.check_properties(token, now, _properties(body))
         for token in tokens:
-            settle(token, now)
+            if transaction is None:
+                settle(token, now)
+            else:
+                transaction.settle(self._entity, token, partial(settle, token), now)
         return _done(None)
 
     def batch_delete(self, body: dict[str, Any], now: int) -> Reply:
@@ -301,7 +336,6 @@ def _session_operations(entity: ReceivingEntity) -> dict[str, _Operation]:
     node = _Sessions(entity)
     return {
         "com.microsoft:get-session-state": node.get_state,
-        "com.microsoft:set-session-state": node.set_state,
         "com.microsoft:renew-session-lock": node.renew_lock,
         "com.microsoft:get-message-sessions": node.list_sessions,
     }
@@ -314,12 +348,20 @@ class _Sessions:
     def get_state(self, body: dict[str, Any], now: int) -> Reply:
         return _done({"session-state": self._entity.held_session(str(body["session-id"]), now).state})
 
-    def set_state(self, body: dict[str, Any], now: int) -> Reply:
-        session = self._entity.held_session(str(body["session-id"]), now)
+    def set_state(self, body: dict[str, Any], now: int, transaction: Transaction | None = None) -> Reply:
+        session_id = str(body["session-id"])
+        session = self._entity.held_session(session_id, now)
         state: object = body["session-state"]
         if state is not None and not isinstance(state, bytes):
             raise RefusedError(Refusal.BAD_ARGUMENT, "The state of a session must be bytes.")
-        self._entity.set_session_state(session, state, now)
+        if transaction is None:
+            self._entity.set_session_state(session, state, now)
+        else:
+            transaction.do(
+                self._entity,
+                partial(self._entity.held_session, session_id),
+                partial(self._entity.set_session_state, session, state),
+            )
         return _done(None)
 
     def renew_lock(self, body: dict[str, Any], now: int) -> Reply:

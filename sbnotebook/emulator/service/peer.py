@@ -28,6 +28,7 @@ from sbnotebook.emulator.service.attaching import attach, authorization_error
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.links import LinkHandler
+from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 
 __all__ = ["AmqpPeer"]
 
@@ -62,6 +63,8 @@ class AmqpPeer(asyncio.Protocol):
     ) -> None:
         self.broker = broker
         self.access = ConnectionAccess(broker.access, self._detach_unauthorized)
+        self.transactions = Transactions(broker)
+        self.vias = ViaEntities()
         self.is_writable = True
         self.handlers: dict[Link, LinkHandler] = {}
         self._connection = AmqpConnection(idle_timeout_ms=round(1000 * idle_timeout), log_in=self.access.log_in)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, cast
 
 from sbnotebook.emulator.amqp import Accepted, ReceivingLink, Rejected, SendingLink, TransferReceived
-from sbnotebook.emulator.entities import AnyEntity, Receivable
-from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.emulator.entities import AnyEntity, Receivable, RefusedError, Transaction
+from sbnotebook.emulator.service.conditions import Condition, condition_for
 from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, encode
@@ -30,13 +30,15 @@ _MESSAGE_ID, _REPLY_TO = 0, 4  # places among the properties (AMQP 1.0 part 3, s
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A client's request: the name of an operation, and its arguments."""
+    """A client's request: the name of an operation, its arguments, and the transaction that it belongs to, if any."""
 
     operation: str
     body: AmqpValue
     message_id: AmqpValue = None
     reply_to: str | None = None
     application_properties: dict[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
+    txn_id: bytes | None = None
+    transaction: Transaction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class RequestLink(LinkHandler):
         self._link.grant_credit(_CREDIT)
         try:
             request = _read(event.payload)
+            request = request if event.txn_id is None else replace(request, txn_id=event.txn_id)
         except AmqpDecodeError as error:
             self._link.settle(event.delivery_id, Rejected(Condition.DECODE_ERROR.error(str(error))))
             return
@@ -102,7 +105,11 @@ class RequestLink(LinkHandler):
 
     def _answer(self, request: Request) -> Reply:
         try:
+            if request.txn_id is not None:
+                request = replace(request, transaction=self._peer.transactions.find(request.txn_id))
             return self._node.answer(request)
+        except RefusedError as error:
+            return self._node.failure(condition_for(error), str(error))
         except Exception:
             _LOGGER.exception("The request %s was not answered.", request.operation)
             text = "The emulator failed to handle the request; its log says why."

@@ -147,6 +147,14 @@ class RawClient:
             if isinstance(performative, kind):
                 return performative
 
+    def read_message(self) -> bytes:
+        """The payload of the next message, whose frame is the only one."""
+        while True:
+            frame = self.read_frame()
+            performative, end = decode_composite(frame)
+            if isinstance(performative, Transfer):
+                return frame[end:]
+
     def sender(self, address: str, handle: int = 0) -> Attach:
         """Attach a link that sends; the answer."""
         self.write(Attach(name=f"to {handle}", handle=handle, role=SENDER, source=Source("x"), target=Target(address)))

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.emulator.amqp import Coordinator, Source
-from sbnotebook.emulator.amqp.performatives import SENDER, Attach
+from sbnotebook.emulator.amqp import Source
 from sbnotebook.model.amqp import Symbol
 from tests.emulator.service.conftest import Connect
 
@@ -38,9 +37,7 @@ def test_dead_letter_queues_are_received_from_only(connect: Connect) -> None:
     assert client.refusal().startswith("amqp:not-allowed")
 
 
-def test_sessions_and_transactions_are_refused_by_name(connect: Connect) -> None:
+def test_sessions_are_refused_by_name(connect: Connect) -> None:
     client = connect()
     client.receiver("orders", source=Source("orders", filter={Symbol("com.microsoft:session-filter"): None}))
     assert "does not have sessions" in client.refusal()
-    client.write(Attach(name="coordinator", handle=7, role=SENDER, source=Source("x"), target=Coordinator()))
-    assert client.refusal().startswith("amqp:not-implemented")

@@ -1,0 +1,203 @@
+"""A transaction: work that is carried out as a whole, or not at all.
+
+Until it is committed, its work is a list of steps that nothing shows. Then all of them are checked once more and
+carried out in one turn, so the store keeps all of their changes or none.
+
+Sources: Service Bus documentation, "Overview of Service Bus transaction processing", "Service Bus quotas" and
+"Partitioned queues and topics"; for the texts, what Service Bus answered (azure-sdk-for-net 14038, 18160).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from sbnotebook.emulator.entities.message import SentMessage
+from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
+from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+from sbnotebook.emulator.entities.topic import Subscription, Topic
+
+__all__ = ["SPANS_ENTITIES", "Transaction", "root_of"]
+
+SPANS_ENTITIES: Final = "Local transactions cannot span multiple top-level entities such as queue or topic."
+"""The refusal of a second queue or topic."""
+
+_SPANS_PARTITIONS: Final = "Local transactions cannot span multiple entities or partitions."
+_MAX_MESSAGES: Final = 100
+"""Messages that are sent; whether settlements count, too, is not documented."""
+
+_Step = Callable[[int], object]
+
+
+def root_of(entity: Queue | Topic | Receivable) -> Queue | Topic:
+    """Return the queue or topic that an entity belongs to: itself, or that of a subscription or sub-queue."""
+    if isinstance(entity, Topic):
+        return entity
+    owner = entity.owner
+    if isinstance(owner, Subscription):
+        return owner.topic
+    if isinstance(owner, Queue):
+        return owner
+    raise AssertionError(f"{entity.path} belongs to no queue or topic.")
+
+
+class Transaction:
+    """The work of one transaction.
+
+    Args:
+        txn_id: its id.
+
+    Attributes:
+        txn_id: its id.
+        size: bytes of the messages that it keeps until it ends.
+        tokens: the locks of the messages that it settles.
+        failure: why it can only be rolled back; None while it can be committed.
+    """
+
+    def __init__(self, txn_id: bytes) -> None:
+        self.txn_id = txn_id
+        self.size = 0
+        self.tokens: set[UUID] = set()
+        self.failure: str | None = None
+        self._root: Queue | Topic | None = None
+        self._partition: int | None = None
+        self._message_count = 0
+        self._checks: list[_Step] = []
+        self._effects: list[_Step] = []
+
+    def send(
+        self, destination: Queue | Topic, messages: Sequence[SentMessage], via: Queue | Topic | None = None
+    ) -> None:
+        """Send messages that were checked.
+
+        Args:
+            destination: the queue or topic.
+            messages: one, or those of a batch.
+            via: the entity that takes them in the transaction and sends them on; None for the destination.
+
+        Raises:
+            RefusedError: they do not fit into this transaction.
+        """
+        root = via or destination
+        self._join(root, (root.admission.keyed_partition(message) for message in messages))
+        self._count(messages)
+        if via is None or via is destination:
+            check = partial(_check_can_take, destination, messages)
+            self._add(check, lambda now: [destination.send(message, now) for message in messages])
+            return
+        if isinstance(via, Topic):
+            self._checks.append(partial(_check_can_take, destination, messages))
+        target = destination.path
+        self._add(partial(_check_is_there, via), lambda now: [via.transfer(each, target, now) for each in messages])
+
+    def schedule(self, destination: Queue | Topic, messages: Sequence[SentMessage]) -> list[int]:
+        """Schedule messages that were checked, and return their sequence numbers.
+
+        Raises:
+            RefusedError: they do not fit into this transaction.
+        """
+        self._join(destination, (destination.admission.keyed_partition(message) for message in messages))
+        self._count(messages)
+        numbers = [destination.admission.next_number(message) for message in messages]
+
+        def keep(now: int) -> None:
+            for message, number in zip(messages, numbers, strict=True):
+                destination.send(message, now, number)
+
+        self._add(partial(_check_can_take, destination, messages), keep)
+        return numbers
+
+    def settle(self, entity: Receivable, token: UUID, act: _Step, now: int) -> None:
+        """Settle a locked message.
+
+        Args:
+            entity: where it is.
+            token: of its lock.
+            act: settles it, given the time then (ms).
+            now: ms.
+
+        Raises:
+            RefusedError: the lock is lost, or this does not fit into this transaction.
+        """
+        if token in self.tokens:
+            raise RefusedError(Refusal.NOT_ALLOWED, "The message is settled in this transaction already.")
+        number = entity.number_of(token, now)
+        if number is None:
+            raise _lock_lost()
+        self._join(root_of(entity), (number >> PARTITION_SHIFT,))
+        self.tokens.add(token)
+        self._add(partial(_check_is_held, entity, token), act)
+
+    def do(self, entity: ReceivingEntity | Topic, check: _Step, act: _Step) -> None:
+        """Do anything else to an entity.
+
+        Args:
+            entity: the entity.
+            check: raises RefusedError if it cannot be done any more, given the time (ms).
+            act: does it.
+
+        Raises:
+            RefusedError: it does not fit into this transaction.
+        """
+        self._join(root_of(entity), ())
+        self._add(check, act)
+
+    def commit(self, now: int) -> None:
+        """Carry everything out.
+
+        Raises:
+            RefusedError: something cannot be done any more, so nothing was done.
+        """
+        if self.failure is not None:
+            raise RefusedError(Refusal.NOT_ALLOWED, self.failure)
+        for check in self._checks:
+            check(now)
+        for act in self._effects:
+            act(now)
+
+    def _add(self, check: _Step, act: _Step) -> None:
+        self._checks.append(check)
+        self._effects.append(act)
+
+    def _count(self, messages: Sequence[SentMessage]) -> None:
+        if self._message_count + len(messages) > _MAX_MESSAGES:
+            text = f"More than {_MAX_MESSAGES} messages are not allowed in one transaction."
+            raise RefusedError(Refusal.NOT_ALLOWED, text)
+        self._message_count += len(messages)
+        self.size += sum(len(message.payload) for message in messages)
+
+    def _join(self, root: Queue | Topic, partitions: Iterable[int | None]) -> None:
+        if self._root is not None and self._root is not root:
+            raise RefusedError(Refusal.NOT_ALLOWED, SPANS_ENTITIES)
+        if root.options.enable_partitioning:
+            found = set(partitions)
+            if self._partition is not None:
+                found.add(self._partition)
+            if len(found) > 1 or None in found:
+                raise RefusedError(Refusal.NOT_ALLOWED, _SPANS_PARTITIONS)
+            self._partition = next(iter(found), None)
+        self._root = root
+
+
+def _check_is_there(entity: Queue | Topic, now: int) -> None:
+    del now
+    if entity.is_deleted:
+        raise RefusedError(Refusal.NOT_ALLOWED, f"The entity '{entity.path}' was deleted.")
+
+
+def _check_can_take(destination: Queue | Topic, messages: Sequence[SentMessage], now: int) -> None:
+    _check_is_there(destination, now)
+    destination.admission.check(messages)
+
+
+def _check_is_held(entity: Receivable, token: UUID, now: int) -> None:
+    if not entity.holds(token, now):
+        raise _lock_lost()
+
+
+def _lock_lost() -> RefusedError:
+    text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
+    return RefusedError(Refusal.MESSAGE_LOCK_LOST, text)

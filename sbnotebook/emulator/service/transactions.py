@@ -1,0 +1,179 @@
+"""The transactions of one connection, which other connections do not know.
+
+Sources: AMQP 1.0 part 4, transactions; Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs
+protocol guide", "Transactional operations". What Azure does, where neither says so, is a choice that the faults offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Final
+from uuid import UUID, uuid4
+from weakref import WeakKeyDictionary
+
+from sbnotebook.emulator.amqp import Link
+from sbnotebook.emulator.entities import SPANS_ENTITIES, Queue, Refusal, RefusedError, Topic, Transaction
+from sbnotebook.emulator.service.broker import Broker
+
+__all__ = ["Transactions", "ViaEntities"]
+
+_MAX_OPEN: Final = 1000
+"""Open transactions of a connection, each of which may have been forgotten by its client."""
+_MAX_BYTES: Final = 134_217_728
+"""Bytes of messages in all open transactions of a connection."""
+_NUMBERS: Final = count(1)
+_UNKNOWN: Final = "Transaction hasn't been declared yet, or has already been discharged."
+_NOT_DECLARED: Final = "Transaction is not declared."
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A transaction that is neither committed nor rolled back, and the control link that declared it."""
+
+    transaction: Transaction
+    link: Link
+    end: int | None = None
+    cancel_alarm: Callable[[], None] | None = None
+
+
+class Transactions:
+    """The open transactions of one connection.
+
+    Args:
+        broker: the namespace.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._open: dict[bytes, _Open] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def declare(self, link: Link) -> bytes:
+        """Begin a transaction, and return its id.
+
+        Args:
+            link: the control link, with which the transaction ends at the latest.
+
+        Raises:
+            RefusedError: too many are open.
+        """
+        if len(self._open) >= _MAX_OPEN:
+            raise RefusedError(Refusal.QUOTA_EXCEEDED, f"A connection has at most {_MAX_OPEN} open transactions.")
+        # As those that Azure was seen to give.
+        txn_id = f"txn:{uuid4().hex}__G0:{next(_NUMBERS)}_G0".encode()
+        self._open[txn_id] = _Open(Transaction(txn_id), link)
+        return txn_id
+
+    def find(self, txn_id: bytes) -> Transaction:
+        """Return a transaction for an operation; from the first one on its time runs.
+
+        Raises:
+            RefusedError: this connection has no such transaction, or its messages are too large.
+        """
+        self._forget_ended(txn_id)
+        found = self._open.get(txn_id)
+        if found is None:
+            raise RefusedError(Refusal.UNKNOWN_TRANSACTION, _UNKNOWN)
+        if found.end is None:
+            clock = self._broker.clock
+            found.end = clock.now() + self._broker.faults.transaction_timeout_ms
+            found.cancel_alarm = clock.wake_at(found.end, partial(self.roll_back, txn_id))
+        if sum(each.transaction.size for each in self._open.values()) > _MAX_BYTES:
+            text = f"The open transactions of a connection have at most {_MAX_BYTES} bytes of messages."
+            raise RefusedError(Refusal.QUOTA_EXCEEDED, text)
+        return found.transaction
+
+    def other_link(self, transaction: Transaction, token: UUID) -> Link | None:
+        """Return this transaction's control link if another transaction settles the same message; None if none does."""
+        others = (each.transaction for each in self._open.values() if each.transaction is not transaction)
+        return self._open[transaction.txn_id].link if any(token in each.tokens for each in others) else None
+
+    def commit(self, txn_id: bytes, now: int) -> None:
+        """Carry a transaction out, which ends it.
+
+        Raises:
+            RefusedError: there is none with this id, or it was rolled back, because something cannot be done any more.
+        """
+        self._forget_ended(txn_id)
+        self._end(txn_id).transaction.commit(now)
+
+    def discard(self, txn_id: bytes) -> None:
+        """Roll a transaction back because its client wants that.
+
+        Raises:
+            RefusedError: there is none with this id.
+        """
+        self._forget_ended(txn_id)
+        self._end(txn_id)
+
+    def roll_back(self, txn_id: bytes) -> None:
+        """Roll a transaction back, if it is still open."""
+        if txn_id in self._open:
+            self._end(txn_id)
+
+    def roll_back_all(self, link: Link) -> None:
+        """Roll back all transactions that were declared on a control link."""
+        for txn_id in [txn_id for txn_id, each in self._open.items() if each.link is link]:
+            self._end(txn_id)
+
+    def _forget_ended(self, txn_id: bytes) -> None:
+        # Its alarm may not have been heard yet.
+        found = self._open.get(txn_id)
+        if found is not None and found.end is not None and found.end <= self._broker.clock.now():
+            self._end(txn_id)
+
+    def _end(self, txn_id: bytes) -> _Open:
+        found = self._open.pop(txn_id, None)
+        if found is None:
+            raise RefusedError(Refusal.UNKNOWN_TRANSACTION, _NOT_DECLARED)
+        if found.cancel_alarm is not None:
+            found.cancel_alarm()
+        return found
+
+
+class ViaEntities:
+    """The AMQP sessions on which a control link came before any link to an entity.
+
+    The entity of the first link after it takes all that is sent in transactions on such a session and sends it on. So a
+    transaction can cover several entities.
+
+    Source: azure-sdk-for-net, AmqpConnectionScope ("EnableCrossEntityTransactions"); azure-sdk-for-java 19137.
+    """
+
+    def __init__(self) -> None:
+        self._vias: WeakKeyDictionary[object, list[Queue | Topic] | None] = WeakKeyDictionary()
+
+    def coordinate(self, link: Link) -> None:
+        """Note that a control link is attached."""
+        self._vias.setdefault(link.session, [])
+
+    def attach(self, link: Link, root: Queue | Topic) -> Queue | Topic | None:
+        """Note that a link to an entity, or its management node, is attached.
+
+        Args:
+            link: the link.
+            root: the queue or topic.
+
+        Returns:
+            The entity that takes what is sent in transactions; None on a session without that.
+        """
+        via = self._vias.setdefault(link.session, None)
+        if via is None:
+            return None
+        if not via:
+            via.append(root)
+        return via[0]
+
+    def check_receiver(self, link: Link, root: Queue | Topic) -> None:
+        """Check that messages can be received over a new link.
+
+        Raises:
+            RefusedError: another entity takes what is sent in transactions on this session.
+        """
+        if self.attach(link, root) not in (None, root):
+            raise RefusedError(Refusal.NOT_ALLOWED, SPANS_ENTITIES)
