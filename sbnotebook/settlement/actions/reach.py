@@ -240,8 +240,10 @@ class Reach:
         """Lock ahead until all messages have come, and hold the others until then."""
         wanted = {message.sequence_number: message for message in messages}
         search = replace(self.search, wanted=frozenset(wanted))
-        if session_id is not None:  # it is held over one link
-            search = replace(search, expected=self.in_session.get(session_id, 0), per_link=search.max_held)
+        if session_id is not None:
+            search = replace(search, expected=self.in_session.get(session_id, 0))
+            if search.max_held > search.per_link:
+                search = replace(search, max_held=search.per_link, limit="the one link of a session")
         batch = partial(self._batch, session_id)
         ahead, kept = LockedAhead(batch, search, progress=self.locked), list[LockedMessage]()
         try:

@@ -22,7 +22,7 @@ from sbnotebook.model import Abandon, DeadLetter, Decision, LockedMessage, Outco
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.locking.lock import PER_LINK, LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.sdk import errors, receivers, settling
 from sbnotebook.settlement.terms import Progress
@@ -41,9 +41,6 @@ __all__ = [
 
 DEFAULT_MAX_HELD: Final = 50_000
 """Messages held at once at most; each takes about a kilobyte here, and is renewed at least twice a lock."""
-_PER_LINK: Final = 5_000
-"""Messages held on one link. The service detaches a link with too many that are not settled, and says nowhere how many
-that are; it is tested with 5,010 (azure-sdk-for-net, pull request 16163)."""
 _CHUNK: Final = 1_000
 """Messages asked for at once."""
 _SLACK: Final = 100
@@ -159,6 +156,7 @@ class Search:
         max_wait: seconds to wait until the entity has no more messages.
         abandon_rest: what cannot be released in the end is abandoned, which raises its delivery count.
         per_link: messages that are held on one link at most.
+        limit: what ``max_held`` is called where the search ends at it.
     """
 
     wanted: frozenset[int] = frozenset()
@@ -167,7 +165,8 @@ class Search:
     max_held: int = DEFAULT_MAX_HELD
     max_wait: float = 5.0
     abandon_rest: bool = False
-    per_link: int = _PER_LINK
+    per_link: int = PER_LINK
+    limit: str = "max_held"
 
     def __post_init__(self) -> None:
         if self.max_held < 1:
@@ -255,13 +254,16 @@ class LockedAhead:
         """
         while self.left and self.stopped is None:
             try:
-                link = await self._open_link()
-                count = self._count(link)
-                if count <= 0:
-                    self.stopped = f"{self._search.max_held:,} messages are held, and max_held allows no more."
+                held = sum(each.batch.held_count for each in self._links)
+                if held >= self._search.max_held:
+                    self.stopped = (
+                        f"{self._search.max_held:,} messages are held, and {self._search.limit} allows no more."
+                    )
                     break
+                link = await self._open_link()
                 # All of them, and not only those that are left: one whose lock was lost may come again at any time.
                 wanted = self._search.wanted if self._search.bodies else frozenset[int]()
+                count = self._count(link, held)
                 locked = await link.batch.lock_ahead(count, wanted, max_wait=self._search.max_wait)
             except (ServiceBusError, OSError) as error:
                 if not self._seen:
@@ -335,9 +337,8 @@ class LockedAhead:
 
     # ---------------------------------------------------------------- the search
 
-    def _count(self, link: _Link) -> int:
+    def _count(self, link: _Link, held: int) -> int:
         """Return how many messages to ask for: no more than are needed, may be held, and fit into memory."""
-        held = sum(each.batch.held_count for each in self._links)
         room = min(_CHUNK, self._search.per_link - link.batch.held_count, self._search.max_held - held)
         if self._search.expected:
             needed = self._search.expected - len(self._seen)

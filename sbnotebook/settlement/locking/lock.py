@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 from uuid import UUID
 
 import anyio
@@ -34,7 +34,7 @@ from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewin
 from sbnotebook.settlement.locking.settle import Settling
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
-from sbnotebook.settlement.sdk import links, receivers
+from sbnotebook.settlement.sdk import links, receivers, settling
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
 from sbnotebook.settlement.wire.conversion import locked_from_payload
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["DEFAULT_RENEW_FOR", "LockedBatch"]
+__all__ = ["DEFAULT_RENEW_FOR", "PER_LINK", "LockedBatch"]
 
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
 _ROUND_TRIPS: Final = 20
@@ -55,13 +55,16 @@ _DEFERRED_CHUNK: Final = 50
 """Deferred messages asked for at once: they come in one answer, whatever their size."""
 _WITHDRAW_TIMEOUT: Final = 5.0
 _CLOSE_TIMEOUT: Final = 60.0
+PER_LINK: Final = 5_000
+"""Messages of one link that may be unsettled. Azure was seen to send no more than 5,000 over a link (azure-amqp, issue
+152; azure-sdk-for-net, issue 6450), and is said to detach it (azure-sdk-for-python, pull request 16163)."""
 
 
 class LockedBatch:
     """Messages of one entity that this process holds.
 
     An asynchronous context manager. While it is open, locks are renewed in the background; when it closes, what
-    was not settled is released, which does not raise a delivery count.
+    was not settled is released, which does not raise a delivery count. Another link is opened for every 5,000 messages.
 
     Args:
         connection: the namespace.
@@ -70,6 +73,9 @@ class LockedBatch:
         clock: where the time comes from.
         records: what is written down around each settlement.
     """
+
+    per_link: ClassVar[int] = PER_LINK
+    """Messages of one link that may be unsettled."""
 
     def __init__(
         self,
@@ -86,12 +92,13 @@ class LockedBatch:
         self._connection = connection
         self._records = tuple(records)
         self._receiver: ServiceBusReceiver | None = None
+        self._full: list[ServiceBusReceiver] = []
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
         held, clock = HeldMessages(address), clock or SystemClock()
         now = clock.now()
         events = LockEvents(now)
-        links = Links(lambda: self._receiver, self._new_receiver, self._busy)
+        links = Links(self._receivers, self._new_receiver, self._busy)
         renewal = Renewal(held, links, events, clock=clock, until=now + renew_for)
         self.clock = clock
         self._held = held
@@ -301,13 +308,34 @@ class LockedBatch:
 
     async def _receive_some(self, count: int, wait: float) -> list[Hold]:
         async with self._busy:
-            receiver, asked = self._open_receiver(), self.clock.now()
-            await links.reopen(receiver)
-            received = await receiver.receive_messages(count, max_wait_time=wait)
+            receiver, asked = await self._receiver_with_room(), self.clock.now()
+            room = self.per_link - settling.unsettled(receiver)
+            most = min(count, max(room, receivers.waiting(receiver)))
+            received = await receiver.receive_messages(most, max_wait_time=wait)
             # All are held before any of them is read: reading may fail, or be cancelled while it peeks.
             holds = [self._hold(message, asked) for message in received]
         self._read(holds)
         return holds
+
+    async def _receiver_with_room(self) -> ServiceBusReceiver:
+        """Return the receiver for more messages: another one, where too many of the last one's are not settled."""
+        receiver = self._open_receiver()
+        await links.reopen(receiver)
+        if settling.unsettled(receiver) >= self.per_link and not receivers.waiting(receiver):
+            another = self._new_receiver()
+            await another.__aenter__()
+            self._full.append(receiver)
+            self._receiver = another
+            await receivers.withdraw_credit(receiver)
+            return another
+        return receiver
+
+    async def _close_emptied(self) -> None:
+        """Close the full links of which no message is held any more."""
+        for receiver in tuple(self._full):
+            if not any(settling.is_on_link(receiver, hold.received) for hold in self._held):
+                self._full.remove(receiver)
+                await _close(receiver)
 
     async def _withdraw_credit(self) -> None:
         with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True):
@@ -443,19 +471,18 @@ class LockedBatch:
             run.note((message,), (outcome,))
 
         ended = note if as_they_come else None
-        settling = Settling(
-            self._open_receiver(), decision, self._held, each=each, max_in_flight=in_flight, ended=ended
-        )
+        self._open_receiver()
+        act = Settling(self._receivers(), decision, self._held, each=each, max_in_flight=in_flight, ended=ended)
         try:
-            await self._settle_held(settling, messages)
+            await self._settle_held(act, messages)
         except BaseException as error:
             # What is known by then must not be lost. Records that could not be written have settled nothing.
-            if settling.outcomes or not isinstance(error, Exception):
-                run.expect(messages, settling.report(messages))
+            if act.outcomes or not isinstance(error, Exception):
+                run.expect(messages, act.report(messages))
             raise
-        if settling.stopped is not None:
-            run.stop(settling.stopped)
-        return settling.report(messages)
+        if act.stopped is not None:
+            run.stop(act.stopped)
+        return act.report(messages)
 
     async def _keep_for(self, delay: timedelta, then: Callable[[], Awaitable[None]]) -> None:
         self._open_receiver()
@@ -502,6 +529,7 @@ class LockedBatch:
                 with anyio.CancelScope(shield=True):
                     for record in self._records:
                         await record.after(settling.decision, mine)
+            await self._close_emptied()
         self._renewal.tell_lost()
 
     # ---------------------------------------------------------------- the end
@@ -509,24 +537,30 @@ class LockedBatch:
     async def _release_and_close(self) -> None:
         # Deferred messages stay deferred, whatever becomes of their locks; what was adopted is not ours.
         left = [h.message for h in self._held if not (h.is_adopted or h.message.state is MessageState.DEFERRED)]
-        settling = Settling(self._open_receiver(), Release(), self._held)
+        settling = Settling(self._receivers(), Release(), self._held)
         try:
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
                 await self._settle_held(settling, left)
         finally:
             self.release_report = settling.report(left)
-            receiver, self._receiver = self._receiver, None
-            if receiver is not None:
-                # What cannot be closed is lost already, and is no reason to hide the error that ended the body.
-                with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
-                    await receiver.close()
-                with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
-                    await self._peeker.close()
+            ours, self._receiver, self._full = self._receivers(), None, []
+            for each in (*ours, self._peeker):
+                await _close(each)
 
     def _new_receiver(self) -> ServiceBusReceiver:
         return self._connection.receiver(self.address)
+
+    def _receivers(self) -> list[ServiceBusReceiver]:
+        """Return the receivers whose messages may be held, the one for more messages last; none when it is closed."""
+        return [] if self._receiver is None else [*self._full, self._receiver]
 
     def _open_receiver(self) -> ServiceBusReceiver:
         if self._receiver is None:
             raise BatchClosedError("The batch is closed and holds no messages: lock them again.")
         return self._receiver
+
+
+async def _close(client: ServiceBusReceiver | Peeker) -> None:
+    # What cannot be closed is lost already, and is no reason to hide the error that ended the body.
+    with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
+        await client.close()

@@ -98,15 +98,19 @@ class Links:
     it comes first again.
 
     Args:
-        own: gives the batch's receiver, None when it is closed.
+        own: gives the batch's receivers, none when it is closed. They take turns, so that each is used.
         other: makes another receiver of the entity.
         busy: held by the task that uses the batch's receiver.
     """
 
     def __init__(
-        self, own: Callable[[], ServiceBusReceiver | None], other: Callable[[], ServiceBusReceiver], busy: anyio.Lock
+        self,
+        own: Callable[[], Sequence[ServiceBusReceiver]],
+        other: Callable[[], ServiceBusReceiver],
+        busy: anyio.Lock,
     ) -> None:
         self._own = own
+        self._turn = 0
         self._other = other
         self._busy = busy
         self._spare: ServiceBusReceiver | None = None
@@ -121,7 +125,7 @@ class Links:
             wait: seconds to wait for the batch's own at most.
         """
         self._used_spare = False
-        own = None if self._avoids_own else self._own()
+        own = None if self._avoids_own else self._next_own()
         if own is not None and links.is_open(own) and await self._acquired(wait):
             try:
                 yield own
@@ -136,11 +140,12 @@ class Links:
         yield self._spare
 
     async def keep_token(self) -> None:
-        """Have the batch's own link outlive its token, also while nothing goes over it."""
-        own = self._own()
-        if own is not None and links.is_open(own) and await self._acquired(0):
+        """Have the batch's own links outlive their tokens, also while nothing goes over them."""
+        if await self._acquired(0):
             try:
-                await tokens.refresh_if_due(own)
+                for own in self._own():
+                    if links.is_open(own):
+                        await tokens.refresh_if_due(own)
             finally:
                 self._busy.release()
 
@@ -156,7 +161,7 @@ class Links:
         Args:
             renewed: locks that were renewed just now, so that nothing is lost where it does not answer.
         """
-        own = self._own()
+        own = self._next_own()
         if not (self._avoids_own and renewed and own is not None and links.is_open(own)):
             return
         if await self._acquired(0):
@@ -178,6 +183,11 @@ class Links:
             # What cannot be closed is lost already.
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True), contextlib.suppress(Exception):
                 await spare.close()
+
+    def _next_own(self) -> ServiceBusReceiver | None:
+        own = self._own()
+        self._turn += 1
+        return own[self._turn % len(own)] if own else None
 
     async def _acquired(self, wait: float) -> bool:
         with contextlib.suppress(anyio.WouldBlock):

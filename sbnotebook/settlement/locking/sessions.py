@@ -17,7 +17,7 @@ from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
-from sbnotebook.settlement.sdk import links
+from sbnotebook.settlement.sdk import links, receivers, settling
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -180,11 +180,21 @@ class SessionBatch(LockedBatch):
     async def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
         """Lock more messages of the session, in their order: see :meth:`LockedBatch.receive`.
 
+        Returns:
+            The messages that were locked by this call, at most as many as one link holds.
+
         Raises:
             SessionLockLostError: the session is not held any more.
+            DecisionError: 5,000 messages of the session are not settled: Service Bus sends no more of them.
         """
-        self._held_receiver()
-        return await super().receive(count, max_wait=max_wait)
+        receiver = self._held_receiver()
+        room = max(self.per_link - settling.unsettled(receiver), receivers.waiting(receiver))
+        if room <= 0:
+            raise DecisionError(
+                f"The one link of session {self.session_id!r} has {self.per_link:,} messages that are not settled, and "
+                "Service Bus sends no more over it: settle some of them first."
+            )
+        return await super().receive(min(count, room), max_wait=max_wait)
 
     async def receive_deferred(self, sequence_numbers: Iterable[int]) -> tuple[LockedMessage, ...]:
         """Lock deferred messages of the session: see :meth:`LockedBatch.receive_deferred`."""

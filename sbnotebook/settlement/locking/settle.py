@@ -48,7 +48,7 @@ _DEFERRING_FRAMES: Final = 4
 
 
 class Settling:
-    """One decision that is carried out on messages of one receiver; never raises for one message.
+    """One decision that is carried out on messages of one batch; never raises for one message.
 
     A lock that was renewed and that the link calls lost is tried once more by its token, over the management node.
 
@@ -57,7 +57,8 @@ class Settling:
     of which it is unknown whether it is settled.
 
     Args:
-        receiver: the one that the messages were received from, and that no other task uses meanwhile.
+        receivers: those that the messages were received from, and that no other task uses meanwhile; the last one
+            settles by tokens what came on none of their links.
         decision: complete, abandon, dead-letter, defer or release.
         held: notes each outcome at once, so that none is lost when the caller is cancelled.
         each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
@@ -67,7 +68,7 @@ class Settling:
 
     def __init__(
         self,
-        receiver: ServiceBusReceiver,
+        receivers: Sequence[ServiceBusReceiver],
         decision: Decision,
         held: HeldMessages,
         *,
@@ -75,7 +76,8 @@ class Settling:
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
         ended: Callable[[LockedMessage, Outcome], object] | None = None,
     ) -> None:
-        self._receiver = receiver
+        self._receivers = receivers
+        self._receiver = receivers[-1]
         self.decision = decision
         self.outcomes: dict[UUID, Outcome] = {}
         """What is known so far, by lock token; it is there also when :meth:`run` was cancelled."""
@@ -98,12 +100,13 @@ class Settling:
         grace = Grace(self._interrupt)
         async with grace.watching():
             with grace.period(_FINISH_WITHIN):
-                await links.catch_up(self._receiver)
+                for receiver in self._receivers:
+                    await links.catch_up(receiver)
                 await self._open()
-                if not self._each:  # a link settles many with one decision
-                    here = [hold for hold in holds if settling.is_on_link(self._receiver, hold.received)]
+                for receiver in () if self._each else self._receivers:  # a link settles many with one decision
+                    here = [hold for hold in holds if settling.is_on_link(receiver, hold.received)]
                     if here:
-                        await self._settle_on_link(here)
+                        await self._settle_on_link(receiver, here)
                 await self._settle_by_tokens([hold for hold in holds if hold.message.lock_token not in self.outcomes])
             await anyio.lowlevel.checkpoint_if_cancelled()
         self._interrupted = None  # it has come to its end
@@ -111,7 +114,7 @@ class Settling:
     def _interrupt(self) -> None:
         self._interrupted = "It was interrupted before."
 
-    def _settle_on_link(self, holds: Sequence[Hold]) -> Awaitable[None]:
+    def _settle_on_link(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> Awaitable[None]:
         parts = self._parts(holds)
         doubts: dict[int, list[bool]] = {}
 
@@ -128,13 +131,13 @@ class Settling:
                 if not isinstance(self.decision, Release) and _is_refused_by_link(hold, error):
                     hold.in_doubt = doubt  # its token is tried next
                 else:
-                    self._note(hold, self._ended(hold, error), was_in_doubt=doubt)
+                    self._note(hold, self._ended(hold, error, receiver), was_in_doubt=doubt)
 
         received = [[hold.received for hold in part] for part in parts]
         is_deferring = isinstance(self.decision, Defer)
         at_once = self._max_in_flight // max(map(len, parts)) if is_deferring else self._max_in_flight
         within = _RELEASED_WITHIN if isinstance(self.decision, Release) else _ANSWER_WITHIN
-        return settling.LinkSettling(self._receiver, *self._operation).run(
+        return settling.LinkSettling(receiver, *self._operation).run(
             received, max_in_flight=at_once, answer_within=within, began=begin, ended=end
         )
 
@@ -202,9 +205,9 @@ class Settling:
             )
         except Exception as raised:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
             error = raised
-        return self._ended(hold, error)
+        return self._ended(hold, error, self._receiver)
 
-    def _ended(self, hold: Hold, error: Exception | None) -> Outcome:
+    def _ended(self, hold: Hold, error: Exception | None, receiver: ServiceBusReceiver) -> Outcome:
         if error is None:
             return outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
         outcome = outcome_of_error(
@@ -216,13 +219,13 @@ class Settling:
         )
         if isinstance(self.decision, Release) and _is_refused_by_link(hold, error):
             return replace(outcome, status=OutcomeStatus.FAILED, description=f"{_NOT_RELEASED} {outcome.description}")
-        if outcome.status is OutcomeStatus.UNCONFIRMED and not self._goes_on():
+        if outcome.status is OutcomeStatus.UNCONFIRMED and not self._goes_on(receiver):
             self._stopped = "Not attempted: the connection was lost before."
         return outcome
 
-    def _goes_on(self) -> bool:
+    def _goes_on(self, receiver: ServiceBusReceiver) -> bool:
         # An unconfirmed release does no harm, and a message that is not given back counts as a delivery.
-        return isinstance(self.decision, Release) and links.is_open(self._receiver)
+        return isinstance(self.decision, Release) and links.is_open(receiver)
 
 
 def _is_refused_by_link(hold: Hold, error: Exception | None) -> bool:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["LinkSettling", "is_on_link", "ranges"]
+__all__ = ["LinkSettling", "is_on_link", "ranges", "unsettled"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 _GONE: Final = (LinkState.DETACHED, LinkState.ERROR)
@@ -51,6 +51,16 @@ def is_on_link(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage)
     if handler is None or handler._link is None or not is_attached(handler):
         return False
     return private(message)._delivery_tag in handler._link._received_delivery_tags
+
+
+def unsettled(receiver: ServiceBusReceiver) -> int:
+    """Return how many messages came on the link that is open now and were not settled over it.
+
+    Messages count, too, whose locks have ended, or that were settled over the management node: Service Bus waits for
+    the link to settle them (azure-amqp, issue 152).
+    """
+    handler = private(receiver)._handler
+    return 0 if handler is None or handler._link is None else len(handler._link._received_delivery_tags)
 
 
 def ranges(messages: Sequence[ServiceBusReceivedMessage]) -> list[slice]:

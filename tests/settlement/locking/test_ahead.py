@@ -112,6 +112,18 @@ async def test_locks_are_renewed_for_as_long_as_the_search_goes_on(
     assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
+async def test_one_full_link_that_is_the_only_one_ends_the_search(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ahead-one", 30)
+    numbers = await sequence_numbers(queue)
+    search = Search(frozenset({numbers[29]}), max_held=20, per_link=20, limit="the one link of a session")
+    ahead = ahead_in(queue, search)
+    async with ahead:
+        assert await found_by(ahead) == []
+        assert ahead.stopped == "20 messages are held, and the one link of a session allows no more."
+    assert len(ahead.rest) == 20
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
 async def test_no_more_are_held_than_allowed(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "ahead-limit", 40)
     numbers = await sequence_numbers(queue)

@@ -1,0 +1,74 @@
+"""Batches that hold more than one link may: Azure stops or detaches a link with too many unsettled messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Complete, DeadLetter, Message
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.locking.lock import LockedBatch
+from tests.filled_queues import filled_queue
+
+pytestmark = pytest.mark.anyio
+
+PER_LINK = 20
+
+
+@pytest.fixture(autouse=True, params=["detach", "stop"])
+def limit(emulator: RunningEmulator, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulator.faults.max_unsettled, emulator.faults.over_max_unsettled = PER_LINK, request.param
+    monkeypatch.setattr(LockedBatch, "per_link", PER_LINK)
+
+
+async def counts(queue: AsyncEntity) -> dict[int, int]:
+    return {message.sequence_number: message.delivery_count for message in await queue.peek()}
+
+
+async def test_a_batch_holds_over_several_links_what_one_may_not(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 50)
+    async with queue.batch() as batch:
+        held = await batch.receive(50)
+        assert [message.sequence_number for message in held] == [*range(1, 51)]
+        # Some of each link are settled, and some are released over the link that they came on.
+        report = await batch.settle(Complete(), held[::2])
+        assert (report.settled, len(report)) == (25, 25)
+    assert batch.release_report is not None
+    assert (batch.release_report.settled, len(batch.release_report)) == (25, 25)
+    assert await counts(queue) == dict.fromkeys(range(2, 51, 2), 0)
+
+
+async def test_messages_settled_by_token_do_not_fill_a_link_for_ever(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 90)
+    async with queue.batch() as batch:
+        for _ in range(6):
+            held = await batch.receive(15)
+            # Reasons of their own are sent over the management node, so that the link never hears of the settlement.
+            reasons = {message.sequence_number: DeadLetter(f"r{message.sequence_number}") for message in held}
+            assert (await batch.settle(DeadLetter("Odd"), held, each=reasons)).settled == 15
+    assert await queue.peek() == []
+
+
+async def test_messages_left_to_lapse_do_not_fill_a_link_for_ever(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 90)
+    async with queue.batch() as batch:
+        for _ in range(6):
+            held = await batch.receive(15)
+            assert len(held) == 15
+            batch.let_lapse(held)
+
+
+async def test_a_session_holds_no_more_than_its_one_link(own: AsyncNamespace) -> None:
+    await own.create_queue("in-session", requires_session=True)
+    queue = own.entity("in-session")
+    await queue.send([Message(body=b"%d" % n, session_id="a") for n in range(PER_LINK + 10)])
+    async with queue.session("a") as session:
+        held = await session.receive(100)
+        assert len(held) == PER_LINK
+        with pytest.raises(DecisionError, match="The one link of session 'a' has 20 messages that are not settled"):
+            await session.receive(1)
+        assert (await session.settle(Complete(), held[:12])).settled == 12
+        assert len(await session.receive(100)) == 10
+        assert (await session.settle(Complete())).settled == 18
+    assert await queue.peek() == []
