@@ -1,0 +1,263 @@
+"""Every action, in any of the ways that Azure may behave and under troubles: each message is counted afterwards.
+
+``SBNOTEBOOK_CRASHES`` says how many runs there are (4 unless said, always the same). A failing run prints how to repeat it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    LockedMessage,
+    Outcome,
+    OutcomeStatus,
+    Resubmit,
+)
+from sbnotebook.settlement import Limits
+from tests.settlement.azure_variants import (
+    DEAD,
+    QUEUE,
+    TO,
+    TROUBLES,
+    VARIANTS,
+    Act,
+    Move,
+    Scene,
+    Spot,
+    Trouble,
+    World,
+    world_of,
+)
+
+RUNS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "4"))
+IS_SHORT: Final = "SBNOTEBOOK_CRASHES" not in os.environ
+ACTIVE, DEFERRED, SCHEDULED = Spot(QUEUE), Spot(QUEUE, "DEFERRED"), Spot(QUEUE, "SCHEDULED")
+DEAD_LETTERED, MENDED = Spot(DEAD), Spot(TO)
+
+RESUBMIT: Final = Resubmit(to=EntityAddress(TO))
+MOVES: Final[Mapping[Decision, Move]] = {
+    Complete(): Move(ACTIVE, None),
+    Abandon(): Move(ACTIVE, ACTIVE),
+    DeadLetter("bad"): Move(ACTIVE, DEAD_LETTERED),
+    Defer(): Move(ACTIVE, DEFERRED),
+    RESUBMIT: Move(ACTIVE, MENDED, is_clone=True),
+}
+
+
+# ---------------------------------------------------------------------- the actions
+
+
+async def send(world: World, chance: Random) -> None:
+    messages = world.new(chance.choice((1, 15)), chance)
+    world.expect([str(message.message_id) for message in messages], Move(None, ACTIVE))
+    world.tell(await world.namespace.entity(QUEUE).send(messages, max_in_flight=chance.choice((1, 4))))
+
+
+async def schedule(world: World, chance: Random) -> None:
+    messages = world.new(chance.choice((1, 8)), chance)
+    world.expect([str(message.message_id) for message in messages], Move(None, SCHEDULED))
+    world.tell(await world.namespace.entity(QUEUE).schedule(messages, delay=timedelta(days=30)))
+
+
+async def cancel(world: World, chance: Random) -> None:
+    numbers = some(world.numbers(SCHEDULED), chance)
+    world.expect(numbers.values(), Move(SCHEDULED, None))
+    world.tell(await world.namespace.entity(QUEUE).plan_cancel_scheduled(numbers).apply())
+
+
+def picking(decision: Decision) -> Act:
+    async def pick(world: World, chance: Random) -> None:
+        numbers = some(world.numbers(ACTIVE), chance)
+        plan = await world.namespace.entity(QUEUE).pick(numbers, decision)
+        world.expect(numbers.values(), MOVES[decision])
+        world.tell(await plan.apply(Limits(chance.choice((1, 10)))))
+
+    return pick
+
+
+async def undo(world: World, _: Random) -> None:
+    names = [name for name in world.known if name not in world.before]
+    plan = await world.namespace.undo(world.removed)
+    world.expect(names, Move(None, ACTIVE), is_told_of_each=False)
+    world.tell(await plan.apply())
+
+
+async def purge(world: World, chance: Random) -> None:
+    place = chance.choice((QUEUE, DEAD))
+    plan = await world.namespace.entity(place).purge()
+    spots = [spot for spot in (ACTIVE, DEFERRED, SCHEDULED, DEAD_LETTERED) if spot.path == place]
+    for spot in spots:
+        world.expect(world.numbers(spot).values(), Move(spot, None), is_told_of_each=False)
+    world.tell(await plan.apply())
+
+
+async def defer_all(world: World, chance: Random) -> None:
+    plan = await world.namespace.entity(QUEUE).defer_all(max_messages=chance.choice((5, None)))
+    world.expect(world.numbers(ACTIVE).values(), MOVES[Defer()], is_told_of_each=False)
+    world.tell(await plan.apply())
+
+
+def settling_deferred(decision: Decision) -> Act:
+    async def settle_deferred(world: World, chance: Random) -> None:
+        queue = world.namespace.entity(QUEUE)
+        numbers = some(world.numbers(DEFERRED), chance)
+        chosen = [message for message in await queue.peek() if message.sequence_number in numbers]
+        names = [numbers[message.sequence_number] for message in chosen]
+        target = DEFERRED if isinstance(decision, Abandon) else MOVES[decision].target
+        world.expect(names, MOVES[decision]._replace(origin=DEFERRED, target=target))
+        if isinstance(decision, Resubmit):
+            plan = queue.plan_resubmit(chosen, decision)
+        else:
+            plan = queue.plan_deferred(chosen, decision)
+        world.tell(await plan.apply())
+
+    return settle_deferred
+
+
+async def resubmit(world: World, chance: Random) -> None:
+    origin = chance.choice((ACTIVE, DEAD_LETTERED))
+    numbers = world.numbers(origin)
+    place = world.namespace.entity(origin.path)
+    chosen = [message for message in await place.peek() if message.sequence_number in numbers]
+    chosen = chosen[: chance.choice((3, len(chosen)))]
+    names = [numbers[message.sequence_number] for message in chosen]
+    world.expect(names, MOVES[RESUBMIT]._replace(origin=origin))
+    world.tell(await place.plan_resubmit(chosen, RESUBMIT).apply(Limits(chance.choice((1, 10)))))
+
+
+async def resume(world: World, _: Random) -> None:
+    world.expect(world.known, MOVES[RESUBMIT], is_told_of_each=False)
+    for spot in (DEAD_LETTERED, DEFERRED):
+        world.expect(world.numbers(spot).values(), MOVES[RESUBMIT]._replace(origin=spot), is_told_of_each=False)
+    for plan in await world.namespace.resume():
+        world.tell(await plan.apply())
+
+
+async def lock_and_settle(world: World, chance: Random) -> None:
+    decision = chance.choice([each for each in MOVES if not isinstance(each, Resubmit)])
+    world.expect(world.numbers(ACTIVE).values(), MOVES[decision], is_told_of_each=False)
+    queue = world.namespace.entity(QUEUE)
+    batch = queue.next_session(max_wait=2) if world.scene.has_sessions else queue.batch()
+    async with batch:
+        messages = await batch.receive(chance.choice((3, 20)), max_wait=1)
+        world.tell(await batch.settle(decision, messages[::2]))
+
+
+async def process(world: World, chance: Random) -> None:
+    world.expect(world.numbers(ACTIVE).values(), MOVES[Complete()], is_told_of_each=False)
+
+    async def work(message: LockedMessage) -> None:
+        world.order.setdefault(message.session_id, []).append(message.sequence_number)
+        await anyio.sleep(0.01)
+
+    by_session = world.scene.has_sessions
+    queue = world.namespace.entity(QUEUE)
+    report = await queue.process(work, by_session=by_session, max_wait=1, max_in_flight=chance.choice((1, 3)))
+    world.tell(report)
+    if not by_session:
+        world.order.clear()  # only a session promises an order
+
+
+ACTS: Final[Mapping[str, Act]] = {
+    "send": send,
+    "schedule": schedule,
+    "cancel": cancel,
+    **{f"pick to {decision.verb}": picking(decision) for decision in MOVES},
+    "undo": undo,
+    "purge": purge,
+    "defer_all": defer_all,
+    **{f"{decision.verb} deferred": settling_deferred(decision) for decision in MOVES if decision != Defer()},
+    "resubmit": resubmit,
+    "resume": resume,
+    "lock and settle": lock_and_settle,
+    "process": process,
+}
+
+
+def some(numbers: dict[int, str], chance: Random) -> dict[int, str]:
+    """Return about half of the messages."""
+    return {number: name for number, name in numbers.items() if chance.random() < 0.5}
+
+
+# ---------------------------------------------------------------------- what the count notices
+
+
+async def lose(world: World, _: Random) -> None:
+    async with world.namespace.connection.receiver(EntityAddress(QUEUE)) as receiver:
+        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+        await receiver.complete_message(message)
+
+
+async def double(world: World, chance: Random) -> None:
+    await world.namespace.entity(QUEUE).send(2 * world.new(1, chance))
+
+
+async def lie(world: World, _: Random) -> None:
+    number, name = next(iter(world.numbers(ACTIVE).items()))
+    world.expect([name], MOVES[Complete()])
+    world.tell([Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress(QUEUE), number)])
+
+
+async def work_backwards(world: World, _: Random) -> None:
+    world.order = {"a": [1, 3, 1, 2]}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("act", [lose, double, lie, work_backwards], ids=lambda act: act.__name__)
+async def test_a_wrong_action_is_noticed(tmp_path: Path, act: Act) -> None:
+    async with world_of(Scene(), tmp_path) as world:
+        await world.set_up(Random(0))  # noqa: S311 - no secret
+        with pytest.raises(AssertionError, match=r"was at|in the order"):
+            await world.carry_out(act)
+
+
+# ---------------------------------------------------------------------- the runs
+
+troubles = st.builds(Trouble, st.sampled_from(sorted(TROUBLES)), st.sampled_from((0.0, 0.02, 0.05, 0.1, 0.2, 0.4)))
+steps = st.tuples(st.sampled_from(sorted(ACTS)), st.lists(troubles, max_size=3), st.integers(0, 1000))
+scenes = st.builds(
+    Scene,
+    variants=st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in VARIANTS.items()}),
+    has_sessions=st.booleans(),
+    is_partitioned=st.booleans(),
+    detects_duplicates=st.booleans(),
+    lock_seconds=st.sampled_from((60, 300)),
+    body_size=st.sampled_from((0, 0, 70_000)),
+)
+
+
+async def play(scene: Scene, story: list[tuple[str, list[Trouble], int]], folder: Path) -> None:
+    async with world_of(scene, folder) as world:
+        await world.set_up(Random(0))  # noqa: S311 - no secret
+        for act, trouble, seed in story:
+            await world.carry_out(ACTS[act], trouble, seed)
+        await world.carry_out(resume)
+
+
+@settings(
+    max_examples=RUNS,
+    derandomize=IS_SHORT,  # the same runs each time: some wait for longer than a short test may
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink what depends on time takes for ever
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+)
+@given(scene=scenes, story=st.lists(steps, min_size=1, max_size=4))
+def test_each_message_is_counted(scene: Scene, story: list[tuple[str, list[Trouble], int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        anyio.run(play, scene, story, Path(folder))
