@@ -1,6 +1,7 @@
 """Every action, in any of the ways that Azure may behave and under troubles: each message is counted afterwards.
 
-``SBNOTEBOOK_CRASHES`` says how many runs there are (4 unless said, always the same). A failing run prints how to repeat it.
+``SBNOTEBOOK_CRASHES`` says how many runs there are; unless it is set, a few short ones, always the same. A failing run
+prints how to repeat it.
 """
 
 from __future__ import annotations
@@ -253,11 +254,11 @@ async def play(scene: Scene, story: list[tuple[str, list[Trouble], int]], folder
 
 @settings(
     max_examples=RUNS,
-    derandomize=IS_SHORT,  # the same runs each time: some wait for longer than a short test may
+    derandomize=IS_SHORT,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink what depends on time takes for ever
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
-@given(scene=scenes, story=st.lists(steps, min_size=1, max_size=4))
+@given(scene=scenes, story=st.lists(steps, min_size=1, max_size=2 if IS_SHORT else 4))
 def test_each_message_is_counted(scene: Scene, story: list[tuple[str, list[Trouble], int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         anyio.run(play, scene, story, Path(folder))
