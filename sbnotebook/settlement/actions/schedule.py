@@ -209,6 +209,7 @@ class _Cancelling:
         others = [message for message in messages if self._is_another(message, payloads)]
         ends = {m.sequence_number: outcome_for(m, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER) for m in others}
         left = [message for message in messages if message.sequence_number not in ends]
+        rows: Mapping[int, int] = {}
         with anyio.CancelScope(shield=True):  # not to be cut off between the writing and the knowledge of it
             rows = await self._keep(left, payloads)
         self._expect_untouched(left)
