@@ -18,6 +18,7 @@ from sbnotebook.errors import ConfigurationError
 
 __all__ = [
     "FOREVER",
+    "MAX_SIZE_MB",
     "AuthorizationRule",
     "Claim",
     "EntityStatus",
@@ -34,6 +35,9 @@ __all__ = [
 FOREVER: Final = "P10675199DT2H48M5.4775807S"
 """The longest duration of .NET, which Service Bus writes for an unlimited time."""
 
+MAX_SIZE_MB: Final = 81_920
+"""Megabytes of messages that an entity takes in at most."""
+
 _FOREVER_DAYS: Final = 10_675_199
 _DURATION: Final = re.compile(
     r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,7})?)S)?)?", re.ASCII
@@ -42,7 +46,6 @@ _MAX_LOCK_DURATION: Final = 300_000
 _MAX_DELIVERY_COUNT: Final = 2000
 _MIN_WINDOW, _MAX_WINDOW = 20_000, 7 * 86_400_000
 _MIN_IDLE: Final = 300_000
-_MAX_SIZE: Final = 81_920
 _MAX_MESSAGE_SIZE: Final = 102_400
 _MAX_METADATA: Final = 1024
 
@@ -107,7 +110,7 @@ class QueueOptions:
         forward_dead_letters_to: the queue or topic to which every dead-lettered message is forwarded.
         auto_delete_on_idle: after which an unused queue is deleted; at least 5 minutes.
         status: whether messages can be sent and received.
-        max_size_mb: megabytes of messages that it takes in.
+        max_size_mb: megabytes of messages that it takes in. A new queue with partitions takes in 16 times as much.
         max_message_size_kb: kilobytes of one message; None for what the tier allows.
         enable_partitioning: sequence numbers begin with the number of a partition.
         enable_batched_operations: kept and given back; the emulator always groups its writing.
@@ -247,7 +250,7 @@ def _check_sending(options: QueueOptions | TopicOptions) -> None:
         _MIN_WINDOW <= options.duplicate_detection_window <= _MAX_WINDOW,
         "DuplicateDetectionHistoryTimeWindow must be from 20 seconds (PT20S) to 7 days (P7D).",
     )
-    _expect(1 <= options.max_size_mb <= _MAX_SIZE, f"MaxSizeInMegabytes must be from 1 to {_MAX_SIZE}.")
+    _expect(1 <= options.max_size_mb <= MAX_SIZE_MB, f"MaxSizeInMegabytes must be from 1 to {MAX_SIZE_MB}.")
     size = options.max_message_size_kb
     _expect(
         size is None or 1 <= size <= _MAX_MESSAGE_SIZE,

@@ -19,15 +19,21 @@ class EntityRecord:
         kind: "queue", "topic" or "subscription".
         created_time: ms.
         updated_time: ms; when its options, or a subscription's rules, were set.
-        accessed_time: ms; when it was last sent to, received from or peeked at.
+        accessed_time: ms; when it was last sent to, received from or peeked at; None until then.
         last_sequence_number: the highest sequence number so far, without the number of a partition.
     """
 
     def __init__(self, entity_id: int, kind: str, now: int, last_sequence_number: int = 0) -> None:
         self.entity_id = entity_id
         self.kind = kind
-        self.created_time = self.updated_time = self.accessed_time = now
+        self.created_time = self.updated_time = now
+        self.accessed_time: int | None = None
         self.last_sequence_number = last_sequence_number
+
+    @property
+    def idle_since(self) -> int:
+        """Return when the entity was last used or changed, in ms."""
+        return max(self.updated_time, self.accessed_time or self.created_time)
 
     def next_number(self, partition: int | None = None) -> int:
         """Return a new sequence number.
@@ -68,6 +74,6 @@ class Recorded:
         return self.record.updated_time
 
     @property
-    def accessed_time(self) -> int:
-        """Return when the entity was last used, in ms."""
+    def accessed_time(self) -> int | None:
+        """Return when the entity was last used, in ms; None if it was not."""
         return self.record.accessed_time

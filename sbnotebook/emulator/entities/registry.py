@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sbnotebook.emulator.entities.box import earliest
 from sbnotebook.emulator.entities.changes import Change, EntityDeleted
 from sbnotebook.emulator.entities.context import Sleeper
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import Residency
-from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.options import (
+    MAX_SIZE_MB,
+    Options,
+    QueueOptions,
+    SubscriptionOptions,
+    TopicOptions,
+)
+from sbnotebook.emulator.entities.partitions import PARTITIONS
 from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.record import EntityRecord
@@ -31,6 +39,7 @@ _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_par
 """Options that an entity has from the start or never."""
 
 AnyEntity = Queue | Topic | Subscription
+_S = TypeVar("_S", QueueOptions, TopicOptions)
 
 
 class Registry:
@@ -127,7 +136,7 @@ class Registry:
             EntityExistsError: there is an entity of this name.
             RefusedError: the tier does not have what the options ask for, or no room for one more.
         """
-        options = options or QueueOptions()
+        options = _sized(options or QueueOptions())
         self._check_tier(options)
         name = self._new_name(name)
         queue = self._entities[name.casefold()] = Queue(self, name, options, self._new_record("queue", now))
@@ -136,7 +145,7 @@ class Registry:
 
     def create_topic(self, name: str, options: TopicOptions | None = None, *, now: int = 0) -> Topic:
         """Create a topic; the arguments and errors are those of ``create_queue``."""
-        options = options or TopicOptions()
+        options = _sized(options or TopicOptions())
         self._check_tier(options)
         name = self._new_name(name)
         topic = self._entities[name.casefold()] = Topic(self, name, options, self._new_record("topic", now))
@@ -191,7 +200,7 @@ class Registry:
                     f"{name} of the {entity.record.kind} {entity.path!r} cannot be changed: delete it and make it anew."
                 )
                 raise ConfigurationError(text)
-        entity.record.updated_time = entity.record.accessed_time = now
+        entity.record.updated_time = now
         if isinstance(entity, ReceivingEntity):
             entity.drop_locks(now)
         entity.options = options  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
@@ -202,13 +211,13 @@ class Registry:
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
         """Add a rule, or replace the rule of the same name."""
         subscription.put_rule(rule)
-        subscription.record.updated_time = subscription.record.accessed_time = now
+        subscription.record.updated_time = now
         self._keep(subscription)
 
     def remove_rule(self, subscription: Subscription, name: str, *, now: int = 0) -> None:
         """Remove a rule of a subscription."""
         subscription.remove_rule(name)
-        subscription.record.updated_time = subscription.record.accessed_time = now
+        subscription.record.updated_time = now
         self._keep(subscription)
 
     def delete(self, entity: AnyEntity) -> None:
@@ -338,7 +347,7 @@ class Registry:
 
     def _watch(self, entity: AnyEntity) -> None:
         idle = entity.options.auto_delete_on_idle
-        deadline = earliest(entity.next_deadline, None if idle is None else entity.record.accessed_time + idle)
+        deadline = earliest(entity.next_deadline, None if idle is None else entity.record.idle_since + idle)
         if deadline is not None:
             self.wake(entity, deadline)
 
@@ -350,8 +359,18 @@ class Registry:
         for entity in used:
             if self.is_in_use(entity):
                 entity.record.accessed_time = now
-        end = max(entity.record.accessed_time for entity in used) + sleeper.options.auto_delete_on_idle
+        end = max(entity.record.idle_since for entity in used) + sleeper.options.auto_delete_on_idle
         if end > now:
             return end
         self._idle.append(sleeper)
         return None
+
+
+def _sized(options: _S) -> _S:
+    """Return the options of a new entity. With partitions, each of them takes in the size that was asked for.
+
+    Source: azure-sdk-for-python, recordings of test_async_mgmt_queue_create_with_queue_description.
+    """
+    if not options.enable_partitioning:
+        return options
+    return replace(options, max_size_mb=min(options.max_size_mb * PARTITIONS, MAX_SIZE_MB))

@@ -167,8 +167,8 @@ def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
         UInt(message.delivery_count),
     ]
     if message.expires_at is not None:
-        is_waiting = message.state is MessageState.SCHEDULED and message.scheduled_time is not None
-        since = message.scheduled_time if is_waiting else message.enqueued_time
+        waits_until = message.scheduled_time if message.state is MessageState.SCHEDULED else None
+        since = waits_until or message.enqueued_time
         fields[_TIME_TO_LIVE] = UInt(min(message.expires_at - since, _MAX_UINT))
     return _HEADER + encode(fields)
 

@@ -162,6 +162,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
 def _entity(registry: Registry, stored: StoredEntity, now: int) -> AnyEntity:
     record = EntityRecord(stored.entity_id, stored.kind, now, without_partition(stored.last_sequence_number))
     record.created_time, record.updated_time = stored.created_time, stored.updated_time
+    record.accessed_time = now  # The store does not keep it: an idle entity gets its time again.
     match stored.kind:
         case "queue":
             return Queue(registry, stored.path, options_from_json(QueueOptions, stored.description), record)

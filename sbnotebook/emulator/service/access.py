@@ -37,6 +37,7 @@ SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 
 _PREFIX: Final = "SharedAccessSignature "
 _MAX_TOKEN: Final = 8192
+_MAX_ADDRESS: Final = 260
 _MAX_TOKENS: Final = 1000
 """Tokens of one connection; it needs one for each entity that it uses."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -135,19 +136,23 @@ class NamespaceAccess:
                 return Grant(path or "", path, rule.claims, inf)
         return None
 
-    def expect(self, path: str) -> None:
-        """Check that an entity exists, given its path or that of its management node.
+    def expect(self, address: str) -> None:
+        """Check that an entity exists, given its address or that of its management node.
 
         Raises:
-            EntityNotFoundError: it does not exist.
+            EntityNotFoundError: it does not exist. The error names the address as it is given, as in Azure
+                (azure-service-bus 451; serviceBusClient.spec.ts of @azure/service-bus for JavaScript).
         """
-        if path and self._registry.find(path.removesuffix(_MANAGEMENT)) is None:
-            raise EntityNotFoundError(f"The messaging entity 'sb://emulator/{path[:260]}' could not be found.")
+        path = _scope(address).removesuffix(_MANAGEMENT)
+        if path and self._registry.find(path) is None:
+            asked = f"sb://{address.split('://', 1)[-1].partition('?')[0]}"
+            raise EntityNotFoundError(f"The messaging entity '{asked[:_MAX_ADDRESS]}' could not be found.")
 
-    def require_manage(self, path: str, token: str | None) -> None:
+    def require_manage(self, host: str, path: str, token: str | None) -> None:
         """Check that a token allows administration at a path.
 
         Args:
+            host: by which the client reaches the namespace.
             path: the entity, or something of it; "" for the whole namespace.
             token: ``SharedAccessSignature sr=…&sig=…&se=…&skn=…``; None if the client sent none.
 
@@ -161,7 +166,7 @@ class NamespaceAccess:
         if not grant.covers(path):
             raise AccessRefusedError(_wrong_audience(path))
         if not grant.allows(path, frozenset({MANAGE})):
-            raise AccessRefusedError(_unauthorized(path, MANAGE))
+            raise AccessRefusedError(_unauthorized(host, path, MANAGE))
 
     def _signer(self, fields: dict[str, str], scope: str) -> tuple[AuthorizationRule, str | None]:
         """Return the key that signed a token, and the entity to which it belongs; None for the namespace."""
@@ -203,6 +208,7 @@ class ConnectionAccess:
         self._clock = namespace.clock
         self._on_expired = on_expired
         self._grants: dict[str, Grant] = {}
+        self._host = "emulator"
         self._cancel_alarm: Callable[[], None] | None = None
 
     def put_token(self, token: str, audience: str = "") -> None:
@@ -217,10 +223,12 @@ class ConnectionAccess:
             EntityNotFoundError: the token is valid, but for an entity that does not exist; it is not accepted.
         """
         grant = self._namespace.grant(token)
-        path = _scope(audience) if "://" in audience else grant.scope
+        address = audience if "://" in audience else f"sb://{self._host}/{grant.scope}"
+        path = _scope(address)
         if not grant.covers(path):
             raise AccessRefusedError(_wrong_audience(path))
-        self._namespace.expect(path)
+        self._namespace.expect(address)
+        self._host = _host(address) or self._host
         self._grants.pop(path, None)
         self._grants[path] = grant
         if len(self._grants) > _MAX_TOKENS:
@@ -246,7 +254,7 @@ class ConnectionAccess:
         """
         now, wanted = self._clock.now(), frozenset(claims)
         if not any(grant.until > now and grant.allows(path, wanted) for grant in self._grants.values()):
-            raise AccessRefusedError(_unauthorized(path, *claims))
+            raise AccessRefusedError(_unauthorized(self._host, path, *claims))
 
     def close(self) -> None:
         """Forget the tokens, because the connection has ended."""
@@ -293,6 +301,11 @@ def _is_same(key: str, given: str) -> bool:
     return hmac.compare_digest(key.encode(), given.encode())
 
 
+def _host(address: str) -> str:
+    """Return the host and port of an address with a scheme; "" for another one."""
+    return address.split("://", 1)[1].partition("?")[0].partition("/")[0] if "://" in address else ""
+
+
 def _scope(address: str) -> str:
     """Return the path of an address, in lower case, without scheme, host, port and query.
 
@@ -310,9 +323,10 @@ def _wrong_audience(path: str) -> str:
     return f"InvalidAudience: The authorization contains a token with a wrong audience: it is not for '{path[:260]}'."
 
 
-def _unauthorized(path: str, *claims: str) -> str:
+def _unauthorized(host: str, path: str, *claims: str) -> str:
+    # Azure names the path in lower case here: azure-sdk-for-net 11619.
     wanted = ",".join(claims)
     return (
         f"Unauthorized access. '{wanted}' claim(s) are required to perform this operation. "
-        f"Resource: 'sb://emulator/{path[:260]}'."
+        f"Resource: 'sb://{host}/{path.casefold()[:_MAX_ADDRESS]}'."
     )

@@ -1,6 +1,7 @@
 """ATOM, the envelope of every description that goes over HTTP. Hostile documents are refused.
 
-Source: Service Bus REST documentation, "Entities"; RFC 4287.
+Source: Service Bus REST documentation, "Entities"; RFC 4287; what a namespace answered, as recorded for the tests of
+Azure's SDKs (azure-sdk-for-net, SessionRecords of ServiceBusManagementClientLiveTests).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
+from uuid import uuid4
 from xml.etree import ElementTree as ET
 
 from sbnotebook.errors import ConfigurationError
@@ -23,6 +25,7 @@ __all__ = [
     "entry",
     "error",
     "feed",
+    "missing",
     "read_description",
 ]
 
@@ -36,17 +39,19 @@ class Entry(NamedTuple):
 
     Attributes:
         title: the name of the entity or rule.
-        address: its URL.
-        created_time: ms.
+        address: its URL, with the query of the request.
+        created_time: ms; None where the answer does not say it.
         updated_time: ms.
         description: its description.
+        author: the namespace; None for subscriptions and rules.
     """
 
     title: str
     address: str
-    created_time: int
+    created_time: int | None
     updated_time: int
     description: ET.Element
+    author: str | None = None
 
 
 def read_description(body: bytes) -> ET.Element:
@@ -75,16 +80,40 @@ def entry(item: Entry) -> bytes:
     return document(_entry(item))
 
 
-def feed(title: str, address: str, items: Iterable[Entry], next_page: str | None) -> bytes:
-    """Return a page of descriptions; ``next_page`` is the address of the next page, if there is one."""
+def feed(title: str, address: str, now: int, items: Iterable[Entry], next_page: str | None) -> bytes:
+    """Return a page of descriptions.
+
+    Args:
+        title: what is listed.
+        address: the URL of the page.
+        now: ms.
+        items: the descriptions.
+        next_page: the URL of the next page, if there is one.
+    """
     root = ET.Element(f"{ATOM}feed")
     add_text(root, f"{ATOM}title", title).set("type", "text")
     add_text(root, f"{ATOM}id", address)
+    add_text(root, f"{ATOM}updated", atom_time(now, whole=True))
     ET.SubElement(root, f"{ATOM}link", rel="self", href=address)
     if next_page is not None:
         # Clients look for the second link.
         ET.SubElement(root, f"{ATOM}link", rel="next", href=next_page)
     root.extend(_entry(item) for item in items)
+    return document(root)
+
+
+def missing(now: int) -> bytes:
+    """Return the feed that Service Bus answers with where no entity is; ``now`` is in ms.
+
+    Source: azure-sdk-for-net, ThrowsIfEntityDoesNotExistAsync.json.
+    """
+    root = ET.Element(f"{ATOM}feed")
+    add_text(root, f"{ATOM}title", "Publicly Listed Services").set("type", "text")
+    about = "This is the list of publicly-listed services currently available."
+    add_text(root, f"{ATOM}subtitle", about).set("type", "text")
+    add_text(root, f"{ATOM}id", f"uuid:{uuid4()};id=1")
+    add_text(root, f"{ATOM}updated", atom_time(now, whole=True))
+    add_text(root, f"{ATOM}generator", "Service Bus 1.1")
     return document(root)
 
 
@@ -102,7 +131,7 @@ def document(root: ET.Element) -> bytes:
     Some clients read names with their prefixes, not namespaces: @azure/service-bus for JavaScript looks for ``entry``.
     """
     _use_prefixes(root, "")
-    return ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return ET.tostring(root, encoding="utf-8")
 
 
 def add_text(parent: ET.Element, tag: str, text: str) -> ET.Element:
@@ -112,14 +141,16 @@ def add_text(parent: ET.Element, tag: str, text: str) -> ET.Element:
     return element
 
 
-def atom_time(milliseconds: int) -> str:
-    """Return a time (ms) as Service Bus writes it.
+def atom_time(milliseconds: int, *, whole: bool = False) -> str:
+    """Return a time (ms) as Service Bus writes it, in whole seconds or with the digits that it needs.
 
     Example:
-        >>> atom_time(1_500)
-        '1970-01-01T00:00:01.500000Z'
+        >>> atom_time(1_500), atom_time(2_000), atom_time(1_500, whole=True)
+        ('1970-01-01T00:00:01.5Z', '1970-01-01T00:00:02Z', '1970-01-01T00:00:01Z')
     """
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    seconds, rest = divmod(milliseconds, 1000)
+    digits = "" if whole or not rest else f".{rest:03}".rstrip("0")
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{digits}Z"
 
 
 def _is_allowed(char: str) -> bool:
@@ -145,8 +176,11 @@ def _entry(item: Entry) -> ET.Element:
     root = ET.Element(f"{ATOM}entry")
     add_text(root, f"{ATOM}id", item.address)
     add_text(root, f"{ATOM}title", item.title).set("type", "text")
-    add_text(root, f"{ATOM}published", atom_time(item.created_time))
-    add_text(root, f"{ATOM}updated", atom_time(item.updated_time))
+    if item.created_time is not None:
+        add_text(root, f"{ATOM}published", atom_time(item.created_time, whole=True))
+    add_text(root, f"{ATOM}updated", atom_time(item.updated_time, whole=True))
+    if item.author is not None:
+        add_text(ET.SubElement(root, f"{ATOM}author"), f"{ATOM}name", item.author)
     ET.SubElement(root, f"{ATOM}link", rel="self", href=item.address)
     ET.SubElement(root, f"{ATOM}content", type="application/xml").append(item.description)
     return root

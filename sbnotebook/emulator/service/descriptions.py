@@ -1,7 +1,8 @@
 """Entities and rules as Service Bus describes them over HTTP, in the order of its schema.
 
 Source: Service Bus REST documentation, "Queue description", "Topic description", "Subscription description" and
-"Rule description".
+"Rule description"; what a namespace answered, as recorded for the tests of Azure's SDKs (azure-sdk-for-net,
+SessionRecords of ServiceBusManagementClientLiveTests; azure-sdk-for-python, tests/recordings).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 from xml.etree import ElementTree as ET
 
-from sbnotebook.emulator.entities import AnyEntity, Subscription, Tier, Topic
+from sbnotebook.emulator.entities import AnyEntity, Queue, ReceivingEntity, Subscription, Tier, Topic
 from sbnotebook.emulator.entities.options import (
     AuthorizationRule,
     Claim,
@@ -44,8 +45,12 @@ __all__ = ["describe_entity", "describe_namespace", "describe_rule", "read_defau
 _COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 _FILTER_COUNTS_SINCE: Final = "2024-05"
 _LARGE_MESSAGES_SINCE: Final = "2021-05"
+_MIN_MESSAGE_SIZE: Final = 1024
+"""Kilobytes (Service Bus documentation, "Large messages support")."""
 _MAX_KEYS: Final = 12
 _MAX_KEY: Final = 256
+_CLAIMS: Final = (Claim.MANAGE, Claim.SEND, Claim.LISTEN)
+"""The rights in the order in which Service Bus writes them."""
 _ADDRESSES: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 _QUEUE: Final = [
     "LockDuration",
@@ -122,10 +127,14 @@ _SUBSCRIPTION: Final = [
     "ForwardDeadLetteredMessagesTo",
     "AutoDeleteOnIdle",
     "EntityAvailabilityStatus",
+    "IsClientAffine",
 ]
+_NEVER: Final = "0001-01-01T00:00:00"
+"""The first moment of .NET, for what has not been used yet."""
 _TYPE: Final = f"{SCHEMA_INSTANCE}type"
 _SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
 _DOTNET: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
+_DOTNET_TYPES: Final = frozenset(("guid", "duration"))
 _MAX_NAME: Final = 50
 _MAX_DIGITS: Final = 20
 _TICKS: Final = 10_000  # of 100 ns in a millisecond
@@ -133,42 +142,45 @@ _TIMESPAN: Final = Symbol("com.microsoft:timespan")
 _O = TypeVar("_O", bound=Options)
 
 
-def describe_entity(entity: AnyEntity, namespace: str, tier: Tier, version: str) -> ET.Element:
+def describe_entity(
+    entity: AnyEntity, namespace: str, tier: Tier, version: str, *, is_write: bool = False
+) -> ET.Element:
     """Return the description of an entity.
 
     Args:
         entity: the entity.
         namespace: the host by which the client reaches it, for the absolute addresses of forwarding.
-        tier: only Premium shows the size limit of messages.
+        tier: decides the size limit of messages where the entity does not say it.
         version: the version of the interface that the client speaks, such as ``2021-05``.
+        is_write: the description answers a request that has written it, and so has no counts.
     """
     kind, order = _kind(entity)
     root = ET.Element(f"{SERVICE_BUS}{kind}Description")
-    texts = _option_texts(entity.options, namespace) | _state_texts(entity, version)
-    # Only Premium reports the size limit, and only to newer versions.
-    if tier is Tier.PREMIUM and version >= _LARGE_MESSAGES_SINCE:
-        texts.setdefault("MaxMessageSizeInKilobytes", str(tier.quotas.max_message_size // 1024))
+    texts = _option_texts(entity.options, namespace) | _state_texts(entity, version, is_write=is_write)
+    # Older versions do not know of the size limit.
+    if version >= _LARGE_MESSAGES_SINCE:
+        texts.setdefault("MaxMessageSizeInKilobytes", _message_size_text(tier))
     else:
         texts.pop("MaxMessageSizeInKilobytes", None)
     # Clients depend on the order of the schema.
     for name in order:
         if name == "AuthorizationRules":
             _add_keys(root, entity.options)
-        elif name == "CountDetails":
+        elif name == "CountDetails" and not is_write:
             _add_counts(root, entity)
         elif name in texts:
             add_text(root, SERVICE_BUS + name, texts[name])
     return root
 
 
-def describe_namespace(name: str, sku: str, created_time: int) -> ET.Element:
-    """Return the description of the namespace; ``sku`` is its tier, ``created_time`` is in ms."""
+def describe_namespace(name: str, tier: Tier, created_time: int) -> ET.Element:
+    """Return the description of the namespace; ``created_time`` is in ms."""
     root = ET.Element(f"{SERVICE_BUS}NamespaceInfo")
+    units = [("MessagingUnits", "1")] if tier is Tier.PREMIUM else []
     for key, value in (
-        ("Alias", ""),
         ("CreatedTime", atom_time(created_time)),
-        ("MessagingSKU", sku),
-        ("MessagingUnits", "1" if sku == "Premium" else "0"),
+        ("MessagingSKU", tier.value),
+        *units,
         ("ModifiedTime", atom_time(created_time)),
         ("Name", name),
         ("NamespaceType", "Messaging"),
@@ -177,13 +189,14 @@ def describe_namespace(name: str, sku: str, created_time: int) -> ET.Element:
     return root
 
 
-def read_entity(kind: type[_O], description: ET.Element, known: _O | None, version: str) -> _O:
+def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier: Tier, version: str) -> _O:
     """Read the options in a description.
 
     Args:
         kind: the options of a queue, a topic or a subscription.
         description: a missing element has its default, an unknown one is ignored.
         known: the options of an entity that exists already; None for a new one.
+        tier: only Premium has a size limit of messages other than its own.
         version: the version of the interface that the client speaks.
 
     Raises:
@@ -192,7 +205,13 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, versi
     texts = {element.tag.removeprefix(SERVICE_BUS): (element.text or "").strip() for element in description}
     if "MaxMessageSizeInKilobytes" in texts and version < _LARGE_MESSAGES_SINCE:
         raise ConfigurationError(f"MaxMessageSizeInKilobytes needs api-version {_LARGE_MESSAGES_SINCE} or later.")
+    # A client sends back the limit that it has read.
+    if tier is not Tier.PREMIUM and texts.pop("MaxMessageSizeInKilobytes", "") not in ("", _message_size_text(tier)):
+        raise ConfigurationError("MaxMessageSizeInKilobytes can be set in the tier Premium only.")
     options = read_properties(kind, texts, known)
+    size = getattr(options, "max_message_size_kb", None)
+    if size is not None and size < _MIN_MESSAGE_SIZE:
+        raise ConfigurationError(f"MaxMessageSizeInKilobytes must be at least {_MIN_MESSAGE_SIZE}.")
     rules = description.find(f"{SERVICE_BUS}AuthorizationRules")
     if rules is None or not isinstance(options, QueueOptions | TopicOptions):
         return options
@@ -210,9 +229,9 @@ def describe_rule(rule: Rule) -> ET.Element:
         case SqlFilter(expression, parameters):
             _add_sql(root, "Filter", "SqlFilter", expression, parameters)
         case TrueFilter():
-            _add_sql(root, "Filter", "TrueFilter", "1=1", {})
+            _add_sql(root, "Filter", "TrueFilter", "1=1", None)
         case FalseFilter():
-            _add_sql(root, "Filter", "FalseFilter", "1=0", {})
+            _add_sql(root, "Filter", "FalseFilter", "1=0", None)
     # Then the action, the time and the name.
     if rule.action is None:
         ET.SubElement(root, f"{SERVICE_BUS}Action").set(_TYPE, "EmptyRuleAction")
@@ -267,6 +286,10 @@ def _read_key(rule: ET.Element) -> AuthorizationRule:
     )
 
 
+def _message_size_text(tier: Tier) -> str:
+    return str(tier.quotas.max_message_size // 1024)
+
+
 def _new_key() -> str:
     return base64.b64encode(secrets.token_bytes(32)).decode()
 
@@ -285,24 +308,36 @@ def _option_texts(options: Options, namespace: str) -> dict[str, str]:
     texts = {name: text for name, text in written.items() if text is not None}
     for name in _ADDRESSES:
         if name in texts:
-            texts[name] = f"https://{namespace}/{texts[name]}"
+            texts[name] = f"sb://{namespace}/{texts[name]}"
     return texts
 
 
-def _state_texts(entity: AnyEntity, version: str) -> dict[str, str]:
+def _state_texts(entity: AnyEntity, version: str, *, is_write: bool) -> dict[str, str]:
     texts = {
         "SizeInBytes": str(entity.total_size),
         "IsAnonymousAccessible": "false",
         "CreatedAt": atom_time(entity.created_time),
         "UpdatedAt": atom_time(entity.updated_time),
-        "AccessedAt": atom_time(entity.accessed_time),
         "EntityAvailabilityStatus": "Available",
     }
-    if not isinstance(entity, Topic):
+    if isinstance(entity, Subscription):
+        # Of a subscription that is not used, the time of its creation is shown to those who read it.
+        accessed = entity.created_time if entity.accessed_time is None else entity.accessed_time
+        texts |= {"IsClientAffine": "false", "AccessedAt": _NEVER if is_write else atom_time(accessed)}
+    elif not is_write:
+        texts["AccessedAt"] = f"{_NEVER}Z" if entity.accessed_time is None else atom_time(entity.accessed_time)
+    if isinstance(entity, Queue):
+        # Messages of a queue with partitions come in the order of each partition.
+        texts["SupportOrdering"] = str(not entity.is_partitioned).lower()
+    if isinstance(entity, ReceivingEntity):
         return texts | {"MessageCount": str(sum(_counts(entity).values()))}
-    texts |= {"SubscriptionCount": str(len(entity.subscriptions)), "EnableSubscriptionPartitioning": "false"}
+    return texts | {"EnableSubscriptionPartitioning": "false"} | ({} if is_write else _topic_counts(entity, version))
+
+
+def _topic_counts(topic: Topic, version: str) -> dict[str, str]:
+    texts = {"SubscriptionCount": str(len(topic.subscriptions))}
     if version >= _FILTER_COUNTS_SINCE:
-        filters = [rule.filter for subscription in entity.subscriptions for rule in subscription.rules]
+        filters = [rule.filter for subscription in topic.subscriptions for rule in subscription.rules]
         correlations = sum(isinstance(each, CorrelationFilter) for each in filters)
         texts |= {"SqlFilterCount": str(len(filters) - correlations), "CorrelationFilterCount": str(correlations)}
     return texts
@@ -340,13 +375,12 @@ def _add_keys(parent: ET.Element, options: Options) -> None:
         element.set(f"{SCHEMA_INSTANCE}type", "SharedAccessAuthorizationRule")
         add_text(element, f"{SERVICE_BUS}ClaimType", "SharedAccessKey")
         add_text(element, f"{SERVICE_BUS}ClaimValue", "None")
-        # The claims, then the key with its name and times.
+        # The claims, then the key with its name.
         rights = ET.SubElement(element, f"{SERVICE_BUS}Rights")
-        for claim in sorted(rule.claims):
-            add_text(rights, f"{SERVICE_BUS}AccessRights", claim)
+        for claim in _CLAIMS:
+            if claim in rule.claims:
+                add_text(rights, f"{SERVICE_BUS}AccessRights", claim)
         for name, text in (
-            ("CreatedTime", atom_time(rule.created_time)),
-            ("ModifiedTime", atom_time(rule.created_time)),
             ("KeyName", rule.key_name),
             ("PrimaryKey", rule.primary_key),
             ("SecondaryKey", rule.secondary_key),
@@ -445,12 +479,15 @@ _READ: Final[dict[str, Callable[[str], AmqpValue]]] = {
 }
 
 
-def _add_sql(parent: ET.Element, tag: str, kind: str, expression: str, parameters: Mapping[str, AmqpValue]) -> None:
+def _add_sql(
+    parent: ET.Element, tag: str, kind: str, expression: str, parameters: Mapping[str, AmqpValue] | None
+) -> None:
     element = ET.SubElement(parent, SERVICE_BUS + tag)
     element.set(_TYPE, kind)
     add_text(element, f"{SERVICE_BUS}SqlExpression", expression)
     add_text(element, f"{SERVICE_BUS}CompatibilityLevel", "20")
-    _add_values(element, "Parameters", parameters)
+    if parameters is not None:
+        _add_values(element, "Parameters", parameters)
 
 
 def _add_correlation(parent: ET.Element, correlation: CorrelationFilter) -> None:
@@ -460,12 +497,11 @@ def _add_correlation(parent: ET.Element, correlation: CorrelationFilter) -> None
         text: str | None = getattr(correlation, option)
         if text is not None:
             add_text(element, SERVICE_BUS + name, text)
-    _add_values(element, "Properties", correlation.properties)
+    if correlation.properties:
+        _add_values(element, "Properties", correlation.properties)
 
 
 def _add_values(parent: ET.Element, tag: str, values: Mapping[str, AmqpValue]) -> None:
-    if not values:
-        return
     element = ET.SubElement(parent, SERVICE_BUS + tag)
     for key, value in values.items():
         kind, text = _typed_text(value)
@@ -474,7 +510,7 @@ def _add_values(parent: ET.Element, tag: str, values: Mapping[str, AmqpValue]) -
         child = add_text(pair, f"{SERVICE_BUS}Value", text)
         child.set(_TYPE, f"d6p1:{kind}")
         # The prefix is used in a value only, where ElementTree does not see it.
-        child.set("xmlns:d6p1", _DOTNET if kind == "guid" else _SCHEMA)
+        child.set("xmlns:d6p1", _DOTNET if kind in _DOTNET_TYPES else _SCHEMA)
 
 
 def _typed_text(value: AmqpValue) -> tuple[str, str]:

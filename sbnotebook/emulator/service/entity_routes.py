@@ -12,19 +12,21 @@
 
 ``PUT`` creates, with the header ``If-Match`` it updates; ``GET`` reads, ``DELETE`` removes.
 
-Source: Service Bus REST documentation, "Entities".
+Source: Service Bus REST documentation, "Entities"; what a namespace answered, as recorded for the tests of Azure's SDKs
+(azure-sdk-for-net, SessionRecords of ServiceBusManagementClientLiveTests; azure-sdk-for-python, tests/recordings;
+azure-sdk-for-java, session-records).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from xml.etree import ElementTree as ET
 
 from aiohttp import web
 
-from sbnotebook.emulator.entities import AnyEntity, Queue, Subscription, Tier, Topic
+from sbnotebook.emulator.entities import AnyEntity, EntityExistsError, Queue, Subscription, Topic
 from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.rules import Rule
 from sbnotebook.emulator.service import atom
@@ -37,13 +39,18 @@ from sbnotebook.emulator.service.descriptions import (
     read_entity,
     read_rule,
 )
-from sbnotebook.emulator.service.middleware import RequestRefusedError, xml
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.emulator.service.middleware import RequestRefusedError
+from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
+from sbnotebook.model.address import EntityAddress
+
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Handler
 
 __all__ = ["add_entity_routes"]
 
 _MAX_PAGE: Final = 1000
 _MAX_DIGITS: Final = 9
+_MAX_PATH: Final = 260
 _LATEST: Final = "2024-05"
 # The two words may be written in upper and lower case.
 _SUBSCRIPTIONS: Final = "/{entity:.+}/{_subscriptions:(?i:subscriptions)}"
@@ -52,6 +59,18 @@ _RULES: Final = f"{_SUBSCRIPTION}/{{_rules:(?i:rules)}}"
 _RULE: Final = f"{_RULES}/{{rule}}"
 _SLASH: Final = "{_slash:/?}"
 """@azure/service-bus for JavaScript asks for a list with a slash at the end."""
+_MORE: Final = "To know more visit https://aka.ms/sbResourceMgrExceptions."
+_CONFLICT: Final = (
+    "SubCode=40900. Conflict. You're requesting an operation that isn't allowed in the resource's current state. "
+    + _MORE
+)
+_NOT_FOUND: Final = f"SubCode=40400. Not Found. The Operation doesn't exist. {_MORE}"
+_NO_POLICY: Final = f"The incoming request is not recognized as a namespace policy put request. {_MORE}"
+_NO_SERVICE: Final = "No service is hosted at the specified address."
+_YEAR_ONE: Final = 62_135_596_800_000
+"""Milliseconds from the first moment of .NET to 1970-01-01."""
+_TICKS: Final = 10_000
+"""Steps of 100 ns in a millisecond."""
 _T = TypeVar("_T")
 _O = TypeVar("_O", bound=Options)
 
@@ -61,19 +80,24 @@ def add_entity_routes(app: web.Application, broker: Broker) -> None:
     routes = _EntityRoutes(broker)
     app.router.add_get("/$namespaceinfo", routes.namespace)
     app.router.add_get("/$Resources/{kind}", routes.list_entities)
+    app.router.add_put("/", _refuse_no_name)
     # Lists are read only.
     for path, get_list in ((_RULES, routes.list_rules), (_SUBSCRIPTIONS, routes.list_subscriptions)):
         app.router.add_put(path + _SLASH, _refuse_list)
-        app.router.add_get(path + _SLASH, get_list)
+        app.router.add_get(path + _SLASH, routes.answering(get_list))
     # Longer paths first: the last one takes every path.
     for path, get, put, delete in (
         (_RULE, routes.get_rule, routes.put_rule, routes.delete_rule),
         (_SUBSCRIPTION, routes.get_subscription, routes.put_subscription, routes.delete_subscription),
         ("/{entity:.+}", routes.get_entity, routes.put_entity, routes.delete_entity),
     ):
-        app.router.add_get(path, get)
-        app.router.add_put(path, put)
-        app.router.add_delete(path, delete)
+        app.router.add_get(path, routes.answering(get))
+        app.router.add_put(path, routes.answering(put))
+        app.router.add_delete(path, routes.answering(delete))
+
+
+class _NoEntityError(Exception):
+    """There is no queue or topic of the name in the address."""
 
 
 class _EntityRoutes:
@@ -82,31 +106,57 @@ class _EntityRoutes:
         self._registry = broker.registry
         self._started = broker.clock.now()
 
+    def answering(self, handler: Handler) -> Handler:
+        """Return the handler of a request for an entity, with what all of them have in common."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            # The tag is that of the queue or topic, as it was before the request.
+            owner = self._registry.find(_owner_path(request))
+            tag = (owner.updated_time + _YEAR_ONE) * _TICKS if isinstance(owner, Queue | Topic) else None
+            try:
+                response = await handler(request)
+            except _NoEntityError:
+                response = self._answer_without_entity(request)
+            if tag is not None:
+                response.headers["ETag"] = str(tag)
+            return response
+
+        return answer
+
+    def _answer_without_entity(self, request: web.Request) -> web.Response:
+        if request.method == "PUT":
+            raise RequestRefusedError(404, _NO_POLICY if "subscription" in request.match_info else _NOT_FOUND)
+        if request.method == "DELETE":
+            raise RequestRefusedError(404, _NO_SERVICE)
+        return _atom("feed", atom.missing(self._broker.clock.now()))
+
     async def namespace(self, request: web.Request) -> web.Response:
-        name = request.host
-        description = describe_namespace(name, self._registry.tier.value, self._started)
-        return xml(atom.entry(atom.Entry(name, str(request.url), self._started, self._started, description)))
+        name, now = _namespace(request), self._broker.clock.now()
+        description = describe_namespace(name, self._registry.tier, self._started)
+        return _atom("entry", atom.entry(atom.Entry(name, str(request.url), None, now, description, name)))
 
     async def list_entities(self, request: web.Request) -> web.Response:
         self._broker.moment()
         kinds = {"queues": self._registry.queues, "topics": self._registry.topics}
-        entities: list[Queue] | list[Topic] | None = kinds.get(request.match_info["kind"].casefold())
+        kind = request.match_info["kind"].casefold()
+        entities: list[Queue] | list[Topic] | None = kinds.get(kind)
         if entities is None:
             raise RequestRefusedError(404, "There is a list of queues, and one of topics.")
-        return _page(request, entities, lambda each: self._entry(request, each))
+        return self._page(request, kind.title(), entities, lambda each: self._entry(request, each, is_listed=True))
 
     async def list_subscriptions(self, request: web.Request) -> web.Response:
         self._broker.moment()
-        return _page(request, self._topic(request).subscriptions, lambda each: self._entry(request, each))
+        found = self._topic(request).subscriptions
+        return self._page(request, "Subscriptions", found, lambda each: self._entry(request, each, is_listed=True))
 
     async def list_rules(self, request: web.Request) -> web.Response:
         self._broker.moment()
-        subscription = self._subscription(request)
-        return _page(request, subscription.rules, lambda each: _rule_entry(request, subscription, each))
+        found = self._subscription(request).rules
+        return self._page(request, "Rules", found, lambda each: _rule_entry(request, each, is_listed=True))
 
     async def get_entity(self, request: web.Request) -> web.Response:
         self._broker.moment()
-        return xml(atom.entry(self._entry(request, self._entity(request))))
+        return _atom("entry", atom.entry(self._entry(request, self._entity(request))))
 
     async def put_entity(self, request: web.Request) -> web.Response:
         name, body = request.match_info["entity"], await _body(request, "QueueDescription", "TopicDescription")
@@ -114,11 +164,14 @@ class _EntityRoutes:
         now = self._broker.moment()
         if "If-Match" in request.headers:
             return await self._update_entity(request, body, is_topic=is_topic)
-        if is_topic:
-            topic_options = self._read(request, TopicOptions, body, None)
-            return await self._created(request, self._registry.create_topic(name, topic_options, now=now))
-        options = self._read(request, QueueOptions, body, None)
-        return await self._created(request, self._registry.create_queue(name, options, now=now))
+        try:
+            if is_topic:
+                topic_options = self._read(request, TopicOptions, body, None)
+                return await self._created(request, self._registry.create_topic(name, topic_options, now=now))
+            options = self._read(request, QueueOptions, body, None)
+            return await self._created(request, self._registry.create_queue(name, options, now=now))
+        except EntityExistsError:
+            raise RequestRefusedError(409, _CONFLICT) from None
 
     async def _update_entity(self, request: web.Request, body: ET.Element | None, *, is_topic: bool) -> web.Response:
         entity = self._entity(request)
@@ -134,7 +187,7 @@ class _EntityRoutes:
 
     async def get_subscription(self, request: web.Request) -> web.Response:
         self._broker.moment()
-        return xml(atom.entry(self._entry(request, self._subscription(request))))
+        return _atom("entry", atom.entry(self._entry(request, self._subscription(request))))
 
     async def put_subscription(self, request: web.Request) -> web.Response:
         body = await _body(request, "SubscriptionDescription")
@@ -145,6 +198,8 @@ class _EntityRoutes:
         options = self._read(request, SubscriptionOptions, body, None)
         rule = None if body is None else read_default_rule(body, now)
         topic, name = self._topic(request), request.match_info["subscription"]
+        if topic.find_subscription(name) is not None:
+            raise _exists(request, topic, name)
         made = self._registry.create_subscription(topic, name, options, now=now, rules=None if rule is None else [rule])
         return await self._created(request, made)
 
@@ -154,7 +209,7 @@ class _EntityRoutes:
 
     async def get_rule(self, request: web.Request) -> web.Response:
         self._broker.moment()
-        return xml(atom.entry(_rule_entry(request, self._subscription(request), self._rule(request))))
+        return _atom("entry", atom.entry(_rule_entry(request, self._rule(request))))
 
     async def put_rule(self, request: web.Request) -> web.Response:
         body = await _body(request, "RuleDescription")
@@ -168,11 +223,11 @@ class _EntityRoutes:
             before = self._rule(request)
             rule = replace(rule, name=before.name, created_time=before.created_time)
         elif subscription.find_rule(name) is not None:
-            raise RequestRefusedError(409, f"There is already a rule {name!r}.")
+            raise _exists(request, subscription.topic, subscription.name, name)
         # Answer once it is stored.
         self._registry.put_rule(subscription, rule, now=now)
         await self._broker.kept()
-        return xml(atom.entry(_rule_entry(request, subscription, rule)), 200 if is_update else 201)
+        return _atom("entry", atom.entry(_rule_entry(request, rule)), 200 if is_update else 201)
 
     async def delete_rule(self, request: web.Request) -> web.Response:
         now = self._broker.moment()
@@ -182,60 +237,128 @@ class _EntityRoutes:
 
     def _entity(self, request: web.Request) -> Queue | Topic:
         name = request.match_info["entity"]
-        queue = self._registry.find_queue(name)
-        # An empty queue is false.
-        entity = self._registry.find_topic(name) if queue is None else queue
-        if entity is None:
-            raise RequestRefusedError(404, f"There is no entity {name[:260]!r}.")
-        return entity
+        entity = self._registry.find(name)
+        if isinstance(entity, Queue | Topic):
+            return entity
+        if self._registry.find(_owner_path(request)) is not None:
+            # It is a sub-queue that is asked for.
+            raise RequestRefusedError(400, f"The specified HTTP verb ({request.method}) is not valid. {_MORE}")
+        raise _NoEntityError
 
     def _topic(self, request: web.Request) -> Topic:
-        name = request.match_info["entity"]
-        topic = self._registry.find_topic(name)
-        if topic is None:
-            raise RequestRefusedError(404, f"There is no topic {name[:260]!r}.")
-        return topic
+        entity = self._entity(request)
+        if not isinstance(entity, Topic):
+            raise _unfound(request, entity, *_parts(request))
+        return entity
 
     def _subscription(self, request: web.Request) -> Subscription:
         topic, name = self._topic(request), request.match_info["subscription"]
-        subscription = self._registry.find_subscription(topic.path, name)
+        subscription = topic.find_subscription(name)
         if subscription is None:
-            raise RequestRefusedError(404, f"The topic {topic.path!r} has no subscription {name[:50]!r}.")
+            raise _unfound(request, topic, *_parts(request))
         return subscription
 
     def _rule(self, request: web.Request) -> Rule:
-        name = request.match_info["rule"]
-        rule = self._subscription(request).find_rule(name)
+        subscription = self._subscription(request)
+        rule = subscription.find_rule(request.match_info["rule"])
         if rule is None:
-            raise RequestRefusedError(404, f"There is no rule {name[:50]!r}.")
+            raise _unfound(request, subscription.topic, *_parts(request))
         return rule
 
     def _read(self, request: web.Request, kind: type[_O], body: ET.Element | None, known: _O | None) -> _O:
-        options = known or kind() if body is None else read_entity(kind, body, known, _version(request))
-        size = getattr(options, "max_message_size_kb", None)
-        if size is not None and self._registry.tier is not Tier.PREMIUM:
-            raise ConfigurationError("MaxMessageSizeInKilobytes can be set in the tier Premium only.")
-        return options
+        if body is None:
+            return known or kind()
+        return read_entity(kind, body, known, self._registry.tier, _version(request))
 
-    def _entry(self, request: web.Request, entity: AnyEntity) -> atom.Entry:
-        description = describe_entity(entity, request.host, self._registry.tier, _version(request))
+    def _entry(self, request: web.Request, entity: AnyEntity, *, is_listed: bool = False) -> atom.Entry:
+        version, is_write = _version(request), request.method == "PUT"
+        description = describe_entity(entity, request.host, self._registry.tier, version, is_write=is_write)
+        # An answer to an update does not say when the entity was created, and that to a subscription has no author.
         name = entity.name if isinstance(entity, Subscription) else entity.path
-        address = f"{request.url.origin()}/{entity.path}"
-        return atom.Entry(name, address, entity.created_time, entity.updated_time, description)
+        author = None if isinstance(entity, Subscription) else _namespace(request)
+        created = None if "If-Match" in request.headers else entity.created_time
+        address = _address(request, name if is_listed else None)
+        return atom.Entry(name, address, created, entity.updated_time, description, author)
+
+    def _page(
+        self, request: web.Request, title: str, items: Sequence[_T], describe: Callable[[_T], atom.Entry]
+    ) -> web.Response:
+        skip, top = _number(request, "$skip", 0), min(_number(request, "$top", 100), _MAX_PAGE)
+        if not top:
+            raise ConfigurationError("$top must be at least 1.")
+        next_page = None
+        if len(items) > skip + top:
+            next_page = str(request.url.update_query({"$skip": skip + top, "$top": top}))
+        entries = [describe(item) for item in items[skip : skip + top]]
+        return _atom("feed", atom.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
 
     async def _created(self, request: web.Request, entity: AnyEntity) -> web.Response:
         await self._broker.kept()
-        return xml(atom.entry(self._entry(request, entity)), 201)
+        return _atom("entry", atom.entry(self._entry(request, entity)), 201)
 
     async def _updated(self, request: web.Request, entity: AnyEntity, options: Options) -> web.Response:
         self._broker.update(entity, options)
         await self._broker.kept()
-        return xml(atom.entry(self._entry(request, entity)))
+        return _atom("entry", atom.entry(self._entry(request, entity)))
 
     async def _deleted(self, entity: AnyEntity) -> web.Response:
         self._broker.delete(entity)
         await self._broker.kept()
         return web.Response()
+
+
+def _atom(kind: str, body: bytes, status: int = 200) -> web.Response:
+    """Return a document as the answer; ``kind`` is entry or feed."""
+    return web.Response(
+        body=body, status=status, headers={"Content-Type": f"application/atom+xml; type={kind}; charset=utf-8"}
+    )
+
+
+def _namespace(request: web.Request) -> str:
+    """Return the name of the namespace: the first label of the host, unless the host is an IP address."""
+    host = request.url.host or ""
+    return host if host.replace(".", "").isdecimal() or ":" in host else host.partition(".")[0]
+
+
+def _owner_path(request: web.Request) -> str:
+    """Return the path of the queue or topic of an address, whose sub-queue the address may name."""
+    path = request.match_info["entity"]
+    try:
+        return EntityAddress.parse(path).name
+    except InvalidEntityAddressError:
+        return path
+
+
+def _parts(request: web.Request) -> list[str]:
+    return [request.match_info[name] for name in ("subscription", "rule") if name in request.match_info]
+
+
+def _path(request: web.Request, entity: Queue | Topic, *parts: str) -> str:
+    kind = "Topic" if isinstance(entity, Topic) else "Queue"
+    return f"{_namespace(request)}:{kind}:{'|'.join((entity.path, *parts))}"
+
+
+def _exists(request: web.Request, entity: Topic, *parts: str) -> RequestRefusedError:
+    return RequestRefusedError(409, f"The messaging entity '{_path(request, entity, *parts)}' already exists. {_MORE}")
+
+
+def _unfound(request: web.Request, entity: Queue | Topic, *parts: str) -> RequestRefusedError:
+    text = f"Entity '{_path(request, entity, *parts)[:_MAX_PATH]}' was not found. {_MORE}"
+    return RequestRefusedError(404, text)
+
+
+def _address(request: web.Request, listed: str | None) -> str:
+    """Return the address of the request, or of what is listed in the answer to it."""
+    if listed is None:
+        is_inside = request.method == "GET" and "subscription" in request.match_info
+        return str(request.url.with_scheme("sb") if is_inside else request.url)
+    version = request.query.get("api-version")
+    place = request.path.rstrip("/") if "entity" in request.match_info else ""
+    return f"{request.url.origin()}{place}/{listed}" + (f"?api-version={version}" if version else "")
+
+
+async def _refuse_no_name(_request: web.Request) -> web.Response:
+    raise RequestRefusedError(400, "The name of an entity is missing.")
 
 
 async def _refuse_list(_request: web.Request) -> web.Response:
@@ -257,21 +380,9 @@ def _is(description: ET.Element, kind: str) -> bool:
     return description.tag == atom.SERVICE_BUS + kind
 
 
-def _rule_entry(request: web.Request, subscription: Subscription, rule: Rule) -> atom.Entry:
-    time = rule.created_time
-    address = f"{request.url.origin()}/{subscription.path}/Rules/{rule.name}"
-    return atom.Entry(rule.name, address, time, time, describe_rule(rule))
-
-
-def _page(request: web.Request, items: Sequence[_T], describe: Callable[[_T], atom.Entry]) -> web.Response:
-    skip, top = _number(request, "$skip", 0), min(_number(request, "$top", 100), _MAX_PAGE)
-    if not top:
-        raise ConfigurationError("$top must be at least 1.")
-    next_page = None
-    if len(items) > skip + top:
-        next_page = str(request.url.update_query({"$skip": skip + top, "$top": top}))
-    entries = [describe(item) for item in items[skip : skip + top]]
-    return xml(atom.feed(request.path, str(request.url), entries, next_page))
+def _rule_entry(request: web.Request, rule: Rule, *, is_listed: bool = False) -> atom.Entry:
+    address = _address(request, rule.name if is_listed else None)
+    return atom.Entry(rule.name, address, rule.created_time, rule.created_time, describe_rule(rule))
 
 
 def _version(request: web.Request) -> str:

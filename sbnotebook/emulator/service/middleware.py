@@ -22,7 +22,7 @@ from sbnotebook.errors import SbNotebookError
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler, Middleware
 
-__all__ = ["OPEN_PAGES", "RequestRefusedError", "answer_errors", "authorize", "refuse_public_names", "xml"]
+__all__ = ["OPEN_PAGES", "RequestRefusedError", "answer_errors", "authorize", "refuse_public_names"]
 
 OPEN_PAGES: Final = frozenset(
     ("/", "/health", "/entities", "/faults", "/lease", "/$identity", "/$servicebus/websocket")
@@ -30,6 +30,7 @@ OPEN_PAGES: Final = frozenset(
 """Paths that need no key; none of them can be the name of an entity. A WebSocket sends its tokens to ``$cbs``, as any
 other connection."""
 
+_MAX_PATH: Final = 260
 _LOGGER: Final = logging.getLogger(__name__)
 _OWN: Final = (".internal", ".local", ".localhost", ".servicebus.windows.net")
 """Ends of names that no stranger can redirect: no public name server answers for the first three (RFC 6761, RFC 6762,
@@ -50,12 +51,12 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return _refusal(error.status, error.text or error.reason)
+        return _refusal(request, error.status, error.text or error.reason)
     except (RequestRefusedError, RefusedError, SbNotebookError) as error:
-        return _refusal(_status(error), str(error))
+        return _refusal(request, _status(error), str(error))
     except Exception:
         _LOGGER.exception("The request %s %s failed.", request.method, request.path)
-        return _refusal(500, "The emulator failed to handle the request; its log says why.")
+        return _refusal(request, 500, "The emulator failed to handle the request; its log says why.")
 
 
 @web.middleware
@@ -75,18 +76,12 @@ def authorize(access: NamespaceAccess) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             if request.path not in OPEN_PAGES:
-                access.require_manage(request.path.strip("/"), request.headers.get("Authorization"))
+                access.require_manage(request.host, request.path.strip("/"), request.headers.get("Authorization"))
         except AccessRefusedError as error:
-            body = atom.error(401, with_tracking_id(str(error)))
-            return web.Response(body=body, status=401, content_type="application/xml", charset="utf-8")
+            return _refusal(request, 401, str(error))
         return await handler(request)
 
     return check
-
-
-def xml(body: bytes, status: int = 200) -> web.Response:
-    """Return a document as the answer."""
-    return web.Response(body=body, status=status, content_type="application/xml", charset="utf-8")
 
 
 def _status(error: Exception) -> int:
@@ -97,8 +92,11 @@ def _status(error: Exception) -> int:
     return 403 if isinstance(error, RefusedError) and error.refusal is Refusal.QUOTA_EXCEEDED else 400
 
 
-def _refusal(status: int, detail: str) -> web.Response:
-    return xml(atom.error(status, detail), status)
+def _refusal(request: web.Request, status: int, detail: str) -> web.Response:
+    # As recorded for azure-sdk-for-net, SessionRecords of ServiceBusManagementClientLiveTests.
+    tracker = f"{request.url.host}:{request.path.strip('/')[:_MAX_PATH]}"
+    body = atom.error(status, with_tracking_id(detail, tracker))
+    return web.Response(body=body, status=status, content_type="application/xml", charset="utf-8")
 
 
 def _is_own(name: str) -> bool:

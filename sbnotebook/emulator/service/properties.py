@@ -67,7 +67,7 @@ def read_properties(kind: type[_O], texts: Mapping[str, str], known: _O | None =
         if texts.get(name):
             values[item.option] = _read(name, item, texts[name])
         if known is not None and item.is_fixed:
-            _keep(name, item.option, values, known)
+            _keep(kind, name, item.option, values, known)
     return kind(**values)
 
 
@@ -85,11 +85,13 @@ def forwarding_target(text: str) -> str:
     return unquote(address.path).strip("/") if address.scheme.lower() in _SCHEMES and address.netloc else text
 
 
-def _keep(name: str, option: str, values: dict[str, Any], known: Options) -> None:
+def _keep(kind: type[Options], name: str, option: str, values: dict[str, Any], known: Options) -> None:
+    # In the words of Service Bus: azure-sdk-for-python, recordings of test_async_mgmt_queue_update_invalid.
     before = getattr(known, option)
     if values.setdefault(option, before) != before:
+        what = kind.__name__.removesuffix("Options")
         raise ConfigurationError(
-            f"SubCode=40000. The value of {name} cannot be changed: delete the entity and create it again."
+            f"SubCode=40000. The value for the {name} property of an existing {what} cannot be changed."
         )
 
 

@@ -183,8 +183,17 @@ def test_a_clock_for_the_entities_alone_expires_no_token(emulator: RunningEmulat
 
 
 def test_a_missing_entity_refuses_the_token(emulator: RunningEmulator) -> None:
-    with pytest.raises(ServiceBusAuthenticationError):
-        send(emulator.connection_string, "nobody")
+    with pytest.raises(ServiceBusAuthenticationError) as caught:
+        send(emulator.connection_string, "Team/Nobody")
+    host = emulator.http_url.removeprefix("http://")
+    assert f"The messaging entity 'sb://{host}/Team/Nobody' could not be found." in caught.value.exc_msg
+
+
+def test_a_missing_claim_is_named_with_the_address(emulator: RunningEmulator) -> None:
+    with pytest.raises(ServiceBusAuthorizationError) as caught:
+        receive(connection_string(emulator, "sender", "send-1"), "Orders")
+    host = emulator.http_url.removeprefix("http://")
+    assert f"Resource: 'sb://{host}/orders'." in str(caught.value)
 
 
 def test_an_operation_needs_its_own_claim(emulator: RunningEmulator) -> None:

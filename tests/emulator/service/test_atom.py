@@ -24,7 +24,7 @@ def test_a_description_is_read_as_it_was_written() -> None:
     assert metadata.text == "<b> & ü \ufffd \ufffd"
     root = parsed(body)
     assert root.findtext(f"{atom.ATOM}title") == "orders"
-    assert root.findtext(f"{atom.ATOM}published") == "1970-01-01T00:00:01.500000Z"
+    assert root.findtext(f"{atom.ATOM}published") == "1970-01-01T00:00:01Z"
 
 
 @pytest.mark.parametrize("body", [BOMB.encode(), FILE.encode(), b"\xef\xbb\xbf" + BOMB.encode()])
@@ -56,7 +56,7 @@ def test_a_document_that_is_not_an_entry_is_refused(body: bytes) -> None:
 
 @pytest.mark.parametrize(("next_page", "links"), [(None, 1), ("http://h/x?$skip=1&$top=1", 2)])
 def test_the_next_page_is_the_second_link(next_page: str | None, links: int) -> None:
-    found = parsed(atom.feed("/x", "http://h/x", [], next_page)).findall(f"{atom.ATOM}link")
+    found = parsed(atom.feed("X", "http://h/x", 0, [], next_page)).findall(f"{atom.ATOM}link")
     assert len(found) == links
     assert found[-1].get("href") == (next_page or "http://h/x")
 

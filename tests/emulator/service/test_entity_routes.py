@@ -90,7 +90,11 @@ def test_every_option_of_a_queue_is_set_and_kept(admin: ServiceBusAdministration
     assert some(admin.get_queue("Team/Bills"), QUEUE) == QUEUE
     admin.update_queue(default)
     assert dict(admin.get_queue("Team/Bills")) == dict(default)
-    assert some(admin.create_queue("all", **QUEUE, **FIXED), QUEUE | FIXED) == QUEUE | FIXED
+    # Each of 16 partitions takes in what was asked for.
+    partitioned = QUEUE | FIXED | {"max_size_in_megabytes": 16 * 3072}
+    assert some(admin.create_queue("all", **QUEUE, **FIXED), partitioned) == partitioned
+    admin.update_queue(admin.get_queue("all"))
+    assert some(admin.get_queue("all"), partitioned) == partitioned
 
 
 def test_every_option_of_a_topic_is_set_and_kept(admin: ServiceBusAdministrationClient) -> None:
@@ -134,7 +138,7 @@ def test_keys_of_an_entity_are_kept(admin: ServiceBusAdministrationClient) -> No
         rule = only_rule(create(f"{create.__name__}d", authorization_rules=[given]))
         assert (rule.type, rule.key_name) == ("SharedAccessAuthorizationRule", "reader")
         assert (rule.primary_key, rule.secondary_key) == ("first", "second")
-        assert rights(rule) == ["Listen", "Send"]
+        assert rights(rule) == ["Send", "Listen"]
     given.primary_key = given.secondary_key = None
     given.rights = listening
     queue = admin.get_queue("create_queued")
@@ -159,9 +163,9 @@ def test_forwarding_targets_are_returned_as_addresses(
 ) -> None:
     host = emulator.http_url.removeprefix("http://")
     queue = admin.create_queue("q", forward_to="orders", forward_dead_lettered_messages_to="orders")
-    assert (queue.forward_to, queue.forward_dead_lettered_messages_to) == (f"https://{host}/orders",) * 2
+    assert (queue.forward_to, queue.forward_dead_lettered_messages_to) == (f"sb://{host}/orders",) * 2
     admin.update_queue(queue)
-    assert admin.get_queue("q").forward_to == f"https://{host}/orders"
+    assert admin.get_queue("q").forward_to == f"sb://{host}/orders"
     queue.forward_to = queue.forward_dead_lettered_messages_to = None
     admin.update_queue(queue)
     queue = admin.get_queue("q")
@@ -185,12 +189,13 @@ def test_used_names_conflict_and_unknown_ones_are_not_found(admin: ServiceBusAdm
         lambda: admin.delete_queue("nobody"),
         lambda: admin.get_topic("nobody"),
         lambda: admin.create_subscription("nobody", "s"),
-        lambda: list(admin.list_subscriptions("nobody")),
         # A queue has no subscriptions.
         lambda: admin.create_subscription("orders", "s"),
     ):
         with pytest.raises(ResourceNotFoundError):
             call()
+    # As in Azure, which answers with an empty feed.
+    assert list(admin.list_subscriptions("nobody")) == []
     queue = admin.create_queue("q")
     admin.delete_queue("q")
     with pytest.raises(ResourceNotFoundError):
@@ -332,7 +337,18 @@ def test_large_messages_need_the_tier_premium() -> None:
         assert admin.get_namespace_properties().messaging_sku == "Standard"
         with pytest.raises(HttpResponseError, match="Premium only"):
             admin.create_topic("t", max_message_size_in_kilobytes=1024)
-        assert admin.create_topic("t").max_message_size_in_kilobytes is None
+        topic = admin.create_topic("t")
+        assert topic.max_message_size_in_kilobytes == 256
+        admin.update_topic(topic)  # with the size that was read
+        topic.max_message_size_in_kilobytes = 1024
+        with pytest.raises(HttpResponseError, match="Premium only"):
+            admin.update_topic(topic)
+
+
+@pytest.mark.parametrize("kilobytes", [1, 1023, 102_401])
+def test_large_messages_have_limits(admin: ServiceBusAdministrationClient, kilobytes: int) -> None:
+    with pytest.raises(HttpResponseError, match="MaxMessageSizeInKilobytes"):
+        admin.create_queue("q", max_message_size_in_kilobytes=kilobytes)
 
 
 def test_the_tier_basic_has_no_topics() -> None:

@@ -62,7 +62,7 @@ def test_fixed_properties_stay_unchanged(name: str) -> None:
     created = read_properties(QueueOptions, {name: "true"})
     assert read_properties(QueueOptions, {}, created) == created
     assert read_properties(QueueOptions, {name: "TRUE"}, created) == created
-    with pytest.raises(ConfigurationError, match=f"value of {name} cannot be changed"):
+    with pytest.raises(ConfigurationError, match=f"the {name} property of an existing Queue cannot"):
         read_properties(QueueOptions, {name: "false"}, created)
 
 
