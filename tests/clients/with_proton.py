@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from proton import Condition, ConnectionException, Delivery, Described, Message, Timeout, symbol, timestamp
+from proton.handlers import TransactionHandler
 from proton.reactor import Filter, ReceiverOption
 from proton.utils import BlockingConnection, LinkDetached
 
@@ -18,12 +19,11 @@ from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 KEY_NAME: Final = "RootManageSharedAccessKey"
 KEY: Final = "SAS_KEY_VALUE"
 PATIENCE: Final = 10
+TRANSACTIONAL_STATE: Final = 0x34
 SOON: Final = 0.5
 """Seconds after which a queue counts as empty."""
-QUEUES: Final = {
-    **dict.fromkeys(("plain", "again", "dead", "deferred", "peeked", "scheduled", "sized"), QueueOptions()),
-    "sessions": QueueOptions(requires_session=True),
-}
+_PLAIN: Final = ("plain", "again", "dead", "peeked", "scheduled", "sized", "committed", "rolled-back", "cut-off")
+QUEUES: Final = {**dict.fromkeys(_PLAIN, QueueOptions()), "sessions": QueueOptions(requires_session=True)}
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,65 @@ class Client:
         answer = receiver.receive()
         assert answer.correlation_id == "1"
         return answer
+
+
+class Transaction(TransactionHandler):
+    """A transaction that has been declared."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self.client, self.end = client, ""
+        connection = client.connection
+        self.open: Any = connection.container.declare_transaction(connection.conn, handler=self)
+        self.wait_until("declared")
+
+    def wait_until(self, end: str) -> None:
+        self.client.connection.wait(lambda: self.end, timeout=PATIENCE)
+        assert self.end == end
+        self.end = ""
+
+    def commit(self) -> None:
+        self.open.commit()
+        self.wait_until("committed")
+
+    def roll_back(self) -> None:
+        self.open.abort()
+        self.wait_until("aborted")
+
+    def send(self, queue: str, message: Message) -> None:
+        sender = self.client.connection.create_sender(queue)
+        delivery = self.open.send(sender.link, message)
+        self.client.connection.wait(lambda: delivery.settled, timeout=PATIENCE)
+        assert state_of(delivery) == Delivery.ACCEPTED
+        delivery.settle()
+
+    def accept(self, receiver: Any) -> None:
+        delivery = receiver.fetcher.unsettled.popleft()
+        self.open.accept(delivery)
+        self.client.connection.wait(lambda: delivery.remote_state, timeout=PATIENCE)
+        assert state_of(delivery) == Delivery.ACCEPTED
+
+    def on_transaction_declared(self, _event: Any) -> None:
+        self.end = "declared"
+
+    def on_transaction_committed(self, _event: Any) -> None:
+        self.end = "committed"
+
+    def on_transaction_aborted(self, _event: Any) -> None:
+        self.end = "aborted"
+
+    def on_transaction_declare_failed(self, _event: Any) -> None:
+        self.end = "not declared"
+
+    def on_transaction_commit_failed(self, _event: Any) -> None:
+        self.end = "not committed"
+
+
+def state_of(delivery: Any) -> int:
+    """Return the outcome inside of a transactional state."""
+    assert delivery.remote_state == TRANSACTIONAL_STATE
+    _, outcome = delivery.remote.data
+    return int(outcome.descriptor)
 
 
 def is_empty(receiver: Any) -> bool:
@@ -179,3 +238,43 @@ def test_proton_sends_messages_of_many_frames(client: Client) -> None:
     receiver = client.receiver("sized")
     assert receiver.receive().body == body
     client.settle(receiver, Delivery.ACCEPTED)
+
+
+def test_proton_commits_a_send_and_a_settlement_together(client: Client, emulator: RunningEmulator) -> None:
+    client.send("committed", Message(body="original"))
+    receiver = client.receiver("committed")
+    assert receiver.receive().body == "original"
+    transaction = Transaction(client)
+    transaction.send("committed", Message(body="clone"))
+    transaction.accept(receiver)
+    assert is_empty(receiver)
+    assert emulator.counts("committed").locked == 1
+    transaction.commit()
+    assert receiver.receive().body == "clone"
+    client.settle(receiver, Delivery.ACCEPTED)
+    assert emulator.counts("committed").locked == 0
+
+
+def test_proton_rolls_a_send_and_a_settlement_back(client: Client, emulator: RunningEmulator) -> None:
+    client.send("rolled-back", Message(body="original"))
+    receiver = client.receiver("rolled-back")
+    assert receiver.receive().body == "original"
+    transaction = Transaction(client)
+    transaction.send("rolled-back", Message(body="clone"))
+    transaction.accept(receiver)
+    transaction.roll_back()
+    # The original is locked as before.
+    assert is_empty(receiver)
+    assert emulator.counts("rolled-back").locked == emulator.counts("rolled-back").active == 1
+    emulator.lose_locks("rolled-back")
+    assert receiver.receive().body == "original"
+    client.settle(receiver, Delivery.ACCEPTED)
+
+
+def test_proton_transaction_ends_with_its_connection(emulator: RunningEmulator) -> None:
+    client = Client(emulator)
+    Transaction(client).send("cut-off", Message(body="never"))
+    client.close()
+    other = Client(emulator)
+    assert is_empty(other.receiver("cut-off"))
+    other.close()

@@ -1,7 +1,8 @@
 """Composite types: a class is its own wire table.
 
-A composite type of AMQP is a list of fields behind a numeric descriptor. Here it is a frozen
-dataclass whose annotations name the wire type of each field, in the order of the specification::
+A composite type of AMQP is a list of fields behind a descriptor: a number, or a name such as
+``amqp:transactional-state:list``, which Proton writes in some places. Here it is a frozen dataclass whose annotations
+name the wire type of each field, in the order of the specification::
 
     @composite(0x1D)
     @dataclass(frozen=True, slots=True)
@@ -13,12 +14,14 @@ dataclass whose annotations name the wire type of each field, in the order of th
 A field without a default is mandatory. A default stands for null and for what the peer left out.
 One pair of functions encodes and decodes all of them.
 
-Source: AMQP 1.0 part 1, types, section 1.4.
+Source: AMQP 1.0 part 1, types, sections 1.2 and 1.4. Microsoft's AMQP library for .NET takes numbers and names
+(Azure/azure-amqp, AmqpCodec.cs).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import struct
 import typing
 from collections.abc import Callable, Mapping
@@ -66,10 +69,12 @@ _NULL: Final = b"\x40"
 _UINT32: Final = struct.Struct(">I")
 _SHORT_SIZES, _LONG_SIZES = struct.Struct(">BB"), struct.Struct(">II")
 _NO_CONSTANT: Final = object()
+_MAX_NAME: Final = 80
 _CONSTANTS: Final[dict[type, dict[int, Any]]] = {UInt: {0x43: 0}, bool: {0x41: True, 0x42: False}}
 """Values that are nothing but their constructor byte, by the wire type of the field."""
 _CODES: Final[dict[type[Any], int]] = {}
-_CLASSES: Final[dict[int, type[Any]]] = {}
+_CLASSES: Final[dict[int | str, type[Any]]] = {}
+"""By number and by name."""
 _FIELDS: Final[dict[type[Any], tuple[_Field, ...]]] = {}
 _SHAPES: Final[dict[bytes, _Shape]] = {}
 _WITHOUT_FIELDS: Final[dict[bytes, Any]] = {}
@@ -82,6 +87,8 @@ def composite(code: int) -> Callable[[type[_T]], type[_T]]:
     def register(cls: type[_T]) -> type[_T]:
         hints = typing.get_type_hints(cls, include_extras=True)
         _CODES[cls], _CLASSES[code] = code, cls
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+        _CLASSES[f"amqp:{words}:list"] = cls
         _FIELDS[cls] = fields = tuple(
             _field(each, hints[each.name].__metadata__) for each in dataclasses.fields(cast("Any", cls))
         )
@@ -271,11 +278,13 @@ def _decode_quickly(data: bytes, offset: int) -> tuple[Any, int] | None:
 
 
 def _from_described(value: AmqpValue) -> Any:
-    if not (isinstance(value, Described) and isinstance(value.descriptor, ULong) and isinstance(value.value, list)):
+    if not (isinstance(value, Described) and isinstance(value.value, list)):
         raise ProtocolViolationError("A described list was expected.", "amqp:decode-error")
-    cls = _CLASSES.get(value.descriptor)
+    descriptor = value.descriptor
+    cls = _CLASSES.get(descriptor) if isinstance(descriptor, ULong | Symbol) else None
     if cls is None:
-        raise ProtocolViolationError(f"There is no composite type 0x{value.descriptor:02x}.", "amqp:decode-error")
+        name = f"0x{descriptor:02x}" if isinstance(descriptor, ULong) else repr(descriptor)[:_MAX_NAME]
+        raise ProtocolViolationError(f"There is no composite type {name}.", "amqp:decode-error")
     return _build(cls, value.value)
 
 

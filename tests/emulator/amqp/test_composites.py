@@ -15,7 +15,7 @@ from sbnotebook.emulator.amqp.composites import (
     decode_composite,
     encode_composite,
 )
-from sbnotebook.emulator.amqp.performatives import Accepted, Error
+from sbnotebook.emulator.amqp.performatives import Accepted, Error, TransactionalState
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 from sbnotebook.model.amqp import Array, Described, Symbol, UInt, ULong, encode
 
@@ -73,6 +73,16 @@ def test_no_size_falls_between_the_two_forms(size: int) -> None:
     assert decode_composite(data) == (sample, len(data))
 
 
+def test_a_name_may_stand_for_the_number_of_a_composite() -> None:
+    data = encode(Described(Symbol("amqp:sample:list"), [None, UInt(7)]))
+    assert decode_composite(data) == (Sample(number=7), len(data))
+
+
+def test_names_of_two_words_have_a_hyphen() -> None:
+    data = encode(Described(Symbol("amqp:transactional-state:list"), [b"txn"]))
+    assert decode_composite(data)[0] == TransactionalState(b"txn")
+
+
 def test_one_symbol_may_stand_for_an_array_of_one() -> None:
     assert decode_composite(_encoded(None, UInt(7), None, Symbol("a")))[0].names == ("a",)
 
@@ -92,7 +102,9 @@ def test_one_symbol_may_stand_for_an_array_of_one() -> None:
         (_encoded(None, UInt(7), None, None, None, "text"), "described list"),
         (_encoded(*[None] * 8), "Sample has 7 fields, not 8"),
         (_encoded(code=0xEF), "no composite type 0xef"),
-        (encode(Described(Symbol("amqp:open:list"), [])), "described list"),
+        (encode(Described(Symbol("amqp:shut:list"), [])), "no composite type 'amqp:shut:list'"),
+        (encode(Described("amqp:sample:list", [None, UInt(7)])), "no composite type 'amqp:sample:list'"),
+        (encode(Described([1], [])), r"no composite type \[1\]"),
         (encode(Described(ULong(0xF0), {})), "described list"),
         (encode([1]), "described list"),
     ],
