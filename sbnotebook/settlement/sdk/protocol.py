@@ -150,6 +150,7 @@ class Authenticator(Protocol):
     _auth: Auth
     _expires_on: int
     _refresh_window: int
+    _token_put_time: int | None
 
     async def _put_token(self, token: str, token_type: str, audience: str, expires_on: datetime) -> None: ...
 

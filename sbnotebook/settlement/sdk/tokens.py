@@ -35,6 +35,8 @@ _LOOK_AGAIN: Final = 1
 """Seconds until the next look at a credential that has not answered."""
 _TRY_AGAIN: Final = 5
 """Seconds until the next attempt, at most: a quarter of what is left of the valid token."""
+_LAST: Final = 5
+"""Seconds before the end of the valid token in which operations wait for the next one, because they may outlast it."""
 _WINDOW: Final = 0.1
 """The part of a token's life in which it is refreshed; the SDK's."""
 
@@ -72,7 +74,7 @@ async def _update_token(cbs: Authenticator) -> None:
     # Ask the credential in a task of its own, which no operation cuts off, and send its token once it is there.
     coming: asyncio.Task[AccessToken | None] = getattr(cbs, _COMING, None) or asyncio.create_task(_asked(cbs))
     setattr(cbs, _COMING, coming)
-    await asyncio.wait({coming}, timeout=_GLANCE)
+    await asyncio.wait({coming}, timeout=_GLANCE if left > _LAST else None)
     if not coming.done():
         return
     setattr(cbs, _COMING, None)
@@ -80,6 +82,8 @@ async def _update_token(cbs: Authenticator) -> None:
     cbs._refresh_window = left - max(_LOOK_AGAIN, min(_TRY_AGAIN, left // 4))
     if token is not None:
         await _put(cbs, token)
+        if left <= _LAST:
+            cbs.auth_state, cbs._token_put_time = CbsAuthState.IN_PROGRESS, int(time.time())
 
 
 async def _asked(cbs: Authenticator) -> AccessToken | None:
@@ -111,9 +115,9 @@ async def _on_answer(
         await _on_first_answer(cbs, result, status, description, answer, error_condition or error)
         return
     setattr(cbs, _PUT, None)
+    cbs.auth_state = CbsAuthState.OK  # whichever token it has; the SDK looks next whether that has expired
     if result is not PutResult.OK or error_condition:
         _LOGGER.warning("A refreshed token was refused, which is tried again: %s", error_condition or status)
         return
     cbs._expires_on = token.expires_on
     cbs._refresh_window = int((token.expires_on - time.time()) * _WINDOW)
-    cbs.auth_state = CbsAuthState.OK

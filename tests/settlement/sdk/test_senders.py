@@ -17,7 +17,7 @@ from azure.servicebus.exceptions import MessageNotFoundError, MessageSizeExceede
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus
+from sbnotebook.model import Defer, EntityAddress, Message, MessageState, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.sdk import links, management, patches, senders
@@ -27,8 +27,8 @@ from sbnotebook.settlement.wire.conversion import payload_of
 
 pytestmark = pytest.mark.anyio
 
-_FRAME = 1_048_576
-"""Bytes of the emulator's largest frame."""
+_FRAME = 65_536
+"""Bytes of the largest frame of the emulator, and of Azure."""
 
 
 async def test_send_payload_keeps_bytes_alone_and_in_a_batch(namespace: AsyncNamespace) -> None:
@@ -102,7 +102,8 @@ async def test_token_about_to_expire_is_renewed_before_a_send(namespace: AsyncNa
         await links.reopen(sender)
         handler = cast("object", vars(sender)["_handler"])
         token = vars(cast("object", vars(handler)["_cbs_authenticator"]))
-        token.update(_expires_on=time.time() + 1, _refresh_window=60)
+        token.update(_expires_on=time.time() + 3, _refresh_window=60)
+        await senders.make_ready(sender)
         await senders.send_payload(sender, payload_of(Message()))
         assert token["_expires_on"] > time.time() + 60
     assert len(await namespace.entity("token-renewed").peek()) == 1
@@ -149,12 +150,22 @@ async def test_message_of_about_one_frame_arrives_whole(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     shared_emulator.create_queue("in-frames", QueueOptions(max_message_size_kb=10_240))
-    sizes = [_FRAME + more for more in (-100, -65, -60, -50, -40, -35, 5)]
+    # What the emulator adds to each message, some 200 bytes, puts other ones at the border on their way back.
+    sizes = [
+        _FRAME * frames + more for frames in (1, 3) for more in (-300, -250, -200, -100, -65, -60, -50, -40, -35, 5)
+    ]
+    bodies = [bytes([n]) * size for n, size in enumerate(sizes)]
     async with namespace.connection.sender(EntityAddress("in-frames")) as sender:
         await links.reopen(sender)
-        for size in sizes:
-            await senders.send_payload(sender, payload_of(Message(body=bytes(size))))
-    assert [len(message.body) for message in await namespace.entity("in-frames").peek()] == sizes
+        for body in bodies:
+            await senders.send_payload(sender, payload_of(Message(body=body)))
+    queue = namespace.entity("in-frames")
+    assert [message.body for message in await queue.peek()] == bodies
+    async with queue.batch() as batch:
+        assert [message.body for message in await batch.receive(len(bodies))] == bodies
+        assert (await batch.settle(Defer())).ok
+        deferred = await batch.receive_deferred(range(1, len(bodies) + 1))
+        assert [message.body for message in deferred] == bodies
 
 
 def test_largest_transfer_of_the_sdk_fits_its_frame() -> None:

@@ -138,3 +138,14 @@ async def test_a_token_is_refreshed_while_the_link_is_idle(held: Held) -> None:
     with anyio.fail_after(20):
         while not is_refreshed(held):
             await refresh_if_due(held.receiver)
+
+
+async def test_operations_wait_for_the_next_token_at_the_last_moment(held: Held) -> None:
+    async def slowly() -> AccessToken:
+        await anyio.sleep(0.5)
+        return await held.get_token()
+
+    held.authenticator._auth.get_token = slowly
+    held.authenticator._expires_on = int(time.time()) + 4
+    await held.renew()
+    assert is_refreshed(held)
