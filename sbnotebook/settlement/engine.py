@@ -65,14 +65,15 @@ class PickReport(Report):
         self.rest = rest
 
     def __str__(self) -> str:
-        text = super().__str__()
-        if self.rest:
-            text += f"; {self.rest.settled:,} others were given back as they were"
-        if not self.rest.ok:
-            text += (
-                f", {len(self.rest) - self.rest.settled:,} were not: their delivery counts go up when their locks end"
-            )
-        return text
+        settled, unknown = self.rest.settled, self.rest.counts.get(OutcomeStatus.UNCONFIRMED, 0)
+        kept = len(self.rest) - settled - unknown
+        said = {
+            f"{settled:,} others were given back as they were": settled or kept,
+            f"{unknown:,} others were given back, which Service Bus did not confirm": unknown,
+            f"{kept:,} were not: their delivery counts go up when their locks end": kept,
+        }
+        ends = ", ".join(sentence for sentence, count in said.items() if count)
+        return f"{super().__str__()}; {ends}" if ends else super().__str__()
 
 
 class Run:

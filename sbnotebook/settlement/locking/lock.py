@@ -472,7 +472,15 @@ class LockedBatch:
 
         ended = note if as_they_come else None
         self._open_receiver()
-        act = Settling(self._receivers(), decision, self._held, each=each, max_in_flight=in_flight, ended=ended)
+        act = Settling(
+            self._receivers(),
+            decision,
+            self._held,
+            each=each,
+            max_in_flight=in_flight,
+            ended=ended,
+            peeker=self._peeker,
+        )
         try:
             await self._settle_held(act, messages)
         except BaseException as error:

@@ -117,6 +117,10 @@ class HeldMessages:
         self._holds: dict[int, Hold] = {}
         self._ended: dict[UUID, tuple[int, OutcomeStatus, str | None]] = {}
         self._newly_lost: list[int] = []
+        self.confirms_ranges = True
+        """Whether the service confirms what settles several messages at once, as far as that was seen."""
+        self.confirms_releases = True
+        """The same of releases."""
 
     def __iter__(self) -> Iterator[Hold]:
         return iter(tuple(self._holds.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -9,7 +10,12 @@ from uuid import UUID
 
 import anyio
 import anyio.lowlevel
-from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError, SessionLockLostError
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    SessionLockLostError,
+)
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
@@ -26,6 +32,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
+from sbnotebook.settlement.locking.by_number import those_deferred
 from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, outcome_for
 
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
     from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
+    from sbnotebook.settlement.peek import Peeker
 
 __all__ = ["Settling"]
 
@@ -40,6 +48,8 @@ _ANSWER_WITHIN: Final = 20.0
 """Seconds."""
 _RELEASED_WITHIN: Final = 10.0
 """Seconds: what is released need not be known, and others wait for it."""
+_UNANSWERED_WITHIN: Final = 0.5
+"""Seconds, where releases are not confirmed."""
 _FINISH_WITHIN: Final = 5.0
 """Seconds to wait for what is under way when the caller is cancelled."""
 _NOT_RELEASED: Final = "The link refused to release it, although its lock was renewed: it comes again when that ends."
@@ -64,6 +74,7 @@ class Settling:
         each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
         max_in_flight: settlements that wait for their answer at once.
         ended: called with each message and its outcome, as they come.
+        peeker: looks whether messages are deferred whose deferral was not confirmed.
     """
 
     def __init__(
@@ -75,6 +86,7 @@ class Settling:
         each: Mapping[int, DeadLetter] | None = None,
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
         ended: Callable[[LockedMessage, Outcome], object] | None = None,
+        peeker: Peeker | None = None,
     ) -> None:
         self._receivers = receivers
         self._receiver = receivers[-1]
@@ -88,6 +100,7 @@ class Settling:
         self._held = held
         self._max_in_flight = max_in_flight
         self._on_end = ended
+        self._peeker = peeker
         self._stopped: str | None = None
         self._interrupted: str | None = None
 
@@ -108,6 +121,7 @@ class Settling:
                     if here:
                         await self._settle_on_link(receiver, here)
                 await self._settle_by_tokens([hold for hold in holds if hold.message.lock_token not in self.outcomes])
+                await self._look_at_deferred(holds)
             await anyio.lowlevel.checkpoint_if_cancelled()
         self._interrupted = None  # it has come to its end
 
@@ -119,7 +133,7 @@ class Settling:
         doubts: dict[int, list[bool]] = {}
 
         def begin(index: int) -> bool:
-            if self._stopped or self._interrupted:
+            if self._stopped or self._interrupted or (len(parts[index]) > 1 and not self._may_send_range()):
                 return False
             doubts[index] = [hold.in_doubt for hold in parts[index]]
             for hold in parts[index]:
@@ -127,6 +141,8 @@ class Settling:
             return True
 
         def end(index: int, errors: list[Exception | None]) -> None:
+            if self._is_silent_range(receiver, errors):
+                return  # in doubt: their tokens are tried next
             for hold, error, doubt in zip(parts[index], errors, doubts[index], strict=True):
                 if not isinstance(self.decision, Release) and _is_refused_by_link(hold, error):
                     hold.in_doubt = doubt  # its token is tried next
@@ -136,10 +152,44 @@ class Settling:
         received = [[hold.received for hold in part] for part in parts]
         is_deferring = isinstance(self.decision, Defer)
         at_once = self._max_in_flight // max(map(len, parts)) if is_deferring else self._max_in_flight
-        within = _RELEASED_WITHIN if isinstance(self.decision, Release) else _ANSWER_WITHIN
         return settling.LinkSettling(receiver, *self._operation).run(
-            received, max_in_flight=at_once, answer_within=within, began=begin, ended=end
+            received, max_in_flight=at_once, answer_within=self._answer_within, began=begin, ended=end
         )
+
+    def _answer_within(self) -> float:
+        if not isinstance(self.decision, Release):
+            return _ANSWER_WITHIN
+        return _RELEASED_WITHIN if self._held.confirms_releases else _UNANSWERED_WITHIN
+
+    def _may_send_range(self) -> bool:
+        return isinstance(self.decision, Release) or self._held.confirms_ranges
+
+    def _is_silent_range(self, receiver: ServiceBusReceiver, errors: Sequence[Exception | None]) -> bool:
+        """Tell whether several messages were deferred by one frame that a link does not confirm, and remember it.
+
+        No source says that Azure confirms the settlement of a range of deliveries, nor that of a release.
+        """
+        is_silent = all(isinstance(error, ServiceBusConnectionError) for error in errors)
+        if not is_silent or not links.is_open(receiver):
+            return False
+        if isinstance(self.decision, Release):
+            self._held.confirms_releases = False
+        elif len(errors) > 1:
+            self._held.confirms_ranges = False
+            return True
+        return False
+
+    async def _look_at_deferred(self, holds: Sequence[Hold]) -> None:
+        """Look whether messages are deferred whose deferral was not confirmed."""
+        if not isinstance(self.decision, Defer) or self._peeker is None or self._held.confirms_ranges or self._stopped:
+            return
+        unknown = [h for h in holds if self.outcomes[h.message.lock_token].status is OutcomeStatus.UNCONFIRMED]
+        with contextlib.suppress(ServiceBusError, OSError):  # then they stay unconfirmed
+            deferred = set(await those_deferred(self._peeker, [hold.message.sequence_number for hold in unknown]))
+            for hold in unknown:
+                if hold.message.sequence_number in deferred:
+                    done = outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
+                    self._note(hold, done, was_in_doubt=True)
 
     async def _settle_by_tokens(self, holds: Sequence[Hold]) -> None:
         todo = iter(holds)
@@ -164,6 +214,7 @@ class Settling:
         if not isinstance(self.decision, Release | Defer):
             return [[hold] for hold in holds]
         most = max(1, self._max_in_flight // _DEFERRING_FRAMES) if isinstance(self.decision, Defer) else len(holds)
+        most = most if self._may_send_range() else 1
         return [
             holds[start : min(start + most, part.stop)]
             for part in settling.ranges([hold.received for hold in holds])

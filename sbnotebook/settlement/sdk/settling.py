@@ -114,7 +114,7 @@ class LinkSettling:
         parts: Sequence[Sequence[ServiceBusReceivedMessage]],
         *,
         max_in_flight: int,
-        answer_within: float,
+        answer_within: Callable[[], float],
         began: Callable[[int], bool],
         ended: Callable[[int, list[Exception | None]], None],
     ) -> None:
@@ -123,7 +123,7 @@ class LinkSettling:
         Args:
             parts: the messages that each frame settles; their deliveries follow one another, see :func:`ranges`.
             max_in_flight: how many parts wait for their confirmation at once.
-            answer_within: seconds to wait for a confirmation.
+            answer_within: gives the seconds to wait for the confirmation of the next part.
             began: called with the index of a part before it is sent. When it returns False, neither this part nor a
                 later one is sent.
             ended: called with the index of a part that was sent, and the error of each message, None if confirmed.
@@ -137,7 +137,7 @@ class LinkSettling:
                         coming = iter(())
                         break
                     try:
-                        await self._send(index, [private(message) for message in parts[index]], answer_within)
+                        await self._send(index, [private(message) for message in parts[index]], answer_within())
                     except Exception as error:  # noqa: BLE001 (the SDK raises whatever comes of a link that is gone)
                         self._waiting.pop(index, None)
                         ended(index, [self._explained(error)] * len(parts[index]))

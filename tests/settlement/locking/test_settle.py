@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
@@ -79,6 +80,7 @@ async def proxy(shared_emulator: RunningEmulator) -> AsyncIterator[tuple[Proxy, 
 @pytest.fixture
 async def far(proxy: tuple[Proxy, Connection], tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
     async with AsyncNamespace(proxy[1], journal=Journal(tmp_path / "far.sqlite")) as namespace:
+        await anyio.to_thread.run_sync(namespace.identity)  # so that later answers are those of settlements
         yield namespace
 
 

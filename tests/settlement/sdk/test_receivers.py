@@ -55,7 +55,7 @@ async def test_bare_lock_matches_the_message_it_replaces(namespace: AsyncNamespa
         await LinkSettling(receiver, "release").run(
             [[first], [second], [third]],
             max_in_flight=2,
-            answer_within=20,
+            answer_within=lambda: 20,
             began=lambda _: True,
             ended=ends.__setitem__,
         )

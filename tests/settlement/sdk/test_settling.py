@@ -60,7 +60,7 @@ async def settled(
     await LinkSettling(receiver, operation, "r", "d").run(
         parts,
         max_in_flight=in_flight,
-        answer_within=answer_within,
+        answer_within=lambda: answer_within,
         began=lambda index: index < most,
         ended=found.__setitem__,
     )
