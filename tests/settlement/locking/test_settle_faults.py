@@ -229,7 +229,7 @@ async def test_a_slow_service_keeps_nobody_from_settling_all(queue: AsyncEntity,
 async def test_releases_without_a_confirmation_are_awaited_once(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_RELEASED_WITHIN", 1.0)
+    monkeypatch.setattr(settle, "_RELEASED_WITHIN", 3.0)
     monkeypatch.setattr(settle, "_UNANSWERED_WITHIN", 0.1)
     monkeypatch.setattr(settling, "_RANGE", 5)  # so that they are released in twenty frames, ten at a time
     emulator.faults.entity("orders").unconfirmed = "released"
@@ -238,7 +238,7 @@ async def test_releases_without_a_confirmation_are_awaited_once(
         began = anyio.current_time()
     assert batch.release_report is not None
     assert batch.release_report.counts == {UNCONFIRMED: COUNT}
-    assert anyio.current_time() - began < 1.9, "each ten frames were awaited for as long"
+    assert anyio.current_time() - began < 5.5, "each ten frames were awaited for as long"
     assert set((await standing(queue)).values()) == {0}
     async with queue.batch() as batch:
         assert len(await batch.receive(COUNT)) == COUNT
