@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import Final, TypeVar
@@ -131,6 +131,7 @@ _SUBSCRIPTION: Final = [
 ]
 _NEVER: Final = "0001-01-01T00:00:00"
 """The first moment of .NET, for what has not been used yet."""
+_PREPROCESSING: Final = f"{SERVICE_BUS}RequiresPreprocessing"
 _TYPE: Final = f"{SCHEMA_INSTANCE}type"
 _SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
 _DOTNET: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
@@ -237,6 +238,7 @@ def describe_rule(rule: Rule) -> ET.Element:
         ET.SubElement(root, f"{SERVICE_BUS}Action").set(_TYPE, "EmptyRuleAction")
     else:
         _add_sql(root, "Action", "SqlRuleAction", rule.action.expression, rule.action.parameters)
+    _restore_texts(root, rule.texts)
     add_text(root, f"{SERVICE_BUS}CreatedAt", atom_time(rule.created_time))
     add_text(root, f"{SERVICE_BUS}Name", rule.name)
     return root
@@ -257,8 +259,9 @@ def read_rule(name: str, description: ET.Element, now: int) -> Rule:
         raise ConfigurationError(
             f"{name[:60]!r} is not the name of a rule: 1 to {_MAX_NAME} characters without @?#*/\\."
         )
-    action = description.find(f"{SERVICE_BUS}Action")
-    return Rule(name, _read_filter(description.find(f"{SERVICE_BUS}Filter")), _read_action(action), now)
+    filter_, action = (description.find(SERVICE_BUS + part) for part in ("Filter", "Action"))
+    texts = {place: element.text or "" for place, element in _kept_texts(description)}
+    return Rule(name, _read_filter(filter_), _read_action(action), now, texts)
 
 
 def read_default_rule(subscription: ET.Element, now: int) -> Rule | None:
@@ -267,6 +270,28 @@ def read_default_rule(subscription: ET.Element, now: int) -> Rule | None:
     if description is None:
         return None
     return read_rule(description.findtext(f"{SERVICE_BUS}Name") or DEFAULT_RULE, description, now)
+
+
+def _kept_texts(rule: ET.Element) -> Iterator[tuple[str, ET.Element]]:
+    """Yield what Service Bus gives back as it was written, with its place: times, and RequiresPreprocessing."""
+    for part in rule:
+        name = part.tag.removeprefix(SERVICE_BUS)
+        flag = part.find(_PREPROCESSING)
+        if flag is not None:
+            yield name, flag
+        for pair in part.iter(f"{SERVICE_BUS}KeyValueOfstringanyType"):
+            key, value = pair.findtext(f"{SERVICE_BUS}Key"), pair.find(f"{SERVICE_BUS}Value")
+            if value is not None and _type_of(value) == "dateTime":
+                yield f"{name}/{key}", value
+
+
+def _restore_texts(rule: ET.Element, texts: Mapping[str, str]) -> None:
+    for part in rule:
+        if part.tag.removeprefix(SERVICE_BUS) in texts:
+            # It stands between the compatibility level and the parameters.
+            part.insert(2, ET.Element(_PREPROCESSING))
+    for place, element in _kept_texts(rule):
+        element.text = texts.get(place, element.text)
 
 
 def _read_key(rule: ET.Element) -> AuthorizationRule:

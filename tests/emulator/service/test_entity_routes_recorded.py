@@ -208,6 +208,8 @@ def test_the_namespace_is_the_first_label_of_the_host(ask: Client) -> None:
     [
         ("int", "1", "http://www.w3.org/2001/XMLSchema"),
         ("duration", "P1D", "http://schemas.microsoft.com/2003/10/Serialization/"),
+        ("dateTime", "2020-08-03T20:44:01.3987201Z", "http://www.w3.org/2001/XMLSchema"),
+        ("dateTime", "2020-07-05T11:12:13", "http://www.w3.org/2001/XMLSchema"),
     ],
 )
 def test_a_parameter_of_a_rule_names_its_type(ask: Client, kind: str, text: str, namespace: str) -> None:
@@ -217,6 +219,12 @@ def test_a_parameter_of_a_rule_names_its_type(ask: Client, kind: str, text: str,
     (found,) = re.findall(r"<Value ([^>]*)>([^<]*)</Value>", ask("GET", "/t/subscriptions/s/rules/r").text)
     assert found[1] == text
     assert set(found[0].split()) == {f'i:type="d6p1:{kind}"', f'xmlns:d6p1="{namespace}"'}
+
+
+def test_a_rule_keeps_the_flag_of_its_filter(ask: Client) -> None:
+    ask("PUT", "/t/subscriptions/s/rules/r", rule("<RequiresPreprocessing>true</RequiresPreprocessing>"))
+    order = "</CompatibilityLevel><RequiresPreprocessing>true</RequiresPreprocessing><Parameters />"
+    assert order in ask("GET", "/t/subscriptions/s/rules/r").text
 
 
 def test_a_rule_without_parameters_says_so(ask: Client) -> None:

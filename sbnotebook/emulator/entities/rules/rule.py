@@ -196,6 +196,7 @@ class Rule:
         filter: decides which messages the rule takes.
         action: changes the copies; None if the rule makes no copy of its own.
         created_time: ms since 1970-01-01 UTC.
+        texts: parts of its description that are given back as they were written, by their places in it.
 
     Example:
         >>> rule = Rule("big", SqlFilter("size > @least", {"@least": 5}), SqlAction("REMOVE size"))
@@ -207,6 +208,7 @@ class Rule:
     filter: Filter
     action: SqlAction | None = None
     created_time: int = 0
+    texts: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
     def copy(self, subject: RuleSubject) -> bytes:
         """Return the rule's own copy of a message, with the action carried out and the property ``RuleName``.
@@ -232,6 +234,7 @@ class Rule:
             "created_time": self.created_time,
             "filter": {"type": _NAMES[type(self.filter)], **_to_json(self.filter)},
             "action": None if self.action is None else _to_json(self.action),
+            "texts": dict(self.texts),
         }
 
     @staticmethod
@@ -248,6 +251,7 @@ class Rule:
             _TYPES[settings.pop("type")](**settings),
             None if action is None else SqlAction(**_from_json(action)),
             document["created_time"],
+            document.get("texts", {}),
         )
 
 
