@@ -116,7 +116,7 @@ class Settling:
                 for receiver in self._receivers:
                     await links.catch_up(receiver)
                 await self._open()
-                for receiver in () if self._each else self._receivers:  # a link settles many with one decision
+                for receiver in self._receivers:
                     here = [hold for hold in holds if settling.is_on_link(receiver, hold.received)]
                     if here:
                         await self._settle_on_link(receiver, here)
@@ -150,10 +150,17 @@ class Settling:
                     self._note(hold, self._ended(hold, error, receiver), was_in_doubt=doubt)
 
         received = [[hold.received for hold in part] for part in parts]
+        numbers = [part[0].message.sequence_number for part in parts]
+        own = {index: _operation(self._each[number]) for index, number in enumerate(numbers) if number in self._each}
         is_deferring = isinstance(self.decision, Defer)
         at_once = self._max_in_flight // max(map(len, parts)) if is_deferring else self._max_in_flight
         return settling.LinkSettling(receiver, *self._operation).run(
-            received, max_in_flight=at_once, answer_within=self._answer_within, began=begin, ended=end
+            received,
+            max_in_flight=at_once,
+            answer_within=self._answer_within,
+            operations=own,
+            began=begin,
+            ended=end,
         )
 
     def _answer_within(self) -> float:

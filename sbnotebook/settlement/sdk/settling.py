@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from azure.servicebus.exceptions import ServiceBusConnectionError
@@ -107,6 +107,7 @@ class LinkSettling:
         self._connection: AmqpConnection = handler._connection
         self._transport = private(receiver)._amqp_transport
         self._state = _state(operation, reason, description)
+        self._own_states: dict[int, Any] = {}
         self._waiting: dict[int, tuple[Sequence[int], float]] = {}
 
     async def run(
@@ -115,6 +116,7 @@ class LinkSettling:
         *,
         max_in_flight: int,
         answer_within: Callable[[], float],
+        operations: Mapping[int, tuple[str, str | None, str | None]] | None = None,
         began: Callable[[int], bool],
         ended: Callable[[int, list[Exception | None]], None],
     ) -> None:
@@ -124,10 +126,12 @@ class LinkSettling:
             parts: the messages that each frame settles; their deliveries follow one another, see :func:`ranges`.
             max_in_flight: how many parts wait for their confirmation at once.
             answer_within: gives the seconds to wait for the confirmation of the next part.
+            operations: the operation, reason and description of each part that has its own, by its index.
             began: called with the index of a part before it is sent. When it returns False, neither this part nor a
                 later one is sent.
             ended: called with the index of a part that was sent, and the error of each message, None if confirmed.
         """
+        self._own_states = {index: _state(*operation) for index, operation in (operations or {}).items()}
         coming = iter(range(len(parts)))
         try:
             while True:
@@ -160,7 +164,7 @@ class LinkSettling:
                 last_delivery_id=numbers[-1],
                 delivery_tag=messages[0]._delivery_tag or b"",
                 settled=False,
-                delivery_state=self._state,
+                delivery_state=self._own_states.get(index, self._state),
             )
         except BaseException:
             self._forget(numbers)
@@ -183,18 +187,19 @@ class LinkSettling:
         pending, now = self._link._pending_dispositions, time.monotonic()
         for index, (numbers, until) in tuple(self._waiting.items()):
             if broken or now >= until or all(pending[number]["settled"] for number in numbers):
-                finished.append((index, [self._error_of(number, pending[number], broken) for number in numbers]))
+                state = self._own_states.get(index, self._state)
+                finished.append((index, [self._error_of(number, pending[number], state, broken) for number in numbers]))
                 del self._waiting[index]
                 self._forget(numbers)
         return finished
 
-    def _error_of(self, number: int, disposition: Any, broken: Exception | None) -> Exception | None:
+    def _error_of(self, number: int, disposition: Any, state: Any, broken: Exception | None) -> Exception | None:
         if not disposition["settled"]:
             return _unconfirmed(broken)
-        if isinstance(self._state, Released) and SEND_DISPOSITION_REJECT not in (disposition["outcome"] or {}):
+        if isinstance(state, Released) and SEND_DISPOSITION_REJECT not in (disposition["outcome"] or {}):
             return None  # with any other outcome, too, the message is not locked any more
         try:
-            check_disposition_outcome(number, disposition["outcome"], outcome_name(self._state))
+            check_disposition_outcome(number, disposition["outcome"], outcome_name(state))
         except AMQPException as error:
             return self._explained(error)
         return None

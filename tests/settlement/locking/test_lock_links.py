@@ -39,15 +39,16 @@ async def test_a_batch_holds_over_several_links_what_one_may_not(own: AsyncNames
     assert await counts(queue) == dict.fromkeys(range(2, 51, 2), 0)
 
 
-async def test_messages_settled_by_token_do_not_fill_a_link_for_ever(own: AsyncNamespace) -> None:
+async def test_messages_with_reasons_of_their_own_do_not_fill_a_link(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 90)
     async with queue.batch() as batch:
         for _ in range(6):
             held = await batch.receive(15)
-            # Reasons of their own are sent over the management node, so that the link never hears of the settlement.
             reasons = {message.sequence_number: DeadLetter(f"r{message.sequence_number}") for message in held}
             assert (await batch.settle(DeadLetter("Odd"), held, each=reasons)).settled == 15
     assert await queue.peek() == []
+    dead = await own.entity("orders/$dlq").peek()
+    assert [message.dead_letter_reason for message in dead] == [f"r{number}" for number in range(1, 91)]
 
 
 async def test_messages_left_to_lapse_do_not_fill_a_link_for_ever(own: AsyncNamespace) -> None:

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, OutcomeStatus
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
@@ -238,6 +239,23 @@ async def test_a_thousand_locks_are_renewed_in_few_requests(world: World) -> Non
         await until(lambda: min(end_of(batch, n) for n in range(1, 1001)) > world.clock.now() + MINUTE * 5 / 6)
         assert 10 <= requests(world, "thousand") <= 20
         assert (await batch.settle(Complete(), max_in_flight=50)).settled == 1000
+
+
+async def test_a_request_renews_locks_of_one_partition_only(world: World) -> None:
+    world.emulator.create_queue("parts", QueueOptions(lock_duration=60_000, enable_partitioning=True))
+    world.emulator.faults.entity("parts").mixed_partitions = "refused"
+    queue = world.namespace.entity("parts")
+    await queue.send([Message(partition_key=f"key{n}") for n in range(60)])
+    async with queue.batch() as batch:
+        held = await batch.receive(60)
+        partitions = {partition_of(message.sequence_number) for message in held}
+        assert len(partitions) > 2
+        requests(world, "parts")
+        await world.clock.turn(22)
+        await until(lambda: all(end_of(batch, m.sequence_number) - world.clock.now() > MINUTE / 2 for m in held))
+        assert requests(world, "parts") == len(partitions), "none is refused and halved"
+        assert kinds(batch) == []
+        assert (await batch.settle(Complete())).settled == 60
 
 
 async def test_a_lock_that_is_lost_costs_no_other_one(world: World) -> None:
