@@ -27,6 +27,7 @@ from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import DeadLetter, Decision, Defer, Message, Outcome, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.testing.clock import HandClock
+from tests.settlement.distance import far_away
 
 __all__ = [
     "DEAD",
@@ -81,6 +82,8 @@ TROUBLES: Final[Mapping[str, Callable[[World, Random], object]]] = {
     "dropped connections": lambda world, _: world.emulator.drop_connections(),
     "freeze": lambda world, chance: world.freeze_for(chance.choice((0.2, 0.6, 2.5))),
     "no token": lambda world, chance: world.fail_tokens_for(chance.choice((0.2, 1.0))),
+    "consumer": lambda world, _: world.consume(),
+    "rival": lambda world, chance: world.take(chance.randint(1, 4)),
     "time": lambda world, _: world.clock.emulators.advance(world.scene.lock_seconds + 1),
 }
 """What can happen at any moment of an action, by name."""
@@ -99,7 +102,7 @@ class Copy(NamedTuple):
     spot: Spot
     number: int
     deliveries: int
-    session_id: str | None
+    session_id: str
 
 
 View = Mapping[str, tuple[Copy, ...]]
@@ -135,6 +138,8 @@ class Scene:
     detects_duplicates: bool = False
     lock_seconds: int = 60
     body_size: int = 0
+    one_way: float = 0
+    """Seconds that each byte is on its way to the emulator, and as many back."""
 
 
 @dataclass
@@ -157,6 +162,8 @@ class World:
     order: dict[str | None, list[int]] = field(default_factory=dict[str | None, list[int]])
     known: set[str] = field(default_factory=set[str])
     removed: list[Outcome] = field(default_factory=list[Outcome])
+    consumed: dict[str, tuple[Copy, ...]] = field(default_factory=dict[str, tuple[Copy, ...]])
+    taken: set[str] = field(default_factory=set[str])
     is_told_of_each: bool = True
     before: View = field(default_factory=dict[str, tuple[Copy, ...]])
     _thaw_at: float = 0
@@ -192,22 +199,46 @@ class World:
 
     def look(self) -> View:
         """Read where each copy of each message is, in the emulator's memory."""
-        broker = self.emulator._server.broker
 
         def read() -> dict[str, tuple[Copy, ...]]:
-            broker.moment()
-            found: dict[str, list[Copy]] = {}
+            found = {name: list(copies) for name, copies in self.consumed.items()}
             for path in PATHS:
-                box: Any = broker.registry.find(path)
+                box, _ = self._box(path)
                 for message in box.peek(0, 1_000_000):
-                    name = _NAME.search(box.rendered(message))
-                    assert name is not None
-                    spot = Spot(path, message.state.name)
-                    copy = Copy(spot, message.sequence_number, message.delivery_count, message.session_id)
-                    found.setdefault(name[1].decode(), []).append(copy)
+                    name, copy = copy_of(box, message, path)
+                    found.setdefault(name, []).append(copy)
             return {name: tuple(sorted(copies)) for name, copies in found.items()}
 
         return self.emulator._call(read)
+
+    def consume(self) -> None:
+        """Take all clones from where they are sent, as a consumer does, so that no peek finds them."""
+
+        def consume() -> None:
+            box, now = self._box(TO)
+            while (message := box.receive(now)) is not None:
+                name, copy = copy_of(box, message, TO)
+                self.consumed[name] = (*self.consumed.get(name, ()), copy)
+                assert box.complete(message.lock_token, now)
+
+        self.emulator._call(consume)
+
+    def take(self, count: int) -> None:
+        """Settle messages that the action does not hold, as another receiver does."""
+
+        def take() -> None:
+            box, now = self._box(QUEUE)
+            for _ in range(0 if self.scene.has_sessions else count):
+                if (message := box.receive(now)) is not None:
+                    self.taken.add(copy_of(box, message, QUEUE)[0])
+                    assert box.complete(message.lock_token, now)
+
+        self.emulator._call(take)
+
+    def _box(self, path: str) -> tuple[Any, int]:
+        broker = self.emulator._server.broker
+        now = broker.moment()
+        return broker.registry.find(path), now
 
     def numbers(self, *spots: Spot) -> dict[int, str]:
         """Return the names of the messages that stood there before the action, by sequence number, in order."""
@@ -242,6 +273,8 @@ class World:
         """
         for name in {*self.before, *after, *self.moves}:
             was, now = spots(self.before.get(name, ())), spots(after.get(name, ()))
+            if name in self.taken:
+                was = moved(was, Move(Spot(QUEUE), None))
             said = self.outcomes.get(name, [])
             may = self._may_be(name, was, has_failed=error is not None)
             assert now in may, f"{name} was at {was} and is at {now}; it was said: {said or error}; it may be at {may}"
@@ -254,7 +287,8 @@ class World:
         if move is None:
             return [was]
         if said:
-            return places(was, move, said[-1])
+            # A message that came again has an end for each time, in the order in which they are known.
+            return places(was, move, next((end for end in reversed(said) if end.ok), said[-1]))
         if has_failed:
             return [was, moved(was, move), moved(was, move.without_origin())]
         assert not self.is_told_of_each, f"{name} was chosen, and nothing is said about it"
@@ -302,7 +336,7 @@ class World:
         Raises:
             AssertionError: a message is lost, is there twice, or is not where the action says.
         """
-        self.moves, self.outcomes, self.order, self.before = {}, {}, {}, self.look()
+        self.moves, self.outcomes, self.order, self.taken, self.before = {}, {}, {}, set(), self.look()
         error: Exception | None = None
         limit = anyio.CancelScope()
         self.fault(**self.scene.variants)
@@ -320,7 +354,7 @@ class World:
         assert not limit.cancelled_caught, "the action hangs"
         self._thaw()
         self.emulator.faults.entities = {path: EntityFaults() for path in PATHS}
-        await anyio.sleep(0.1)  # what is under way still arrives
+        await anyio.sleep(0.1 + 2 * self.scene.one_way)  # what is under way still arrives
         self.clock.emulators.advance(self.scene.lock_seconds + 1)  # what is held still comes back
         self.judge(self.look(), error)
 
@@ -355,11 +389,23 @@ async def world_of(scene: Scene, folder: Path) -> AsyncGenerator[World]:
         requires_session=scene.has_sessions,
         enable_partitioning=scene.is_partitioned,
     )
-    to = QueueOptions(requires_duplicate_detection=scene.detects_duplicates)
+    # The longest window: the library counts it by the machine's clock, the emulator by that which is turned.
+    to = QueueOptions(requires_duplicate_detection=scene.detects_duplicates, duplicate_detection_window=7 * 86_400_000)
     with running(queues={QUEUE: options, TO: to}, clock=clock.emulators, tier=Tier.STANDARD) as emulator:
         journal = Journal(folder / "journal.sqlite")
-        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal, clock=clock) as namespace:
+        async with (
+            far_away(emulator.connection_string, scene.one_way) as address,
+            AsyncNamespace(Connection(address), journal=journal, clock=clock) as namespace,
+        ):
             yield World(scene, emulator, namespace, clock)
+
+
+def copy_of(box: Any, message: Any, path: str) -> tuple[str, Copy]:
+    """Return the name of a message in the emulator's memory, and where it stands."""
+    name = _NAME.search(box.rendered(message))
+    assert name is not None
+    spot = Spot(path, message.state.name)
+    return name[1].decode(), Copy(spot, message.sequence_number, message.delivery_count, message.session_id or "")
 
 
 def spots(copies: Iterable[Copy]) -> tuple[Spot, ...]:
@@ -368,6 +414,8 @@ def spots(copies: Iterable[Copy]) -> tuple[Spot, ...]:
 
 def places(was: tuple[Spot, ...], move: Move, said: Outcome) -> Collection[tuple[Spot, ...]]:
     """Return where the copies of a message may be after what was said about it."""
+    if said.verb == "abandon":
+        move = move._replace(target=move.origin)
     both = moved(was, move.without_origin()) if move.is_clone else was
     # Said of an original that is gone: the message was moved to another queue meanwhile.
     is_elsewhere = move.origin is not None and not is_at(move.origin, said)

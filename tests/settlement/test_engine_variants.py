@@ -31,7 +31,7 @@ from sbnotebook.model import (
     OutcomeStatus,
     Resubmit,
 )
-from sbnotebook.settlement import Limits
+from sbnotebook.settlement import Limits, Policy, PolicyRow, Then
 from tests.settlement.azure_variants import (
     DEAD,
     QUEUE,
@@ -52,6 +52,7 @@ IS_SHORT: Final = "SBNOTEBOOK_CRASHES" not in os.environ
 ACTIVE, DEFERRED, SCHEDULED = Spot(QUEUE), Spot(QUEUE, "DEFERRED"), Spot(QUEUE, "SCHEDULED")
 DEAD_LETTERED, MENDED = Spot(DEAD), Spot(TO)
 
+GO_ON: Final = Policy(failed=PolicyRow(Abandon(), Then.GO_ON))
 RESUBMIT: Final = Resubmit(to=EntityAddress(TO))
 MOVES: Final[Mapping[Decision, Move]] = {
     Complete(): Move(ACTIVE, None),
@@ -164,14 +165,18 @@ async def lock_and_settle(world: World, chance: Random) -> None:
 async def process(world: World, chance: Random) -> None:
     world.expect(world.numbers(ACTIVE).values(), MOVES[Complete()], is_told_of_each=False)
 
+    fails_once = set(some(world.numbers(ACTIVE), chance)) if chance.random() < 0.5 else set[int]()
+
     async def work(message: LockedMessage) -> None:
         world.order.setdefault(message.session_id, []).append(message.sequence_number)
         await anyio.sleep(0.01)
+        if message.sequence_number in fails_once:
+            fails_once.discard(message.sequence_number)
+            raise ZeroDivisionError
 
     by_session = world.scene.has_sessions
-    queue = world.namespace.entity(QUEUE)
-    report = await queue.process(work, by_session=by_session, max_wait=1, max_in_flight=chance.choice((1, 3)))
-    world.tell(report)
+    queue, at_once = world.namespace.entity(QUEUE), chance.choice((1, 3))
+    world.tell(await queue.process(work, policy=GO_ON, by_session=by_session, max_wait=1, max_in_flight=at_once))
     if not by_session:
         world.order.clear()  # only a session promises an order
 
@@ -241,6 +246,7 @@ scenes = st.builds(
     detects_duplicates=st.booleans(),
     lock_seconds=st.sampled_from((60, 300)),
     body_size=st.sampled_from((0, 0, 70_000)),
+    one_way=st.sampled_from((0, 0, 0.005, 0.03)),
 )
 
 
