@@ -1,4 +1,4 @@
-"""The command line: ``sbnotebook demo | emulator | lab | triage | doctor``.
+"""The command line: ``sbnotebook demo | emulator | probe | lab | triage | doctor``.
 
 What a command needs is imported when that command runs.
 """
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from sbnotebook.errors import ConfigurationError, MissingExtraError, SbNotebookError
+from sbnotebook.errors import MissingExtraError, SbNotebookError
 
 __all__ = ["app", "main"]
 
@@ -53,6 +53,12 @@ def demo(context: typer.Context) -> None:
 def emulator(context: typer.Context) -> None:
     """Start the emulator and print its connection string."""
     _run("emulator", context)
+
+
+@app.command(context_settings=_PASS_ON)
+def probe(context: typer.Context) -> None:
+    """Check against a namespace of your own what sbnotebook takes for granted of Service Bus."""
+    _run("probe", context)
 
 
 @app.command()
@@ -96,11 +102,9 @@ def triage(
     """Find out why messages are dead letters and send them back, in a page of its own, until it is interrupted."""
     if find_spec("voila") is None or find_spec("ipykernel") is None:
         raise MissingExtraError("sbnotebook triage", "app")
-    if target is not None and "endpoint=" in target.lower():
-        raise ConfigurationError(
-            "A connection string on the command line is seen by everybody on this machine, and kept in the shell's "
-            "history: put it into an environment variable and give env:VARIABLE."
-        )
+    from sbnotebook.client.targets import refuse_secret
+
+    refuse_secret(target)
     from sbnotebook.widgets.app_page import TriageRequest
     from sbnotebook.widgets.app_server import serve
 

@@ -12,7 +12,15 @@ from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.connection import Connection
 
-__all__ = ["EMULATOR", "ENVIRONMENT_VARIABLES", "NamespaceTarget", "Target", "notebook_variable", "resolve"]
+__all__ = [
+    "EMULATOR",
+    "ENVIRONMENT_VARIABLES",
+    "NamespaceTarget",
+    "Target",
+    "notebook_variable",
+    "refuse_secret",
+    "resolve",
+]
 
 EMULATOR: Final = "emulator"
 ENVIRONMENT_VARIABLES: Final = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
@@ -63,6 +71,19 @@ class NamespaceTarget:
                 "use a local Spark, or a namespace in Azure."
             )
         return resolve(self.text).connection
+
+
+def refuse_secret(target: str | None) -> None:
+    """Check that a target from the command line is no connection string.
+
+    Raises:
+        ConfigurationError: it is one.
+    """
+    if target is not None and "endpoint=" in target.lower():
+        raise ConfigurationError(
+            "A connection string on the command line is seen by everybody on this machine, and kept in the shell's "
+            "history: put it into an environment variable and give env:VARIABLE."
+        )
 
 
 def resolve(target: str | None = None, credential: Any = None) -> Target:

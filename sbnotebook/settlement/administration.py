@@ -21,6 +21,7 @@ from sbnotebook.settlement.connecting.connection import Connection
 __all__ = [
     "DestinationDescription",
     "EntityCounts",
+    "client_of",
     "counts_of",
     "create_queue",
     "delete_queue",
@@ -80,7 +81,7 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with _client(connection) as client:
+    async with client_of(connection) as client:
         found, is_topic = await _queue_or_topic(client, name)
         places, addresses = [found], [EntityAddress(name)]
         if is_topic:
@@ -101,7 +102,7 @@ async def lock_duration(connection: Connection, address: EntityAddress) -> timed
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with _client(connection) as client:
+    async with client_of(connection) as client:
         if address.subscription is not None:
             found: Any = await client.get_subscription(address.name, address.subscription)
         else:
@@ -116,7 +117,7 @@ async def detects_duplicates(connection: Connection, name: str) -> bool:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with _client(connection) as client:
+    async with client_of(connection) as client:
         found, _ = await _queue_or_topic(client, name)
         return bool(found.requires_duplicate_detection)
 
@@ -145,7 +146,7 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
         topics: list the subscriptions of these topics only; None for all.
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
-    async with _client(connection) as client:
+    async with client_of(connection) as client:
         queues = [_queue(counts) async for counts in client.list_queues_runtime_properties()]
         found = sorted(queues, key=lambda counts: counts.address.path.casefold())
         listed = [topic async for topic in client.list_topics_runtime_properties()]
@@ -164,7 +165,7 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
     """
     found: list[EntityCounts] = []
-    async with _client(connection) as client:
+    async with client_of(connection) as client:
         for address in addresses:
             if address.subscription is None:
                 found.append(_queue(await client.get_queue_runtime_properties(address.name)))
@@ -180,7 +181,7 @@ async def tier_of(connection: Connection) -> str:
     Raises:
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with _client(connection) as client:
+    async with client_of(connection) as client:
         return str((await client.get_namespace_properties()).messaging_sku)
 
 
@@ -208,7 +209,7 @@ async def create_queue(
     connection.require_writing()
     options: dict[str, Any] = {"lock_duration": lock_duration, "max_delivery_count": max_delivery_count}
     options["requires_session"] = requires_session or None
-    async with _client(connection) as client:
+    async with client_of(connection) as client:
         await client.create_queue(name, **{key: value for key, value in options.items() if value is not None})
 
 
@@ -219,12 +220,13 @@ async def delete_queue(connection: Connection, name: str) -> None:
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
-    async with _client(connection) as client:
+    async with client_of(connection) as client:
         await client.delete_queue(name)
 
 
 @asynccontextmanager
-async def _client(connection: Connection) -> AsyncGenerator[AsyncServiceBusAdministrationClient]:
+async def client_of(connection: Connection) -> AsyncGenerator[AsyncServiceBusAdministrationClient]:
+    """Open the SDK's administration client of a namespace while the block runs."""
     if connection.connection_string is not None:
         # Messages go to an emulator unencrypted as well, wherever it is.
         client = async_administration_client(connection.connection_string, allow_remote=True)

@@ -235,15 +235,24 @@ class Connection:
 
     def _client(self, retries: int) -> ServiceBusClient:
         if retries not in self._clients:
-            options: dict[str, Any] = {"retry_total": retries, "logging_enable": False}
-            if transport.is_over_websocket(self.connection_string, is_emulator=self.is_emulator):
-                options["transport_type"] = TransportType.AmqpOverWebsocket
-            if self.connection_string is not None:
-                client = ServiceBusClient.from_connection_string(self.connection_string, **options)
-            else:
-                client = ServiceBusClient(*self.host_and_credential(), **options)
-            self._clients[retries] = client
+            self._clients[retries] = self.new_client(retries=retries)
         return self._clients[retries]
+
+    def new_client(self, *, retries: int, over_websocket: bool | None = None) -> ServiceBusClient:
+        """Return a client of the SDK, which the caller closes.
+
+        Args:
+            retries: how often the SDK retries a request.
+            over_websocket: whether it uses a WebSocket; None for what the connection string or the environment says.
+        """
+        options: dict[str, Any] = {"retry_total": retries, "logging_enable": False}
+        if over_websocket is None:
+            over_websocket = transport.is_over_websocket(self.connection_string, is_emulator=self.is_emulator)
+        if over_websocket:
+            options["transport_type"] = TransportType.AmqpOverWebsocket
+        if self.connection_string is not None:
+            return ServiceBusClient.from_connection_string(self.connection_string, **options)
+        return ServiceBusClient(*self.host_and_credential(), **options)
 
 
 def _default_credential() -> AsyncTokenCredential:

@@ -160,6 +160,7 @@ class AmqpConnection(Protocol):
 
     _error: Exception | None
     _transport: Socket
+    _remote_max_frame_size: int | None
 
     def _can_read(self) -> bool: ...
     async def listen(self, wait: float | bool = False, batch: int = 1) -> None: ...

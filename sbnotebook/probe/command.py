@@ -1,0 +1,137 @@
+"""``sbnotebook probe``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sbnotebook.settlement import Connection
+    from sbnotebook.settlement.probing.run import ProbeRun
+
+__all__ = ["probe"]
+
+_INTERRUPTED: Final = 130
+
+
+def probe(
+    namespace: Annotated[
+        str | None,
+        typer.Argument(help="NAMESPACE.servicebus.windows.net, env:VARIABLE or emulator; as %sb_connect."),
+    ] = None,
+    *,
+    report: Annotated[
+        Path | None, typer.Option(help="Where the report is written; a new file in this folder if not said.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it begins.")] = False,
+) -> None:
+    """Check against a namespace of your own what sbnotebook takes for granted of Service Bus, in 5 minutes at most.
+
+    It makes temporary queues, touches no other entity, and removes its own, also after Ctrl-C.
+    """
+    import anyio
+    from rich.console import Console
+
+    from sbnotebook.client.targets import refuse_secret, resolve
+    from sbnotebook.errors import ConfigurationError
+    from sbnotebook.settlement.probing.run import ProbeRun
+
+    refuse_secret(namespace)
+    when = datetime.now(UTC)
+    path = report or Path(f"sbnotebook-probe-{when:%Y%m%d-%H%M%S}.md")
+    if path.exists():
+        raise ConfigurationError(f"{path} exists: say --report with the name of a new file.")
+    console = Console()
+    connection = resolve(namespace).connection
+    tier = anyio.run(_tier, connection)
+    run = ProbeRun(connection)
+    console.print(_announcement(run, tier), highlight=False, markup=False)
+    if not yes:
+        typer.confirm("Begin?", abort=True)
+    interrupted = _carry_out(run, console)
+    _show(run, console)
+    _write(run, path, tier, when)
+    console.print(f"The report is in {path}: please attach it to an issue.", highlight=False, markup=False)
+    if run.left:
+        names = ", ".join(sorted(run.left))
+        console.print(f"Not removed, so please remove: {names}", highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(_INTERRUPTED if interrupted else 1 if run.left else 0)
+
+
+async def _tier(connection: Connection) -> str:
+    from sbnotebook.settlement.probing.run import tier_to_probe
+
+    try:
+        return await tier_to_probe(connection)
+    finally:
+        await connection.close()  # what it has opened is of this loop only
+
+
+def _announcement(run: ProbeRun, tier: str) -> str:
+    from sbnotebook.settlement.probing.run import MAX_SECONDS
+
+    operations = sum(probe.operations for probe in run.probes)
+    minutes = ceil(sum(probe.seconds for probe in run.probes) / run.side_by_side / 60)
+    return (
+        f"{len(run.probes)} probes make as many temporary queues in {run.connection.host}, tier {tier}. Their names "
+        f"begin with {run.prefix}. No other entity is touched. That takes about {minutes} minutes, at most "
+        f"{MAX_SECONDS // 60}, and about {operations:,} operations. It needs the right Manage, and the tier Standard "
+        "or Premium; Premium has no partitioned queues, unless the namespace is partitioned."
+    )
+
+
+def _carry_out(run: ProbeRun, console: Console) -> bool:
+    """Run the probes, and return whether the user has interrupted them."""
+    import anyio
+
+    async def main() -> None:
+        try:
+            await run.run()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await run.connection.close()
+
+    count = 0
+    with console.status("") as status:
+
+        def told(_: object) -> None:
+            nonlocal count
+            count += 1
+            status.update(f"{count} of {len(run.probes)} probes; Ctrl-C removes the queues and ends")
+
+        run.told = told
+        try:
+            anyio.run(main)
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def _show(run: ProbeRun, console: Console) -> None:
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    from sbnotebook.probe.report import summary
+    from sbnotebook.settlement.probing.probe import Verdict
+
+    colours = {Verdict.EXPECTED: "green", Verdict.DIFFERENT: "red", Verdict.UNKNOWN: "yellow"}
+    table = Table("Expectation", "Found", Column("Saw", overflow="fold"))
+    for each in run.findings:
+        verdict = Text(each.verdict.value, style=colours[each.verdict])
+        table.add_row(Text(each.probe.expectation), verdict, Text(each.saw))
+    console.print(table)
+    console.print(f"{summary(run.findings)}.", highlight=False)
+
+
+def _write(run: ProbeRun, path: Path, tier: str, when: datetime) -> None:
+    from sbnotebook.probe.report import markdown
+
+    text = markdown(run.findings, host=run.connection.host or "", tier=tier, when=when)
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)

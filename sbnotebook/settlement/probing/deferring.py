@@ -1,0 +1,140 @@
+"""Probes of deferral."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus.exceptions import MessageNotFoundError, OperationTimeoutError
+
+from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
+from sbnotebook.settlement.sdk.management import delete_deferred, receive_deferred
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusReceiver
+
+    from sbnotebook.settlement.probing.site import Site
+
+__all__ = ["DEFERRING"]
+
+_AT_ONCE: Final = 250
+_EXPIRY: Final = 10.0
+_NEXT_WITHIN: Final = 5
+_NOWHERE: Final = 1 << 40
+"""A sequence number that no message has."""
+
+
+@probe(
+    "deferred-all-or-none", "Of deferred messages that are asked for, all are locked or none.", operations=16, seconds=8
+)
+async def _all_or_none(site: Site) -> Saw:
+    queue = await site.queue()
+    async with site.receiver(queue) as receiver:
+        numbers = await _deferred(site, queue, receiver, 2)
+        error = await site.refusal(receive_deferred(receiver, [*numbers, _NOWHERE]))
+        after = [await site.refusal(receive_deferred(receiver, [number])) for number in numbers]
+    words = f"two and one that is not there: {words_of(error)}; then each alone: {words_of(after[0])}"
+    return Saw(isinstance(error, MessageNotFoundError) and after == [None, None], words)
+
+
+@probe(
+    "deferred-delivery-count",
+    "To lock a deferred message by its number counts as a delivery.",
+    operations=14,
+    seconds=8,
+)
+async def _delivery_count(site: Site) -> Saw:
+    queue = await site.queue()
+    counts: list[int] = []
+    async with site.receiver(queue) as receiver:
+        numbers = await _deferred(site, queue, receiver, 1)
+        for _ in range(3):
+            (message,) = await receive_deferred(receiver, numbers)
+            counts.append(message.delivery_count or 0)
+            await receiver.abandon_message(message)
+    return Saw(counts == [counts[0], counts[0] + 1, counts[0] + 2], f"delivery counts {counts}, abandoned in between")
+
+
+@probe(
+    "deferred-removed-250", "250 deferred messages are removed at once, by their numbers.", operations=780, seconds=15
+)
+async def _removed(site: Site) -> Saw:
+    queue = await site.queue()
+    async with site.receiver(queue) as receiver:
+        numbers = await _deferred(site, queue, receiver, _AT_ONCE)
+        removed = await delete_deferred(receiver, numbers)
+        left = len(await site.peek(receiver, _AT_ONCE))
+    return Saw((removed, left) == (_AT_ONCE, 0), f"{removed} removed, {left} left")
+
+
+@probe("deferred-expiry", "A deferred message that has expired cannot be had any more.", operations=10, seconds=20)
+async def _expiry(site: Site) -> Saw:
+    queue = await site.queue()
+    async with site.receiver(queue) as receiver:
+        numbers = await _deferred(site, queue, receiver, 1, lives=timedelta(seconds=_EXPIRY))
+        await site.wait(_EXPIRY + 2)
+        error = await site.refusal(receive_deferred(receiver, numbers))
+    return Saw(isinstance(error, MessageNotFoundError), words_of(error))
+
+
+@probe(
+    "deferred-dead-letter-of-session",
+    "A deferred dead letter of an entity that requires sessions can be had over another link.",
+    operations=16,
+    seconds=10,
+)
+async def _session_letter(site: Site) -> Saw:
+    queue = await site.queue(requires_session=True)
+    await site.send(queue, [ServiceBusMessage("", session_id="one")])
+    async with site.receiver(queue, session_id="one") as session:
+        (message,) = await site.take(session, 1)
+        await session.dead_letter_message(message)
+    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
+        (letter,) = await site.take(letters, 1)
+        await letters.defer_message(letter)
+    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as another:
+        error = await site.refusal(receive_deferred(another, [letter.sequence_number or 0]))
+    return Saw(error is None, words_of(error))
+
+
+@probe(
+    "deferred-only-session",
+    "A session with deferred messages only is not given as the next one.",
+    operations=12,
+    seconds=15,
+)
+async def _only_session(site: Site) -> Saw:
+    queue = await site.queue(requires_session=True)
+    await site.send(queue, [ServiceBusMessage("", session_id="one")])
+    async with site.receiver(queue, session_id="one") as session:
+        (message,) = await site.take(session, 1)
+        await session.defer_message(message)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_let_time_pass, site)
+        try:
+            async with site.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=_NEXT_WITHIN):
+                saw = Saw(is_expected=False, words="it was given")
+        except OperationTimeoutError as error:
+            saw = Saw(is_expected=True, words=words_of(error))
+        tasks.cancel_scope.cancel()
+    return saw
+
+
+async def _let_time_pass(site: Site) -> None:
+    while True:
+        await site.wait(1)
+
+
+async def _deferred(
+    site: Site, queue: str, receiver: ServiceBusReceiver, count: int, *, lives: timedelta | None = None
+) -> list[int]:
+    """Send messages and defer them, and return their numbers."""
+    await site.send(queue, (ServiceBusMessage("", time_to_live=lives) for _ in range(count)))
+    taken = await site.take(receiver, count)
+    await site.settle(receiver, "defer", taken)
+    return [message.sequence_number or 0 for message in taken]
+
+
+DEFERRING: tuple[Probe, ...] = (_all_or_none, _delivery_count, _removed, _expiry, _session_letter, _only_session)

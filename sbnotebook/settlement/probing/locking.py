@@ -1,0 +1,186 @@
+"""Probes of locks and of settling."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from azure.servicebus import ServiceBusMessage
+
+from sbnotebook.model.partition import partition_of
+from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
+from sbnotebook.settlement.sdk.errors import condition_of
+from sbnotebook.settlement.sdk.management import renew_locks, settle_by_token
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusReceiver
+
+    from sbnotebook.settlement.probing.site import Site
+
+__all__ = ["HOLDING", "LOCKING"]
+
+_SHORT: Final = 5.0
+"""Seconds: the shortest lock that Azure gives."""
+_HELD: Final = 5_010
+
+
+@probe("lost-lock-refused", "To settle after the lock has ended is refused, as lock lost.", operations=8, seconds=12)
+async def _lost_lock(site: Site) -> Saw:
+    queue = await site.queue(lock=_SHORT)
+    await site.send(queue, [ServiceBusMessage("")])
+    async with site.receiver(queue) as receiver:
+        taken = await site.take(receiver, 1)
+        await site.wait(_SHORT + 2)
+        (error,) = await site.settle(receiver, "complete", taken)
+    is_lost = error is not None and condition_of(error)[0] == "com.microsoft:message-lock-lost"
+    return Saw(is_lost, words_of(error))
+
+
+@probe("release-not-counted", "A released message comes again with the delivery count that it had.", operations=8)
+async def _release_count(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, [ServiceBusMessage("")])
+    async with site.receiver(queue) as receiver:
+        first = await site.take(receiver, 1)
+        await site.settle(receiver, "release", first)
+        (again,) = await site.take(receiver, 1)
+    return Saw(
+        again.delivery_count == first[0].delivery_count, f"{first[0].delivery_count}, then {again.delivery_count}"
+    )
+
+
+@probe("release-confirmed", "The release of one message is confirmed.", operations=6, seconds=12)
+async def _release_confirmed(site: Site) -> Saw:
+    return await _range(site, "release", 1)
+
+
+@probe(
+    "release-range-confirmed", "The release of a range of messages is confirmed for each.", operations=15, seconds=12
+)
+async def _release_range(site: Site) -> Saw:
+    return await _range(site, "release", 5)
+
+
+@probe("complete-range-confirmed", "To complete a range of messages is confirmed for each.", operations=15, seconds=12)
+async def _complete_range(site: Site) -> Saw:
+    return await _range(site, "complete", 5)
+
+
+async def _range(site: Site, operation: str, count: int) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, (ServiceBusMessage("") for _ in range(count)))
+    async with site.receiver(queue) as receiver:
+        taken = await site.take(receiver, count)
+        errors = await site.settle(receiver, operation, taken)
+        left = len(await site.peek(receiver, count))
+    unconfirmed = [error for error in errors if error is not None]
+    why = f": {words_of(unconfirmed[0])}" if unconfirmed else ""
+    is_expected = not unconfirmed and left == (count if operation == "release" else 0)
+    return Saw(is_expected, f"{count - len(unconfirmed)} of {count} confirmed, {left} are there{why}")
+
+
+@probe(
+    "lock-outlives-link",
+    "A lock lasts when its link is closed, and its token settles the message over another.",
+    operations=10,
+    seconds=10,
+)
+async def _outlives(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, [ServiceBusMessage("")])
+    async with site.receiver(queue) as receiver:
+        (message,) = await site.take(receiver, 1)
+    async with site.receiver(queue) as another:
+        came_early = bool(await another.receive_messages(max_wait_time=2))
+        error = await site.refusal(settle_by_token(another, message.lock_token, "complete", answer_within=10))
+        left = len(await site.peek(another))
+    words = f"{'it came to another' if came_early else 'it was held'}; by its token: {words_of(error)}; {left} left"
+    return Saw(not came_early and error is None and not left, words)
+
+
+@probe("order-after-release", "Released messages come again from the places that they had.", operations=25)
+async def _order(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, map(ServiceBusMessage, "12345"))
+    async with site.receiver(queue) as receiver:
+        return await _released_in_turn(site, receiver)
+
+
+@probe("order-after-release-in-session", "Released messages of a session come again from their places.", operations=25)
+async def _session_order(site: Site) -> Saw:
+    queue = await site.queue(requires_session=True)
+    await site.send(queue, (ServiceBusMessage(text, session_id="one") for text in "12345"))
+    async with site.receiver(queue, session_id="one") as receiver:
+        return await _released_in_turn(site, receiver)
+
+
+async def _released_in_turn(site: Site, receiver: ServiceBusReceiver) -> Saw:
+    for message in await site.take(receiver, 3):
+        await site.settle(receiver, "release", [message])
+    order = "".join(map(str, await site.take(receiver, 5)))
+    return Saw(order == "12345", f"1, 2 and 3 were released, then came {', '.join(order)}")
+
+
+@probe(
+    "partition-token-batch",
+    "To renew locks of two partitions in one request is refused.",
+    operations=20,
+    seconds=10,
+)
+async def _token_batch(site: Site) -> Saw:
+    queue = await site.queue(enable_partitioning=True)
+    await site.send_each(queue, (ServiceBusMessage("", partition_key=str(number)) for number in range(12)))
+    async with site.receiver(queue) as receiver:
+        taken = await site.take(receiver, 12)
+        chosen = _of_two_partitions(taken)
+        if len(chosen) < 2:  # noqa: PLR2004
+            return Saw(is_expected=None, words="all messages were in one partition")
+        error = await site.refusal(renew_locks(receiver, chosen))
+    return Saw(error is not None, words_of(error))
+
+
+def _of_two_partitions(messages: Sequence[ServiceBusReceivedMessage]) -> list[ServiceBusReceivedMessage]:
+    by_partition = {partition_of(message.sequence_number or 0): message for message in messages}
+    return [*by_partition.values()][:2]
+
+
+@probe(
+    "held-on-one-link",
+    f"One link holds {_HELD:,} messages.",
+    operations=2 * _HELD + 50,
+    seconds=60,
+)
+async def _held(site: Site) -> Saw:
+    queue = await site.queue(lock=300)
+    await site.send(queue, (ServiceBusMessage("") for _ in range(_HELD)))
+    async with site.receiver(queue) as receiver:
+        held: list[ServiceBusReceivedMessage] = []
+        error = await site.refusal(_hold(receiver, held))
+        unsettled = await site.settle(receiver, "complete", held[:1]) if error is None else []
+    is_expected = error is None and len(held) == _HELD and unsettled == [None]
+    return Saw(is_expected, f"{len(held):,} held{'' if error is None else f': {words_of(error)}'}")
+
+
+async def _hold(receiver: ServiceBusReceiver, held: list[ServiceBusReceivedMessage]) -> None:
+    while len(held) < _HELD:
+        more = await receiver.receive_messages(max_message_count=min(_HELD - len(held), 1_000), max_wait_time=10)
+        held += more
+        if not more:
+            return
+
+
+LOCKING: tuple[Probe, ...] = (
+    _lost_lock,
+    _release_count,
+    _release_confirmed,
+    _release_range,
+    _complete_range,
+    _outlives,
+    _order,
+    _session_order,
+    _token_batch,
+)
+HOLDING: tuple[Probe, ...] = (_held,)
+"""What may make Service Bus busy for others, and so comes last."""

@@ -1,0 +1,219 @@
+"""Probes of peeking, sequence numbers and times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusSubQueue
+
+from sbnotebook.model.partition import partition_of
+from sbnotebook.settlement.probing.probe import Probe, Saw, probe
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusReceiver
+
+    from sbnotebook.settlement.probing.site import Site
+
+__all__ = ["LOOKING"]
+
+_PAGE: Final = 250
+_LOOKS: Final = 100
+_LATER: Final = 10.0
+"""Seconds after which a scheduled message becomes active."""
+_MILLISECONDS: Final = 2**32
+"""The longest time to live that the header of a message can say: 49.7 days."""
+
+
+@probe("peek-states", "A peek gives active, locked, deferred and scheduled messages, with their states.", operations=16)
+async def _states(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, map(ServiceBusMessage, ("locked", "deferred", "active")))
+    async with site.sender(queue) as sender:
+        await sender.schedule_messages(ServiceBusMessage("scheduled"), datetime.now(UTC) + timedelta(hours=1))
+    async with site.receiver(queue) as receiver:
+        _, deferred, active = await site.take(receiver, 3)
+        await receiver.defer_message(deferred)
+        await site.settle(receiver, "release", [active])
+        peeked = await site.peek(receiver, 10)
+    found = {str(message): message.state for message in peeked}
+    states = ServiceBusMessageState
+    wanted = {"locked": states.ACTIVE, "deferred": states.DEFERRED, "active": states.ACTIVE}
+    words = ", ".join(f"{name}: {state.name.lower()}" for name, state in sorted(found.items()))
+    return Saw(found == wanted | {"scheduled": states.SCHEDULED}, words or "no message")
+
+
+@probe("page-size", "A peek gives 250 messages at most.", operations=265)
+async def _page(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, (ServiceBusMessage("") for _ in range(_PAGE + 10)))
+    async with site.receiver(queue) as receiver:
+        peeked = await site.peek(receiver, _PAGE + 10)
+    return Saw(len(peeked) == _PAGE, f"{len(peeked)} of {_PAGE + 10} messages")
+
+
+@probe("no-empty-peeks", "A peek at a queue with a message is never empty.", operations=_LOOKS + 5, seconds=15)
+async def _empty_peeks(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, [ServiceBusMessage("")])
+    async with site.receiver(queue) as receiver:
+        empty = [not await receiver.peek_messages(max_message_count=1, sequence_number=1) for _ in range(_LOOKS)]
+    return Saw(not any(empty), f"{sum(empty)} of {_LOOKS} peeks were empty")
+
+
+@probe("dead-letter-number", "A dead letter keeps its sequence number.", operations=10)
+async def _dead_letter(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, map(ServiceBusMessage, ("first", "second")))
+    async with site.receiver(queue) as receiver:
+        _, second = await site.take(receiver, 2)
+        await receiver.dead_letter_message(second)
+    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
+        (letter,) = await site.take(letters, 1)
+    before, after = second.sequence_number, letter.sequence_number
+    return Saw(before == after, f"{before} became {after}")
+
+
+@probe("dead-letter-count", "The delivery count of a dead letter is the one that it had.", operations=10)
+async def _dead_letter_count(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, [ServiceBusMessage("")])
+    async with site.receiver(queue) as receiver:
+        (message,) = await site.take(receiver, 1)
+        await receiver.abandon_message(message)
+        (message,) = await site.take(receiver, 1)
+        await receiver.dead_letter_message(message)
+        before = message.delivery_count or 0
+    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
+        (letter,) = await site.peek(letters)
+    return Saw(letter.delivery_count in (before, before + 1), f"{before} when locked, {letter.delivery_count} after")
+
+
+@probe("scheduled-number", "A scheduled message gets another number when it becomes active.", operations=12, seconds=20)
+async def _scheduled_number(site: Site) -> Saw:
+    queue, before = await _schedule(site)
+    after = await _activated(site, queue)
+    return Saw(before.sequence_number != after.sequence_number, f"{before.sequence_number} → {after.sequence_number}")
+
+
+@probe(
+    "activated-state", "A message that was scheduled says that it is active, when peeked.", operations=12, seconds=20
+)
+async def _activated_state(site: Site) -> Saw:
+    queue, _ = await _schedule(site)
+    received = await _activated(site, queue)
+    async with site.receiver(queue) as receiver:
+        peeked = next(each for each in await site.peek(receiver, 2) if str(each) == "later")
+    words = f"{peeked.state.name.lower()} when peeked, {received.state.name.lower()} when received"
+    return Saw(peeked.state is ServiceBusMessageState.ACTIVE, words)
+
+
+@probe(
+    "scheduled-times",
+    "A scheduled message shows the time when it was sent, and once active the time of that.",
+    operations=12,
+    seconds=20,
+)
+async def _scheduled_times(site: Site) -> Saw:
+    queue, before = await _schedule(site)
+    after = await _activated(site, queue)
+    first, due, then = before.enqueued_time_utc, before.scheduled_enqueue_time_utc, after.enqueued_time_utc
+    if first is None or due is None or then is None:
+        return Saw(is_expected=False, words=f"a time was missing: {first}, {due}, {then}")
+    words = f"enqueued {(due - first).total_seconds():.1f} s before it was due, then {(then - due).total_seconds():.1f}"
+    return Saw(first < due - timedelta(seconds=_LATER / 2) and then >= due - timedelta(seconds=1), f"{words} s after")
+
+
+@probe("no-time-to-live", "A message without a time to live comes without one, or with 49.7 days.", operations=5)
+async def _time_to_live(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, [ServiceBusMessage("")])
+    async with site.receiver(queue) as receiver:
+        (peeked,) = await site.peek(receiver)
+    lives = peeked.time_to_live
+    days = timedelta(milliseconds=_MILLISECONDS)
+    is_none = lives is None or abs(lives - days) < timedelta(seconds=1)
+    return Saw(is_none, "none" if lives is None else f"{lives.total_seconds() / 86_400:.1f} days")
+
+
+@probe(
+    "partition-pages",
+    "All messages of a partitioned queue are peeked by going on behind the last message of each page.",
+    operations=60,
+    seconds=10,
+)
+async def _partition_pages(site: Site) -> Saw:
+    queue = await _partitioned(site, 60)
+    async with site.receiver(queue) as receiver:
+        found = [message.sequence_number or 0 for message in await _pages(receiver)]
+    words = f"{len(set(found))} of 60 messages, in {len({partition_of(each) for each in found})} partitions"
+    return Saw(len(set(found)) == len(found) == 60, words)  # noqa: PLR2004
+
+
+@probe("peek-from-number", "A peek from a number of a partition begins with that message.", operations=50, seconds=10)
+async def _from_number(site: Site) -> Saw:
+    queue = await _partitioned(site, 30)
+    async with site.receiver(queue) as receiver:
+        numbers = [message.sequence_number or 0 for message in await _pages(receiver)]
+        firsts = [await receiver.peek_messages(max_message_count=1, sequence_number=each) for each in numbers]
+    hits = sum(
+        bool(first) and first[0].sequence_number == number for first, number in zip(firsts, numbers, strict=True)
+    )
+    partitions = len({partition_of(number) for number in numbers})
+    return Saw(hits == len(numbers) > 0, f"{hits} of {len(numbers)} messages, in {partitions} partitions")
+
+
+async def _schedule(site: Site) -> tuple[str, ServiceBusReceivedMessage]:
+    """Schedule a message in a new queue, and peek at it."""
+    queue = await site.queue()
+    async with site.receiver(queue) as receiver, site.sender(queue) as sender:
+        # By the time of the service, which this machine's may differ from.
+        await sender.send_messages(ServiceBusMessage("now"))
+        (now,) = await site.take(receiver, 1)
+        await receiver.complete_message(now)
+        due = (now.enqueued_time_utc or datetime.now(UTC)) + timedelta(seconds=_LATER)
+        await sender.schedule_messages(ServiceBusMessage("later"), due)
+        # Another behind it, so that its next number is not the same by chance.
+        await sender.schedule_messages(ServiceBusMessage("much later"), due + timedelta(hours=1))
+        (before,) = await site.peek(receiver)
+    return queue, before
+
+
+async def _activated(site: Site, queue: str) -> ServiceBusReceivedMessage:
+    await site.wait(_LATER + 1)
+    async with site.receiver(queue) as receiver:
+        (after,) = await site.take(receiver, 1, within=20)
+        await site.settle(receiver, "release", [after])
+    return after
+
+
+async def _partitioned(site: Site, count: int) -> str:
+    """Make a partitioned queue with messages in several partitions."""
+    queue = await site.queue(enable_partitioning=True)
+    await site.send_each(queue, (ServiceBusMessage("", partition_key=str(number)) for number in range(count)))
+    return queue
+
+
+async def _pages(receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
+    found: list[ServiceBusReceivedMessage] = []
+    after = 0
+    while page := await receiver.peek_messages(max_message_count=10, sequence_number=after + 1):
+        found += page
+        after = page[-1].sequence_number or 0
+    return found
+
+
+LOOKING: tuple[Probe, ...] = (
+    _states,
+    _page,
+    _empty_peeks,
+    _dead_letter,
+    _dead_letter_count,
+    _scheduled_number,
+    _activated_state,
+    _scheduled_times,
+    _time_to_live,
+    _partition_pages,
+    _from_number,
+)

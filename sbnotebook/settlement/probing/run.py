@@ -1,0 +1,118 @@
+"""A run of probes against one namespace: side by side, within a time, and nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+from azure.core.exceptions import AzureError
+
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement.administration import tier_of
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.probing.deferring import DEFERRING
+from sbnotebook.settlement.probing.locking import HOLDING, LOCKING
+from sbnotebook.settlement.probing.looking import LOOKING
+from sbnotebook.settlement.probing.probe import Finding, Probe, Saw, Verdict, words_of
+from sbnotebook.settlement.probing.redaction import without_names
+from sbnotebook.settlement.probing.sending import SENDING
+from sbnotebook.settlement.probing.site import Site, new_prefix
+
+__all__ = ["MAX_SECONDS", "PROBES", "ProbeRun", "tier_to_probe"]
+
+PROBES: Final[tuple[Probe, ...]] = (*LOOKING, *LOCKING, *DEFERRING, *SENDING, *HOLDING)
+MAX_SECONDS: Final = 300
+"""A run takes no longer."""
+_CLEAN_UP: Final = 60
+"""Seconds of them that are kept for removing the queues."""
+_VERDICTS: Final = {True: Verdict.EXPECTED, False: Verdict.DIFFERENT, None: Verdict.UNKNOWN}
+
+
+async def tier_to_probe(connection: Connection) -> str:
+    """Return the tier of a namespace, such as Standard.
+
+    Raises:
+        ConfigurationError: the namespace cannot be probed.
+    """
+    try:
+        tier = await tier_of(connection)
+    except AzureError as error:
+        raise ConfigurationError(
+            f"The namespace cannot be probed, which needs the right Manage: {words_of(error)}"
+        ) from None
+    if tier == "Basic":
+        raise ConfigurationError("Probes need the tier Standard or Premium: Basic has no sessions.")
+    return tier
+
+
+@dataclass(slots=True)
+class ProbeRun:
+    """A run of probes, which knows what it has found and made at any moment.
+
+    Args:
+        connection: the namespace; the right Manage is needed.
+        wait: waits some seconds; a test turns the emulator's clock meanwhile.
+        side_by_side: how many probes run at once.
+        probes: which ones.
+        told: called with each finding when it is there.
+
+    Attributes:
+        prefix: begins the names of all queues that the run makes.
+        findings: what was found, in the order of the probes once the run has ended.
+        left: the names of queues that it has made and not removed.
+    """
+
+    connection: Connection
+    wait: Callable[[float], Awaitable[None]] = anyio.sleep
+    side_by_side: int = 6
+    probes: Sequence[Probe] = PROBES
+    told: Callable[[Finding], None] | None = None
+    prefix: str = field(default_factory=new_prefix, init=False)
+    findings: list[Finding] = field(default_factory=list[Finding], init=False)
+    left: set[str] = field(default_factory=set[str], init=False)
+
+    async def run(self) -> None:
+        """Run the probes, and remove what they have made, also when this is cancelled.
+
+        Raises:
+            ReadOnlyError: the connection is read-only.
+        """
+        self.connection.require_writing()
+        limiter = anyio.CapacityLimiter(self.side_by_side)
+        try:
+            with anyio.move_on_after(MAX_SECONDS - _CLEAN_UP):
+                async with anyio.create_task_group() as tasks:
+                    for each in self.probes:
+                        tasks.start_soon(self._run_one, each, limiter)
+        finally:
+            with anyio.move_on_after(_CLEAN_UP, shield=True):
+                await self._clean_up()
+            done = {finding.probe.name: finding for finding in self.findings}
+            missing = Saw(None, "it did not end in time")
+            self.findings = [done.get(each.name) or self._finding(each, missing) for each in self.probes]
+
+    async def _run_one(self, probe: Probe, limiter: anyio.CapacityLimiter) -> None:
+        async with limiter:
+            name = f"{self.prefix}-{probe.name}"
+            try:
+                async with Site(self.connection, name, wait=self.wait, made=self.left) as site:
+                    saw = await probe.look(site)
+            except Exception as error:  # noqa: BLE001 (a probe says what it met, whatever that is)
+                saw = Saw(None, words_of(error))
+            finding = self._finding(probe, saw)
+            self.findings.append(finding)
+            if self.told is not None:
+                self.told(finding)
+
+    def _finding(self, probe: Probe, saw: Saw) -> Finding:
+        return Finding(probe, _VERDICTS[saw.is_expected], without_names(saw.words, self.connection.host or ""))
+
+    async def _clean_up(self) -> None:
+        for name in sorted(self.left):
+            try:
+                async with Site(self.connection, name, wait=self.wait, made=self.left) as site:
+                    await site.remove([name])
+            except Exception:  # noqa: BLE001, S112 (it stays in the set, and the others are tried)
+                continue

@@ -1,0 +1,105 @@
+"""Probes of sending, and of the connection itself."""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64encode
+from typing import TYPE_CHECKING, Final
+
+from azure.core.exceptions import HttpResponseError
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusConnectionError
+from azure.servicebus.management import AccessRights, AuthorizationRule
+
+from sbnotebook.settlement.administration import client_of
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
+from sbnotebook.settlement.sdk.protocol import private
+
+if TYPE_CHECKING:
+    from sbnotebook.settlement.probing.site import Site
+
+__all__ = ["SENDING"]
+
+_FRAME: Final = 65_536
+_UNAUTHORIZED: Final = 401
+
+
+@probe("batch-refused-whole", "A batch in which one message is refused is refused as a whole.", operations=8)
+async def _batch(site: Site) -> Saw:
+    queue = await site.queue(requires_session=True)
+    return await _refused_batch(site, queue, [ServiceBusMessage("", session_id="one"), ServiceBusMessage("")])
+
+
+@probe(
+    "batch-of-one-partition-key",
+    "A batch with two partition keys is refused by a partitioned queue with duplicate detection.",
+    operations=8,
+)
+async def _partition_keys(site: Site) -> Saw:
+    queue = await site.queue(enable_partitioning=True, requires_duplicate_detection=True)
+    return await _refused_batch(site, queue, [ServiceBusMessage("", partition_key=key) for key in ("one", "two")])
+
+
+async def _refused_batch(site: Site, queue: str, messages: list[ServiceBusMessage]) -> Saw:
+    error = await site.refusal(site.send(queue, messages))
+    arrived = await site.count(queue)
+    return Saw(error is not None and arrived == 0, f"{words_of(error)}; {arrived} of {len(messages)} arrived")
+
+
+@probe("frame-size", "Service Bus takes frames of 64 KiB.", operations=4)
+async def _frames(site: Site) -> Saw:
+    queue = await site.queue()
+    async with site.receiver(queue) as receiver:
+        await site.peek(receiver)
+        handler = private(receiver)._handler  # noqa: SLF001
+        size = handler._connection._remote_max_frame_size if handler and handler._connection else None  # noqa: SLF001
+    return Saw(None if size is None else size == _FRAME, f"{size or 0:,} bytes")
+
+
+@probe("websocket", "A WebSocket over port 443 carries the same.", operations=6, seconds=8)
+async def _websocket(site: Site) -> Saw:
+    queue = await site.queue()
+    try:
+        return await _over_websocket(site, queue)
+    except ServiceBusConnectionError as error:
+        return Saw(is_expected=False, words=words_of(error))
+
+
+async def _over_websocket(site: Site, queue: str) -> Saw:
+    async with (
+        site.connection.new_client(retries=0, over_websocket=True) as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        await sender.send_messages(ServiceBusMessage("over a WebSocket"))
+        found = [str(message) for message in await site.peek(receiver)]
+    return Saw(found == ["over a WebSocket"], f"{len(found)} of 1 message")
+
+
+@probe("listen-key-counts", "A key with Listen alone gets 401 for a list and for counts.", operations=6, seconds=8)
+async def _listen(site: Site) -> Saw:
+    if site.connection.connection_string is None:
+        return Saw(is_expected=None, words="a connection string is needed for this")
+    rule = AuthorizationRule(
+        key_name="listen", rights=[AccessRights.LISTEN], primary_key=_new_key(), secondary_key=_new_key()
+    )
+    queue = await site.queue(authorization_rules=[rule])
+    statuses: list[int | None] = []
+    async with client_of(Connection(site.with_key("listen", str(rule.primary_key)))) as client:
+        for attempt in (client.list_queues().__anext__(), client.get_queue_runtime_properties(queue)):
+            try:
+                await attempt
+                statuses.append(None)
+            except HttpResponseError as error:
+                statuses.append(error.status_code)
+    return Saw(
+        statuses == [_UNAUTHORIZED] * 2, ", ".join("allowed" if each is None else str(each) for each in statuses)
+    )
+
+
+def _new_key() -> str:
+    return b64encode(secrets.token_bytes(32)).decode()
+
+
+SENDING: tuple[Probe, ...] = (_batch, _partition_keys, _frames, _websocket, _listen)

@@ -1,0 +1,199 @@
+"""The place of one probe: its temporary entities, and clients of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import uuid4
+
+from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.settlement.administration import client_of
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.sdk.links import spare_waits
+from sbnotebook.settlement.sdk.settling import LinkSettling, ranges
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+    from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+
+__all__ = ["NotArrivedError", "Site", "new_prefix"]
+
+_LIVES_FOR: Final = timedelta(minutes=10)
+"""Service Bus itself removes a queue that was left and not used for so long."""
+_ANSWER_WITHIN: Final = 10.0
+_BATCH: Final = 500
+"""Messages without a body that fit into a batch of every tier."""
+
+
+class NotArrivedError(Exception):
+    """Messages that a probe sent did not come back, so that it cannot tell anything."""
+
+
+def new_prefix() -> str:
+    """Return a prefix for the names of temporary entities that no other entity has."""
+    return f"sbnotebook-probe-{uuid4().hex[:10]}"
+
+
+class Site:
+    """What a probe works with: queues of its own, and the SDK's clients of them.
+
+    Args:
+        connection: the namespace.
+        name: begins the names of its queues.
+        wait: waits some seconds; a test turns the emulator's clock meanwhile.
+        made: told of the name of each queue before it is made, so that it is removed whatever happens.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        *,
+        wait: Callable[[float], Awaitable[None]],
+        made: set[str],
+    ) -> None:
+        self.connection = connection
+        self.wait = wait
+        self._name = name
+        self._made = made
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self.client: ServiceBusClient = await self._stack.enter_async_context(self.connection.new_client(retries=3))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def queue(self, *, lock: float = 60, **options: Any) -> str:
+        """Make a queue, and return its name.
+
+        Args:
+            lock: seconds that a lock lasts; Azure takes 5 to 300.
+            options: more of the SDK's ``create_queue``.
+        """
+        name = self._name
+        self._made.add(name)
+        async with client_of(self.connection) as client:
+            try:
+                await client.create_queue(
+                    name, lock_duration=timedelta(seconds=lock), auto_delete_on_idle=_LIVES_FOR, **options
+                )
+            except ResourceExistsError:
+                self._made.discard(name)  # then it is not ours
+                raise
+        return name
+
+    async def send(self, queue: str, messages: Iterable[ServiceBusMessage]) -> None:
+        """Send small messages in as few batches as they need."""
+        async with self.sender(queue) as sender:
+            coming = iter(messages)
+            while some := [*islice(coming, _BATCH)]:
+                await sender.send_messages(some)
+
+    async def send_each(self, queue: str, messages: Iterable[ServiceBusMessage]) -> None:
+        """Send messages one by one, as a batch has one partition key."""
+        async with self.sender(queue) as sender:
+            for message in messages:
+                await sender.send_messages(message)
+
+    @asynccontextmanager
+    async def receiver(self, queue: str, **options: Any) -> AsyncGenerator[ServiceBusReceiver]:
+        """Open a receiver of the SDK while the block runs."""
+        receiver = self.client.get_queue_receiver(queue, **options)
+        spare_waits(receiver)
+        async with receiver:
+            yield receiver
+
+    @asynccontextmanager
+    async def sender(self, queue: str) -> AsyncGenerator[ServiceBusSender]:
+        """Open a sender of the SDK while the block runs."""
+        sender = self.client.get_queue_sender(queue)
+        spare_waits(sender)
+        async with sender:
+            yield sender
+
+    async def take(
+        self, receiver: ServiceBusReceiver, count: int, *, within: float = 10
+    ) -> list[ServiceBusReceivedMessage]:
+        """Receive as many messages, in order.
+
+        Args:
+            receiver: open.
+            count: how many.
+            within: seconds to wait for each next ones.
+
+        Raises:
+            NotArrivedError: fewer came.
+        """
+        found: list[ServiceBusReceivedMessage] = []
+        while len(found) < count:
+            more = await receiver.receive_messages(max_message_count=count - len(found), max_wait_time=within)
+            if not more:
+                raise NotArrivedError(f"{len(found):,} of {count:,} messages came within {within:.0f} seconds.")
+            found += more
+        return found
+
+    async def peek(self, receiver: ServiceBusReceiver, count: int = 1) -> list[ServiceBusReceivedMessage]:
+        """Peek from the beginning; the SDK goes on behind the last message that it received."""
+        return await receiver.peek_messages(max_message_count=count, sequence_number=1)
+
+    async def settle(
+        self, receiver: ServiceBusReceiver, operation: str, messages: Sequence[ServiceBusReceivedMessage]
+    ) -> list[Exception | None]:
+        """Settle messages over their link, a range of them by one frame.
+
+        Args:
+            receiver: it received them.
+            operation: ``complete``, ``abandon``, ``defer``, ``dead-letter`` or ``release``.
+            messages: in the order of their deliveries.
+
+        Returns:
+            The error of each, None for one that was confirmed.
+        """
+        found: list[Exception | None] = [None] * len(messages)
+        parts = ranges(messages)
+
+        def ended(index: int, errors: list[Exception | None]) -> None:
+            found[parts[index]] = errors
+
+        await LinkSettling(receiver, operation).run(
+            [messages[part] for part in parts],
+            max_in_flight=1,
+            answer_within=_ANSWER_WITHIN,
+            began=lambda _: True,
+            ended=ended,
+        )
+        return found
+
+    async def count(self, queue: str) -> int:
+        """Return the number of active messages of a queue, as the administration counts them."""
+        async with client_of(self.connection) as client:
+            return int((await client.get_queue_runtime_properties(queue)).active_message_count or 0)
+
+    def with_key(self, name: str, key: str) -> str:
+        """Return a connection string of the same namespace with another key."""
+        emulator = ";UseDevelopmentEmulator=true" if self.connection.is_emulator else ""
+        endpoint = f"Endpoint=sb://{self.connection.host}"
+        return f"{endpoint};SharedAccessKeyName={name};SharedAccessKey={key}{emulator}"
+
+    async def refusal(self, attempt: Awaitable[object]) -> Exception | None:
+        """Return the error of an attempt that Service Bus refuses; None where it does not."""
+        try:
+            await attempt
+        except (ServiceBusError, ValueError) as error:
+            return error
+        return None
+
+    async def remove(self, names: Iterable[str]) -> None:
+        """Remove queues; one that is not there counts as removed."""
+        async with client_of(self.connection) as client:
+            for name in [*names]:
+                with suppress(ResourceNotFoundError):
+                    await client.delete_queue(name)
+                self._made.discard(name)

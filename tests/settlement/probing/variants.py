@@ -1,0 +1,255 @@
+"""Ways in which a service may differ: for each probe one in which it must report a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.amqp import connection
+from sbnotebook.emulator.entities import box, partitions
+from sbnotebook.emulator.entities.box import Box
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.queue import ReceivingEntity
+from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place
+from sbnotebook.emulator.service import management
+from sbnotebook.emulator.service.access import NamespaceAccess
+from sbnotebook.settlement.probing import site as site_module
+from sbnotebook.settlement.probing.site import Site
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["VARIANTS", "Service"]
+
+
+@dataclass(slots=True)
+class Service:
+    """An emulator that a variant changes."""
+
+    emulator: RunningEmulator
+    patch: pytest.MonkeyPatch
+    time_passes: bool = True
+    websocket_port: int | None = field(default=None)
+
+    def wrap(self, owner: type, name: str, around: Callable[..., Any]) -> None:
+        """Put a function around a method; it gets the method first."""
+        method = getattr(owner, name)
+
+        def wrapped(*args: Any, **options: Any) -> Any:
+            return around(method, *args, **options)
+
+        self.patch.setattr(owner, name, wrapped)
+
+    def counts(self, place: Place, event: Event, *, counts: bool) -> None:
+        """Change whether a delivery counts."""
+        self.patch.setitem(TRANSITIONS, (place, event), TRANSITIONS[place, event]._replace(counts=counts))
+
+    def queues_have(self, **changed: Any) -> None:
+        """Change the options of each queue that a probe makes."""
+        self.wrap(Site, "queue", lambda method, site, **options: method(site, **options | changed))
+
+
+def _hide_scheduled(service: Service) -> None:
+    def peek(method: Any, self: Box, *args: Any) -> Iterator[BrokeredMessage]:
+        return (message for message in method(self, *args) if message.state is not MessageState.SCHEDULED)
+
+    service.wrap(Box, "peek", peek)
+
+
+def _small_pages(service: Service) -> None:
+    service.patch.setattr(management, "_MAX_PEEKED", 100)
+
+
+def _empty_peeks(service: Service) -> None:
+    service.emulator.faults.empty_peeks = 3
+
+
+def _changed_letters(**changes: int) -> Callable[[Service], None]:
+    def change(service: Service) -> None:
+        def put(method: Any, self: Box, message: BrokeredMessage, *args: Any) -> None:
+            if self.dead_letter is None:  # a sub-queue
+                for name, more in changes.items():
+                    setattr(message, name, getattr(message, name) + more)
+            method(self, message, *args)
+
+        service.wrap(Box, "put", put)
+
+    return change
+
+
+def _keep_numbers(service: Service) -> None:
+    """An active message has the number under which it was scheduled."""
+
+    def peek(method: Any, self: Box, *args: Any) -> Iterator[BrokeredMessage]:
+        return map(_with_first_number, method(self, *args))
+
+    service.wrap(Box, "peek", peek)
+    service.wrap(Box, "receive", lambda method, *args: _with_first_number(method(*args)))
+
+
+def _with_first_number(message: BrokeredMessage | None) -> Any:
+    if message is not None and message.scheduled_time is not None:
+        message.sequence_number = message.enqueued_sequence_number
+    return message
+
+
+def _scheduled_still(service: Service) -> None:
+    def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
+        before = message.state
+        if message.scheduled_time is not None:
+            message.state = MessageState.SCHEDULED
+        try:
+            return method(self, message, **options)
+        finally:
+            message.state = before
+
+    service.wrap(Box, "rendered", rendered)
+
+
+def _due_times(service: Service) -> None:
+    """A scheduled message shows the time for which it is scheduled."""
+
+    def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
+        if message.scheduled_time is not None:
+            message.enqueued_time = message.scheduled_time
+        return method(self, message, **options)
+
+    service.wrap(Box, "rendered", rendered)
+
+
+def _first_partition(service: Service) -> None:
+    def tour(log: Any, number: int) -> Iterator[BrokeredMessage]:
+        found = [*partitions.tour(log, number)]
+        return (each for each in found if each.sequence_number >> 48 == number >> 48)
+
+    service.patch.setattr(box, "tour", tour)
+
+
+def _peek_behind(service: Service) -> None:
+    service.patch.setattr(box, "tour", lambda log, number: islice(partitions.tour(log, number), 1, None))
+
+
+def _time_stands_still(service: Service) -> None:
+    service.time_passes = False
+
+
+def _unconfirmed(kind: str) -> Callable[[Service], None]:
+    def set_fault(service: Service) -> None:
+        service.emulator.faults.unconfirmed = kind
+        service.patch.setattr(site_module, "_ANSWER_WITHIN", 0.5)
+
+    return set_fault
+
+
+def _locks_end_with_links(service: Service) -> None:
+    service.wrap(Site, "take", lambda method, *args, **options: _taken_and_lost(service, method(*args, **options)))
+
+
+async def _taken_and_lost(service: Service, taking: Any) -> Any:
+    taken = await taking
+    service.emulator.lose_locks()
+    return taken
+
+
+def _released_to_the_end(service: Service) -> None:
+    def release(method: Any, self: Box, token: UUID, now: int) -> bool:
+        message = self._find_held(token, now)  # pyright: ignore[reportPrivateUsage]
+        if message is None:
+            return method(self, token, now)
+        message.payload = self._log.payload(message)  # pyright: ignore[reportPrivateUsage]
+        self.complete(token, now)
+        message.sequence_number += 100
+        self.put(message, now)
+        return True
+
+    service.wrap(Box, "release", release)
+
+
+def _mixed_partitions(service: Service) -> None:
+    service.emulator.faults.mixed_partitions = "taken"
+
+
+def _small_links(service: Service) -> None:
+    service.emulator.faults.max_unsettled = 100
+
+
+def _as_many_as_there_are(service: Service) -> None:
+    def receive_deferred(method: Any, self: Box, numbers: Sequence[int], *args: Any, **options: Any) -> Any:
+        one_by_one = [method(self, [number], *args, **options) or [] for number in numbers]
+        return [message for found in one_by_one for message in found]
+
+    service.wrap(Box, "receive_deferred", receive_deferred)
+
+
+def _hundred_at_once(service: Service) -> None:
+    def receive_deferred(method: Any, self: Box, numbers: Sequence[int], *args: Any, **options: Any) -> Any:
+        return method(self, numbers[:100], *args, **options)
+
+    service.wrap(Box, "receive_deferred", receive_deferred)
+
+
+def _no_deferred_letters(service: Service) -> None:
+    def receive_deferred(method: Any, self: Box, *args: Any, **options: Any) -> Any:
+        return method(self, *args, **options) if self.dead_letter is not None else None
+
+    service.wrap(Box, "receive_deferred", receive_deferred)
+
+
+def _any_session(service: Service) -> None:
+    def accept_session(method: Any, self: ReceivingEntity, session_id: str | None, now: int) -> Any:
+        return method(self, session_id or "one", now)
+
+    service.wrap(ReceivingEntity, "accept_session", accept_session)
+
+
+def _manage_for_all(service: Service) -> None:
+    service.patch.setattr(NamespaceAccess, "require_manage", lambda *_: None)
+
+
+def _large_frames(service: Service) -> None:
+    service.patch.setitem(connection.AmqpConnection.__init__.__kwdefaults__, "max_frame_size", 1 << 18)
+
+
+def _no_websocket(service: Service) -> None:
+    service.websocket_port = 1
+
+
+VARIANTS: dict[str, Callable[[Service], None]] = {
+    "peek-states": _hide_scheduled,
+    "page-size": _small_pages,
+    "no-empty-peeks": _empty_peeks,
+    "dead-letter-number": _changed_letters(sequence_number=1_000),
+    "dead-letter-count": _changed_letters(delivery_count=5),
+    "scheduled-number": _keep_numbers,
+    "activated-state": _scheduled_still,
+    "scheduled-times": _due_times,
+    "no-time-to-live": lambda service: service.queues_have(default_message_time_to_live=timedelta(days=1)),
+    "partition-pages": _first_partition,
+    "peek-from-number": _peek_behind,
+    "lost-lock-refused": _time_stands_still,
+    "release-not-counted": lambda service: service.counts(Place.LOCKED, Event.RELEASE, counts=True),
+    "release-confirmed": _unconfirmed("released"),
+    "release-range-confirmed": _unconfirmed("ranges"),
+    "complete-range-confirmed": _unconfirmed("ranges"),
+    "lock-outlives-link": _locks_end_with_links,
+    "order-after-release": _released_to_the_end,
+    "order-after-release-in-session": _released_to_the_end,
+    "partition-token-batch": _mixed_partitions,
+    "deferred-all-or-none": _as_many_as_there_are,
+    "deferred-delivery-count": lambda service: service.counts(Place.DEFERRED_LOCKED, Event.ABANDON, counts=False),
+    "deferred-removed-250": _hundred_at_once,
+    "deferred-expiry": _time_stands_still,
+    "deferred-dead-letter-of-session": _no_deferred_letters,
+    "deferred-only-session": _any_session,
+    "batch-refused-whole": lambda service: service.queues_have(requires_session=False),
+    "batch-of-one-partition-key": lambda _: None,  # the emulator takes it
+    "frame-size": _large_frames,
+    "websocket": _no_websocket,
+    "listen-key-counts": _manage_for_all,
+    "held-on-one-link": _small_links,
+}
