@@ -29,7 +29,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_the_commands() -> None:
     result = run("--help")
     assert result.returncode == 0
-    for command in ("demo", "emulator", "lab", "triage", "doctor"):
+    for command in ("demo", "emulator", "probe", "lab", "triage", "doctor"):
         assert command in result.stdout
 
 

@@ -118,9 +118,9 @@ def _show(run: ProbeRun, console: Console) -> None:
     from rich.text import Text
 
     from sbnotebook.probe.report import summary
-    from sbnotebook.settlement.probing.probe import Verdict
+    from sbnotebook.settlement.probing.probe import ProbeVerdict
 
-    colours = {Verdict.EXPECTED: "green", Verdict.DIFFERENT: "red", Verdict.UNKNOWN: "yellow"}
+    colours = {ProbeVerdict.EXPECTED: "green", ProbeVerdict.DIFFERENT: "red", ProbeVerdict.UNKNOWN: "yellow"}
     table = Table("Expectation", "Found", Column("Saw", overflow="fold"))
     for each in run.findings:
         verdict = Text(each.verdict.value, style=colours[each.verdict])

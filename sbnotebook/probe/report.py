@@ -9,7 +9,7 @@ from datetime import datetime
 from html import escape
 from importlib.metadata import version
 
-from sbnotebook.settlement.probing.probe import Finding, Verdict
+from sbnotebook.settlement.probing.probe import Finding, ProbeVerdict
 from sbnotebook.settlement.probing.redaction import kind_of_host
 
 __all__ = ["markdown", "summary"]
@@ -18,7 +18,7 @@ __all__ = ["markdown", "summary"]
 def summary(findings: Sequence[Finding]) -> str:
     """Return the number of findings of each verdict, in words."""
     counts = Counter(finding.verdict for finding in findings)
-    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ProbeVerdict)
 
 
 def markdown(findings: Sequence[Finding], *, host: str, tier: str, when: datetime) -> str:

@@ -22,6 +22,7 @@ from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.service import fault_injection
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.current import SbMagics
+from sbnotebook.settlement.probing.run import PROBES
 from sbnotebook.spark import options
 from sbnotebook.testing import plugin
 
@@ -123,6 +124,13 @@ def test_every_fault_is_documented() -> None:
     assert {name for name in acts if f"`{name}(" not in text} == set()
 
 
+def test_every_azure_fact_names_its_probe() -> None:
+    rows = re.findall(r"^\| (?!\|).*\| (.*?) \|$", page("reference/azure-facts.md"), re.MULTILINE)
+    assert len(rows) > 25
+    assert [row for row in rows if row != "—" and not re.fullmatch(r"(`[\w-]+`(, (?=`))?)+", row)] == []
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == {probe.name for probe in PROBES}
+
+
 def test_every_default_of_the_magics_is_documented() -> None:
     defaults = page("reference/magics.md").partition("## Defaults")[2]
     assert set(re.findall(r"^\| `(\w+)` \|", defaults, re.MULTILINE)) == set(SbMagics.class_own_traits(config=True))
@@ -135,7 +143,7 @@ def test_every_fixture_is_documented() -> None:
 
 def test_every_option_of_the_command_line_is_documented() -> None:
     commands = [command.callback for command in app.registered_commands if command.callback]
-    commands += [resolve_name(f"sbnotebook.{name}.command:{name}") for name in ("demo", "emulator")]
+    commands += [resolve_name(f"sbnotebook.{name}.command:{name}") for name in ("demo", "emulator", "probe")]
     text = page("reference/command-line.md")
     for command in commands:
         single = typer.Typer(add_completion=False)

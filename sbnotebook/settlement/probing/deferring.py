@@ -1,4 +1,4 @@
-"""Probes of deferral."""
+"""Probes of deferral, and of what counts as a delivery."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["DEFERRING"]
 
 _AT_ONCE: Final = 250
+_SHORT: Final = 5.0
+"""Seconds: the shortest lock that Azure gives."""
 _EXPIRY: Final = 10.0
 _NEXT_WITHIN: Final = 5
 _NOWHERE: Final = 1 << 40
@@ -69,6 +71,30 @@ async def _removed(site: Site) -> Saw:
     return Saw((removed, left) == (_AT_ONCE, 0), f"{removed} removed, {left} left")
 
 
+@probe(
+    "dead-letter-delivery-count",
+    "In a dead-letter queue neither the end of a lock, nor abandoning, nor deferring counts as a delivery.",
+    operations=22,
+    seconds=15,
+)
+async def _letter_count(site: Site) -> Saw:
+    queue = await site.queue(lock=_SHORT)
+    await site.send(queue, [ServiceBusMessage("")])
+    async with site.receiver(queue) as receiver:
+        await site.settle(receiver, "dead-letter", await site.take(receiver, 1))
+    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
+        found = await site.take(letters, 1)
+        await site.wait(_SHORT + 2)
+        found += await site.take(letters, 1)
+        await site.settle(letters, "abandon", found[-1:])
+        found += await site.take(letters, 1)
+        await site.settle(letters, "defer", found[-1:])
+        found += await receive_deferred(letters, [found[-1].sequence_number or 0])
+    counts = [message.delivery_count for message in found]
+    words = "first {}, after its lock ended {}, abandoned {}, deferred {}".format(*counts)
+    return Saw(len(set(counts)) == 1, words)
+
+
 @probe("deferred-expiry", "A deferred message that has expired cannot be had any more.", operations=10, seconds=20)
 async def _expiry(site: Site) -> Saw:
     queue = await site.queue()
@@ -111,11 +137,12 @@ async def _only_session(site: Site) -> Saw:
     async with site.receiver(queue, session_id="one") as session:
         (message,) = await site.take(session, 1)
         await session.defer_message(message)
+    saw = Saw(is_expected=False, words="it was given")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_let_time_pass, site)
         try:
             async with site.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=_NEXT_WITHIN):
-                saw = Saw(is_expected=False, words="it was given")
+                pass
         except OperationTimeoutError as error:
             saw = Saw(is_expected=True, words=words_of(error))
         tasks.cancel_scope.cancel()
@@ -137,4 +164,12 @@ async def _deferred(
     return [message.sequence_number or 0 for message in taken]
 
 
-DEFERRING: tuple[Probe, ...] = (_all_or_none, _delivery_count, _removed, _expiry, _session_letter, _only_session)
+DEFERRING: tuple[Probe, ...] = (
+    _all_or_none,
+    _delivery_count,
+    _letter_count,
+    _removed,
+    _expiry,
+    _session_letter,
+    _only_session,
+)

@@ -63,6 +63,11 @@ async def _release_range(site: Site) -> Saw:
     return await _range(site, "release", 5)
 
 
+@probe("defer-range-confirmed", "To defer a range of messages is confirmed for each.", operations=15, seconds=12)
+async def _defer_range(site: Site) -> Saw:
+    return await _range(site, "defer", 5)
+
+
 @probe("complete-range-confirmed", "To complete a range of messages is confirmed for each.", operations=15, seconds=12)
 async def _complete_range(site: Site) -> Saw:
     return await _range(site, "complete", 5)
@@ -77,7 +82,7 @@ async def _range(site: Site, operation: str, count: int) -> Saw:
         left = len(await site.peek(receiver, count))
     unconfirmed = [error for error in errors if error is not None]
     why = f": {words_of(unconfirmed[0])}" if unconfirmed else ""
-    is_expected = not unconfirmed and left == (count if operation == "release" else 0)
+    is_expected = not unconfirmed and left == (0 if operation == "complete" else count)
     return Saw(is_expected, f"{count - len(unconfirmed)} of {count} confirmed, {left} are there{why}")
 
 
@@ -176,6 +181,7 @@ LOCKING: tuple[Probe, ...] = (
     _release_count,
     _release_confirmed,
     _release_range,
+    _defer_range,
     _complete_range,
     _outlives,
     _order,

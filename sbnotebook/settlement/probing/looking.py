@@ -75,21 +75,6 @@ async def _dead_letter(site: Site) -> Saw:
     return Saw(before == after, f"{before} became {after}")
 
 
-@probe("dead-letter-count", "The delivery count of a dead letter is the one that it had.", operations=10)
-async def _dead_letter_count(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, [ServiceBusMessage("")])
-    async with site.receiver(queue) as receiver:
-        (message,) = await site.take(receiver, 1)
-        await receiver.abandon_message(message)
-        (message,) = await site.take(receiver, 1)
-        await receiver.dead_letter_message(message)
-        before = message.delivery_count or 0
-    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
-        (letter,) = await site.peek(letters)
-    return Saw(letter.delivery_count in (before, before + 1), f"{before} when locked, {letter.delivery_count} after")
-
-
 @probe("scheduled-number", "A scheduled message gets another number when it becomes active.", operations=12, seconds=20)
 async def _scheduled_number(site: Site) -> Saw:
     queue, before = await _schedule(site)
@@ -209,7 +194,6 @@ LOOKING: tuple[Probe, ...] = (
     _page,
     _empty_peeks,
     _dead_letter,
-    _dead_letter_count,
     _scheduled_number,
     _activated_state,
     _scheduled_times,

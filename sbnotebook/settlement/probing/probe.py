@@ -10,12 +10,12 @@ from typing import Final, NamedTuple, TypeAlias
 from sbnotebook.settlement.probing.site import Site
 from sbnotebook.settlement.sdk.errors import condition_of
 
-__all__ = ["Finding", "Probe", "Saw", "Verdict", "probe", "words_of"]
+__all__ = ["Finding", "Probe", "ProbeVerdict", "Saw", "probe", "words_of"]
 
 _MAX_WORDS: Final = 240
 
 
-class Verdict(StrEnum):
+class ProbeVerdict(StrEnum):
     """What a probe found."""
 
     EXPECTED = "as expected"
@@ -68,7 +68,7 @@ class Finding:
     """
 
     probe: Probe
-    verdict: Verdict
+    verdict: ProbeVerdict
     saw: str
 
 

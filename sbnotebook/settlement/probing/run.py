@@ -15,7 +15,7 @@ from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.probing.deferring import DEFERRING
 from sbnotebook.settlement.probing.locking import HOLDING, LOCKING
 from sbnotebook.settlement.probing.looking import LOOKING
-from sbnotebook.settlement.probing.probe import Finding, Probe, Saw, Verdict, words_of
+from sbnotebook.settlement.probing.probe import Finding, Probe, ProbeVerdict, Saw, words_of
 from sbnotebook.settlement.probing.redaction import without_names
 from sbnotebook.settlement.probing.sending import SENDING
 from sbnotebook.settlement.probing.site import Site, new_prefix
@@ -27,7 +27,7 @@ MAX_SECONDS: Final = 300
 """A run takes no longer."""
 _CLEAN_UP: Final = 60
 """Seconds of them that are kept for removing the queues."""
-_VERDICTS: Final = {True: Verdict.EXPECTED, False: Verdict.DIFFERENT, None: Verdict.UNKNOWN}
+_VERDICTS: Final = {True: ProbeVerdict.EXPECTED, False: ProbeVerdict.DIFFERENT, None: ProbeVerdict.UNKNOWN}
 
 
 async def tier_to_probe(connection: Connection) -> str:
@@ -90,7 +90,7 @@ class ProbeRun:
             with anyio.move_on_after(_CLEAN_UP, shield=True):
                 await self._clean_up()
             done = {finding.probe.name: finding for finding in self.findings}
-            missing = Saw(None, "it did not end in time")
+            missing = Saw(None, "it did not end")
             self.findings = [done.get(each.name) or self._finding(each, missing) for each in self.probes]
 
     async def _run_one(self, probe: Probe, limiter: anyio.CapacityLimiter) -> None:

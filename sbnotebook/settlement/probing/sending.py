@@ -14,7 +14,7 @@ from azure.servicebus.management import AccessRights, AuthorizationRule
 from sbnotebook.settlement.administration import client_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
-from sbnotebook.settlement.sdk.protocol import private
+from sbnotebook.settlement.sdk.links import frame_size
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.probing.site import Site
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["SENDING"]
 
 _FRAME: Final = 65_536
+_MEGABYTES: Final = 1_024
 _UNAUTHORIZED: Final = 401
 
 
@@ -47,13 +48,20 @@ async def _refused_batch(site: Site, queue: str, messages: list[ServiceBusMessag
     return Saw(error is not None and arrived == 0, f"{words_of(error)}; {arrived} of {len(messages)} arrived")
 
 
+@probe("partitioned-size", "A partitioned queue takes in 16 times the size that was asked for.", operations=3)
+async def _partitioned_size(site: Site) -> Saw:
+    queue = await site.queue(enable_partitioning=True, max_size_in_megabytes=_MEGABYTES)
+    async with client_of(site.connection) as client:
+        size = (await client.get_queue(queue)).max_size_in_megabytes
+    return Saw(size == 16 * _MEGABYTES, f"{_MEGABYTES:,} MB were asked for, {size or 0:,} MB given")
+
+
 @probe("frame-size", "Service Bus takes frames of 64 KiB.", operations=4)
 async def _frames(site: Site) -> Saw:
     queue = await site.queue()
     async with site.receiver(queue) as receiver:
         await site.peek(receiver)
-        handler = private(receiver)._handler  # noqa: SLF001
-        size = handler._connection._remote_max_frame_size if handler and handler._connection else None  # noqa: SLF001
+        size = frame_size(receiver)
     return Saw(None if size is None else size == _FRAME, f"{size or 0:,} bytes")
 
 
@@ -102,4 +110,4 @@ def _new_key() -> str:
     return b64encode(secrets.token_bytes(32)).decode()
 
 
-SENDING: tuple[Probe, ...] = (_batch, _partition_keys, _frames, _websocket, _listen)
+SENDING: tuple[Probe, ...] = (_batch, _partition_keys, _partitioned_size, _frames, _websocket, _listen)

@@ -165,7 +165,7 @@ class Site:
         await LinkSettling(receiver, operation).run(
             [messages[part] for part in parts],
             max_in_flight=1,
-            answer_within=_ANSWER_WITHIN,
+            answer_within=lambda: _ANSWER_WITHIN,
             began=lambda _: True,
             ended=ended,
         )

@@ -12,7 +12,7 @@ from sbnotebook.settlement.sdk.protocol import AnyClient, Handler, LinkState, Re
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 
-__all__ = ["catch_up", "hang_up", "is_attached", "is_open", "line_of", "reopen", "spare_waits"]
+__all__ = ["catch_up", "frame_size", "hang_up", "is_attached", "is_open", "line_of", "reopen", "spare_waits"]
 
 _LOOKS: Final = 20
 """Frames that may come before a client is open: twice as many as do."""
@@ -70,6 +70,12 @@ def line_of(client: ServiceBusReceiver | ServiceBusSender) -> Socket | None:
     """Return a client's socket for :func:`hang_up`; the SDK forgets a broken one without closing it."""
     handler: Handler | None = private(client)._handler
     return None if handler is None or handler._connection is None else handler._connection._transport
+
+
+def frame_size(client: ServiceBusReceiver | ServiceBusSender) -> int | None:
+    """Return the bytes of the largest frame that the service takes, as it said when the client was opened."""
+    handler = private(client)._handler
+    return handler._connection._remote_max_frame_size if handler and handler._connection else None
 
 
 async def hang_up(line: Socket | None) -> None:

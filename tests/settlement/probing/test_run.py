@@ -12,7 +12,7 @@ from sbnotebook.emulator import ManualClock, Tier, running
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.probing import locking
-from sbnotebook.settlement.probing.probe import Finding, Probe, Saw, Verdict, probe
+from sbnotebook.settlement.probing.probe import Finding, Probe, ProbeVerdict, Saw, probe
 from sbnotebook.settlement.probing.run import PROBES, ProbeRun, tier_to_probe
 from sbnotebook.settlement.probing.site import Site
 from tests.settlement.probing.variants import VARIANTS, Service
@@ -58,10 +58,9 @@ async def found(service: Service, clock: ManualClock, *probes: Probe) -> dict[st
 @pytest.mark.anyio
 async def test_the_emulator_is_as_expected(service: Service, clock: ManualClock) -> None:
     findings = await found(service, clock, *PROBES)
-    unexpected = {name: (each.verdict, each.saw) for name, each in findings.items() if each.verdict != Verdict.EXPECTED}
-    assert {name: verdict for name, (verdict, _) in unexpected.items()} == dict.fromkeys(
-        DIFFERENT_HERE, Verdict.DIFFERENT
-    ), unexpected
+    unexpected = [each for each in findings.values() if each.verdict is not ProbeVerdict.EXPECTED]
+    assert {each.verdict for each in unexpected} == {ProbeVerdict.DIFFERENT}, unexpected
+    assert {each.probe.name for each in unexpected} == DIFFERENT_HERE, unexpected
 
 
 @pytest.mark.anyio
@@ -69,7 +68,7 @@ async def test_the_emulator_is_as_expected(service: Service, clock: ManualClock)
 async def test_each_probe_notices_a_difference(service: Service, clock: ManualClock, name: str) -> None:
     VARIANTS[name](service)
     finding = (await found(service, clock, BY_NAME[name]))[name]
-    assert finding.verdict is Verdict.DIFFERENT, finding.saw
+    assert finding.verdict is ProbeVerdict.DIFFERENT, finding.saw
 
 
 def test_every_probe_has_a_variant_and_a_name_of_its_own() -> None:
@@ -83,7 +82,9 @@ async def test_probes_can_meet_what_this_emulator_lacks(service: Service, clock:
     findings = await found(service, clock, BY_NAME["partition-token-batch"])
     service.emulator.faults.reject_nth, service.emulator.faults.reject_condition = 2, "amqp:not-allowed"
     findings |= await found(service, clock, BY_NAME["batch-of-one-partition-key"])
-    assert {name: each.verdict for name, each in findings.items()} == dict.fromkeys(DIFFERENT_HERE, Verdict.EXPECTED)
+    assert {name: each.verdict for name, each in findings.items()} == dict.fromkeys(
+        DIFFERENT_HERE, ProbeVerdict.EXPECTED
+    )
 
 
 @probe("fails", "It fails.", operations=1)
@@ -102,7 +103,7 @@ async def _hangs(site: Site) -> Saw:
 @pytest.mark.anyio
 async def test_what_fails_is_told_without_secrets(service: Service, clock: ManualClock) -> None:
     finding = (await found(service, clock, _fails))["fails"]
-    assert finding.verdict is Verdict.UNKNOWN
+    assert finding.verdict is ProbeVerdict.UNKNOWN
     assert finding.saw == "RuntimeError  SharedAccessKey=*** at ADDRESS"
 
 
@@ -113,8 +114,8 @@ async def test_a_cancelled_run_removes_only_its_own(service: Service, clock: Man
         await run.run()
     assert run.left == set()
     assert [(each.probe.name, each.verdict) for each in run.findings] == [
-        ("hangs", Verdict.UNKNOWN),
-        ("fails", Verdict.UNKNOWN),
+        ("hangs", ProbeVerdict.UNKNOWN),
+        ("fails", ProbeVerdict.UNKNOWN),
     ]
     assert service.emulator.counts("users").active == 0
     assert clock.now() > 0

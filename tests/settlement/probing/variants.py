@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.amqp import connection
+from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.entities import box, partitions
 from sbnotebook.emulator.entities.box import Box
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
@@ -51,7 +51,11 @@ class Service:
 
     def queues_have(self, **changed: Any) -> None:
         """Change the options of each queue that a probe makes."""
-        self.wrap(Site, "queue", lambda method, site, **options: method(site, **options | changed))
+
+        def queue(method: Any, site: Site, **options: Any) -> Any:
+            return method(site, **options | changed)
+
+        self.wrap(Site, "queue", queue)
 
 
 def _hide_scheduled(service: Service) -> None:
@@ -69,17 +73,23 @@ def _empty_peeks(service: Service) -> None:
     service.emulator.faults.empty_peeks = 3
 
 
-def _changed_letters(**changes: int) -> Callable[[Service], None]:
-    def change(service: Service) -> None:
-        def put(method: Any, self: Box, message: BrokeredMessage, *args: Any) -> None:
-            if self.dead_letter is None:  # a sub-queue
-                for name, more in changes.items():
-                    setattr(message, name, getattr(message, name) + more)
-            method(self, message, *args)
+def _renumbered_letters(service: Service) -> None:
+    def put(method: Any, self: Box, message: BrokeredMessage, *args: Any) -> None:
+        if self.dead_letter is None:  # a sub-queue
+            message.sequence_number += 1_000
+        method(self, message, *args)
 
-        service.wrap(Box, "put", put)
+    service.wrap(Box, "put", put)
 
-    return change
+
+def _abandoned_letters_count(service: Service) -> None:
+    def abandon(method: Any, self: Box, token: UUID, now: int, *args: Any) -> bool:
+        message = self._find_held(token, now)  # pyright: ignore[reportPrivateUsage]
+        if message is not None:
+            message.delivery_count += 1
+        return method(self, token, now, *args)
+
+    service.wrap(Box, "abandon", abandon)
 
 
 def _keep_numbers(service: Service) -> None:
@@ -89,7 +99,11 @@ def _keep_numbers(service: Service) -> None:
         return map(_with_first_number, method(self, *args))
 
     service.wrap(Box, "peek", peek)
-    service.wrap(Box, "receive", lambda method, *args: _with_first_number(method(*args)))
+
+    def receive(method: Any, *args: Any) -> BrokeredMessage | None:
+        return _with_first_number(method(*args))
+
+    service.wrap(Box, "receive", receive)
 
 
 def _with_first_number(message: BrokeredMessage | None) -> Any:
@@ -131,7 +145,10 @@ def _first_partition(service: Service) -> None:
 
 
 def _peek_behind(service: Service) -> None:
-    service.patch.setattr(box, "tour", lambda log, number: islice(partitions.tour(log, number), 1, None))
+    def tour(log: Any, number: int) -> Iterator[BrokeredMessage]:
+        return islice(partitions.tour(log, number), 1, None)
+
+    service.patch.setattr(box, "tour", tour)
 
 
 def _time_stands_still(service: Service) -> None:
@@ -147,13 +164,12 @@ def _unconfirmed(kind: str) -> Callable[[Service], None]:
 
 
 def _locks_end_with_links(service: Service) -> None:
-    service.wrap(Site, "take", lambda method, *args, **options: _taken_and_lost(service, method(*args, **options)))
+    async def take(method: Any, *args: Any, **options: Any) -> Any:
+        taken = await method(*args, **options)
+        service.emulator.lose_locks()
+        return taken
 
-
-async def _taken_and_lost(service: Service, taking: Any) -> Any:
-    taken = await taking
-    service.emulator.lose_locks()
-    return taken
+    service.wrap(Site, "take", take)
 
 
 def _released_to_the_end(service: Service) -> None:
@@ -180,8 +196,10 @@ def _small_links(service: Service) -> None:
 
 def _as_many_as_there_are(service: Service) -> None:
     def receive_deferred(method: Any, self: Box, numbers: Sequence[int], *args: Any, **options: Any) -> Any:
-        one_by_one = [method(self, [number], *args, **options) or [] for number in numbers]
-        return [message for found in one_by_one for message in found]
+        found: list[BrokeredMessage] = []
+        for number in numbers:
+            found += method(self, [number], *args, **options) or []
+        return found
 
     service.wrap(Box, "receive_deferred", receive_deferred)
 
@@ -208,11 +226,17 @@ def _any_session(service: Service) -> None:
 
 
 def _manage_for_all(service: Service) -> None:
-    service.patch.setattr(NamespaceAccess, "require_manage", lambda *_: None)
+    def allow(*_: Any) -> None:
+        """Check nothing."""
+
+    service.patch.setattr(NamespaceAccess, "require_manage", allow)
 
 
 def _large_frames(service: Service) -> None:
-    service.patch.setitem(connection.AmqpConnection.__init__.__kwdefaults__, "max_frame_size", 1 << 18)
+    def init(method: Any, self: AmqpConnection, *args: Any, **options: Any) -> None:
+        method(self, *args, **options | {"max_frame_size": 1 << 18})
+
+    service.wrap(AmqpConnection, "__init__", init)
 
 
 def _no_websocket(service: Service) -> None:
@@ -223,8 +247,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "peek-states": _hide_scheduled,
     "page-size": _small_pages,
     "no-empty-peeks": _empty_peeks,
-    "dead-letter-number": _changed_letters(sequence_number=1_000),
-    "dead-letter-count": _changed_letters(delivery_count=5),
+    "dead-letter-number": _renumbered_letters,
     "scheduled-number": _keep_numbers,
     "activated-state": _scheduled_still,
     "scheduled-times": _due_times,
@@ -235,6 +258,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "release-not-counted": lambda service: service.counts(Place.LOCKED, Event.RELEASE, counts=True),
     "release-confirmed": _unconfirmed("released"),
     "release-range-confirmed": _unconfirmed("ranges"),
+    "defer-range-confirmed": _unconfirmed("ranges"),
     "complete-range-confirmed": _unconfirmed("ranges"),
     "lock-outlives-link": _locks_end_with_links,
     "order-after-release": _released_to_the_end,
@@ -242,12 +266,14 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "partition-token-batch": _mixed_partitions,
     "deferred-all-or-none": _as_many_as_there_are,
     "deferred-delivery-count": lambda service: service.counts(Place.DEFERRED_LOCKED, Event.ABANDON, counts=False),
+    "dead-letter-delivery-count": _abandoned_letters_count,
     "deferred-removed-250": _hundred_at_once,
     "deferred-expiry": _time_stands_still,
     "deferred-dead-letter-of-session": _no_deferred_letters,
     "deferred-only-session": _any_session,
     "batch-refused-whole": lambda service: service.queues_have(requires_session=False),
     "batch-of-one-partition-key": lambda _: None,  # the emulator takes it
+    "partitioned-size": lambda service: service.queues_have(enable_partitioning=False),
     "frame-size": _large_frames,
     "websocket": _no_websocket,
     "listen-key-counts": _manage_for_all,
