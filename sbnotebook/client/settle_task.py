@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Self
@@ -21,10 +20,10 @@ from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import in_words, scrubbed
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, Outcome, OutcomeStatus, PeekedMessage
+from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, OutcomeStatus
 from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.deferred import check_decision_of_deferred
-from sbnotebook.settlement.actions.reach import GONE
+from sbnotebook.settlement.actions.reach import LOCKED
 
 __all__ = [
     "OUTCOMES",
@@ -58,13 +57,7 @@ _ROWS_AT_ONCE: Final = 5_000
 _MAX_VERB: Final = 40
 _PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait for messages that a killed run before this one has locked; a lock lasts a minute by default."""
-_HELD: Final = "It is deferred, and another receiver holds it: try again later."
 _TWO: Final = "Other rows decide otherwise on the same message: leave one row for each."
-_WHY: Final = {
-    MessageState.ACTIVE: "It is not deferred: defer it first, or settle it with namespace.settle_frame.",
-    MessageState.SCHEDULED: "It is scheduled, and nobody gets it before its time: cancel it instead.",
-    MessageState.DEFERRED: _HELD,
-}
 
 
 @dataclass(frozen=True)
@@ -137,7 +130,6 @@ class SettleTask:
         storage: where the task writes down what it does.
         entity: where all messages stand; None where a column says it, in rows that were checked before.
         archived: whether to refuse to complete messages where they cannot be archived.
-        is_last: whether no other attempt follows: then the outcome of a message that could not be received says why.
         is_repeated: whether a run before this one may have locked messages, which this one then waits for.
     """
 
@@ -146,7 +138,6 @@ class SettleTask:
     storage: TaskStorage
     entity: EntityAddress | None = None
     archived: bool = False
-    is_last: bool = False
     is_repeated: bool = False
 
     def settle(self, batches: Iterable[pa.RecordBatch]) -> Generator[tuple[pa.RecordBatch, list[Outcome]]]:
@@ -195,9 +186,7 @@ class SettleTask:
                 found |= await settle_deferred_rows(
                     namespace, left, max_in_flight=self.max_in_flight, journalled=self.storage.journal is not None
                 )
-                if self.is_last:
-                    found |= await _explained(namespace, {key: found[key] for key in left})
-                left = {key: left[key] for key in left if found[key].description == _HELD}
+                left = {key: left[key] for key in left if found[key].description == LOCKED}
                 if not left:
                     break
             return found
@@ -256,25 +245,6 @@ async def settle_deferred_rows(
             ]
         found |= {(entity, outcome.sequence_number or 0): outcome for outcome in report}
     return found
-
-
-async def _explained(namespace: AsyncNamespace, found: Mapping[MessageKey, Outcome]) -> dict[MessageKey, Outcome]:
-    """Return the outcomes of messages that could not be received, with the reason that a peek shows."""
-    absent: dict[EntityAddress, list[int]] = {}
-    for (entity, number), outcome in found.items():
-        if outcome.status is OutcomeStatus.NOT_FOUND:
-            absent.setdefault(entity, []).append(number)
-    explained: dict[MessageKey, Outcome] = {}
-    for entity, numbers in absent.items():
-        with contextlib.suppress(Exception):  # outcomes must not be lost for an explanation
-            there = await namespace.peeker(entity).messages_of(numbers)
-            for number in numbers:
-                explained[entity, number] = replace(found[entity, number], description=_why(there.get(number)))
-    return explained
-
-
-def _why(message: PeekedMessage | None) -> str:
-    return GONE if message is None else _WHY[message.state]
 
 
 def outcome_table(outcomes: Iterable[Outcome], *, repeated: bool | None = None) -> pa.Table:

@@ -127,7 +127,6 @@ class SettleWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
             TaskStorage.of(journal, archive) if is_local() else TaskStorage(),
             options.entity,
             archived=options.archived,
-            is_last=True,
             is_repeated=self._is_stream or attempt_number() > 0,
         )
 

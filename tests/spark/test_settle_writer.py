@@ -72,16 +72,18 @@ def test_failed_settle_rows_are_kept_in_failures_path(
         assert len(other.receive_deferred_messages([4])) == 1
         write(frame, queue, operation="settle", failuresPath=str(tmp_path / "failed"), maxInFlightTotal=4)
     failed = {row.sequence_number: row for row in spark.read.parquet(str(tmp_path / "failed")).collect()}
-    assert {number: row.outcome_description.split(":")[0] for number, row in failed.items()} == {
+    assert {
+        number: row.outcome_description.removeprefix("Not attempted: ").split(":")[0] for number, row in failed.items()
+    } == {
         None: "It has no sequence number.",
         2: "To resubmit deferred messages is not possible",
         3: "Other rows decide otherwise on the same message",
-        4: "It is deferred, and another receiver holds it",
-        6: "It is not deferred",
-        8: "It is scheduled, and nobody gets it before its time",
+        4: "it is there and could not be locked",
+        6: "it is not deferred. Defer it first, or settle it from where it stands.",
+        8: "it is scheduled, and no receiver gets it before its time",
         99: "It is not there any more",
     }
-    assert {row.outcome_status for row in failed.values()} == {"failed", "not found"}
+    assert {row.outcome_status for row in failed.values()} == {"failed", "not found", "skipped"}
     assert {row.note for row in failed.values()} == {1}
     assert left(entity) == [2, 3, 4, 5, 6, 7, 8]
 
@@ -132,6 +134,8 @@ def test_repeated_settle_micro_batch_finds_messages_gone(
         assert left(entity) == [3, 4]
     spark.createDataFrame([(4, "complete", None)], SCHEMA).write.parquet(str(tmp_path / "rows"), mode="append")
     query = start(frame, connection_string, queue, str(tmp_path / "first"))
-    with pytest.raises(PySparkException, match=r"1 rows failed\. The first: #4: not found: It is not deferred"):
+    with pytest.raises(
+        PySparkException, match=r"1 rows failed\. The first: #4: skipped: Not attempted: it is not deferred"
+    ):
         query.awaitTermination(120)
     assert left(entity) == [3, 4]

@@ -37,7 +37,7 @@ from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress, is_same
 
-__all__ = ["GONE", "LOCKED", "MAX_WAIT", "SCHEDULED", "Holder", "Reach", "settling"]
+__all__ = ["GONE", "LOCKED", "MAX_WAIT", "NOT_DEFERRED", "SCHEDULED", "Holder", "Reach", "settling"]
 
 GONE: Final = "It is not there any more: it was settled, or it has expired."
 LOCKED: Final = (
@@ -47,7 +47,7 @@ LOCKED: Final = (
 SCHEDULED: Final = "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead."
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
 _DEFERRED: Final = "Not attempted: it is deferred already."
-_NOT_HAD: Final = "It is not deferred there any more, or another receiver holds it."
+NOT_DEFERRED: Final = "Not attempted: it is not deferred. Defer it first, or settle it from where it stands."
 
 _RENEW_FOR: Final = timedelta(days=7)
 """Longer than any run."""
@@ -144,8 +144,13 @@ class Reach:
         return self._wherever(messages, self._from_head if from_head else self._ahead)
 
     async def deferred(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Lock deferred messages by their numbers, and take them through their steps."""
+        """Lock deferred messages by their numbers, take them through their steps, and explain the others."""
         await self._wherever(messages, self._by_number)
+        if self.run.stopped is None:
+            left = [message for message in messages if self.run.outcome_of(message) is None]
+            active, held = await self._told_apart(left)
+            self.run.end(active, OutcomeStatus.SKIPPED, NOT_DEFERRED)
+            self.run.end(held, OutcomeStatus.SKIPPED, LOCKED)
 
     async def those_left(self, messages: Sequence[ReceivedMessage]) -> None:
         """Look for messages that did not come, keep trying to lock those that are there, and explain the others.
@@ -166,7 +171,7 @@ class Reach:
                 pause = min(2 * pause, _LONGEST_PAUSE)
             # How many stand before them was counted before, and others may have come or gone.
             self.search, self.in_session = replace(self.search, expected=0), {}
-            await self._wherever(deferred, partial(self._by_number, refused=None))
+            await self._wherever(deferred, self._by_number)
             await self._wherever(active, self._ahead)
             left = [message for message in left if self.run.outcome_of(message) is None]
 
@@ -277,9 +282,7 @@ class Reach:
                 ends = [(message.sequence_number, self.run.outcome_of(message)) for message in meant]
                 left -= {number for number, end in ends if end is not None and end.ok}
 
-    async def _by_number(
-        self, messages: Sequence[ReceivedMessage], session_id: str | None, *, refused: str | None = _NOT_HAD
-    ) -> None:
+    async def _by_number(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
         """Receive deferred messages: no more at once than may be settled, because they cannot be released."""
         size = self.run.group_size(self.group)
         async with self._batch(session_id) as batch:
@@ -288,9 +291,6 @@ class Reach:
                     return
                 some = {message.sequence_number: message for message in messages[start : start + size]}
                 came = await batch.receive_deferred(some)
-                absent = some.keys() - {message.sequence_number for message in came}
-                if refused is not None:
-                    self.run.end([some[number] for number in absent], OutcomeStatus.NOT_FOUND, refused)
                 await self._take(batch, self._those_meant(came, some))
 
     # ---------------------------------------------------------------- parts of the ways

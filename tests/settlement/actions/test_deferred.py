@@ -247,7 +247,7 @@ async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNa
     }
     report = await queue.settle_deferred(decisions)
     assert [outcome.sequence_number for outcome in report] == list(decisions)
-    assert [outcome.status.value for outcome in report] == ["settled"] * 5 + ["not found"] * 2
+    assert [outcome.status.value for outcome in report] == ["settled"] * 5 + ["skipped", "not found"]
     assert [outcome.verb for outcome in report[:5]] == ["complete", *["dead-letter"] * 3, "abandon"]
     letters = await namespace.entity(queue.address.dead_letter).peek()
     said = {m.message_id: (m.dead_letter_reason, m.dead_letter_error_description) for m in letters}
@@ -279,6 +279,22 @@ async def test_deferred_without_journal_and_archive_writes_nothing(namespace: As
     assert (await queue.deferred()).entries.keys() == {1, 2}
     assert namespace.archive is not None
     assert namespace.archive.find_numbers(namespace.identity(), queue.address, [1]) == []
+
+
+async def test_what_is_there_is_not_told_as_gone(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 4, 3))
+    messages = [message for message in await queue.peek() if message.state is MessageState.DEFERRED]
+    async with queue.batch() as other:
+        assert len(await other.receive_deferred([1])) == 1
+        by_plan = await queue.plan_deferred(messages[:2], Complete()).apply()
+        by_number = await queue.settle_deferred({1: Complete(), 3: Complete(), 4: Complete(), 9: Complete()})
+    settled, skipped, not_found = OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED, OutcomeStatus.NOT_FOUND
+    assert [outcome.status for outcome in by_plan] == [skipped, settled]
+    assert [outcome.status for outcome in by_number] == [skipped, settled, skipped, not_found]
+    said = [str(outcome.description) for outcome in by_number]
+    assert "another receiver has its lock" in said[0]
+    assert "it is not deferred" in said[2]
+    assert [message.sequence_number for message in await queue.peek()] == [1, 4]
 
 
 async def test_a_decision_that_fails_keeps_the_outcomes_of_others(namespace: AsyncNamespace) -> None:
