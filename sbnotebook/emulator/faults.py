@@ -15,6 +15,7 @@ Standing faults are fields, in force until they are changed or ``RunningEmulator
 ``link_settles_minutes`` a link settles a message for so long after its delivery, however long its lock is renewed
 ``max_unsettled``        messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
 ``mixed_partitions``     ``refused``: a request about lock tokens of several partitions is refused
+``order_after_release``  where a message comes again that was given back in its session: ``front``, ``place``, ``back``
 ``slow_disk_ms``         each commit takes longer, and nothing else happens meanwhile; for all entities only
 ======================== =================================================================================
 
@@ -51,6 +52,7 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "transaction_refusal": ("rejected", "in_state", "detach"),
     "settles_before_discharge": (True, False),
     "late_discharge": ("rejected", "accepted"),
+    "order_after_release": ("place", "front", "back"),
 }
 """The faults that are one of several values, by name."""
 _MAX_PATH: Final = 400
@@ -93,6 +95,10 @@ class EntityFaults:
             is settled, as in those issues; with ``detach`` one more detaches it (azure-sdk-for-python 16163).
         mixed_partitions: ``refused`` where a request must name lock tokens of one partition only
             (azure-service-bus-dotnet issue 386), ``taken`` for any.
+        order_after_release: where a message of a session comes again that was released or abandoned, or whose lock
+            ended: in its old ``place``, at the ``front`` of what can be received, or at the ``back``. Azure was seen to
+            place it behind messages that came meanwhile (azure-sdk-for-net issue 35846, azure-sdk-for-java issues 24064
+            and 30027), and promises nothing.
     """
 
     accept_delay_ms: int = 0
@@ -109,6 +115,7 @@ class EntityFaults:
     max_unsettled: int = 0
     over_max_unsettled: str = "detach"
     mixed_partitions: str = "taken"
+    order_after_release: str = "place"
 
     def is_busy(self) -> bool:
         """Return whether the send or request that has just come in is refused."""

@@ -404,6 +404,21 @@ def test_too_many_unsettled_messages_stop_a_link(
         assert len(receiver.receive_messages(1, max_wait_time=5)) == 1
 
 
+@pytest.mark.parametrize(("order", "expected"), [("front", [2, 1, 3]), ("place", [1, 2, 3]), ("back", [3, 1, 2])])
+def test_messages_of_a_session_come_again_where_the_fault_says(
+    client: ServiceBusClient, emulator: RunningEmulator, order: str, expected: list[int]
+) -> None:
+    emulator.create_queue("flights", QueueOptions(requires_session=True))
+    emulator.faults.entity("flights").order_after_release = order
+    with client.get_queue_sender("flights") as sender:
+        for _ in range(3):
+            sender.send_messages(ServiceBusMessage("x", session_id="a"))
+    with client.get_queue_receiver("flights", session_id="a", max_wait_time=2) as receiver:
+        for message in receiver.receive_messages(2, max_wait_time=5):
+            receiver.abandon_message(message)
+        assert [message.sequence_number for message in receiver.receive_messages(3)] == expected
+
+
 def test_counts_go_down() -> None:
     faults = EntityFaults(reject_nth=3, drop_before_nth=2, drop_after_nth=3, server_busy=1, empty_peeks=1)
     assert [faults.hides_messages(), faults.hides_messages()] == [True, False]
@@ -422,6 +437,7 @@ def test_faults_are_written_and_read() -> None:
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
+        ({"order_after_release": "side"}, "'order_after_release' must be"),
         ({"fly": 1}, "There is no fault 'fly': choose among accept_delay_ms"),
         ({"accept_delay_ms": True}, "'accept_delay_ms' must be a number from 0 to 600000"),
         ({"settle_delay_ms": 600_001}, "'settle_delay_ms' must be a number from 0 to 600000"),

@@ -5,6 +5,7 @@ Entities take this protocol and not the registry, which makes them and so depend
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from sbnotebook.emulator.entities.changes import Change
@@ -38,11 +39,14 @@ class Context(Protocol):
         tier: sets the quotas.
         changes: what the store has yet to write, in order.
         residency: decides which messages stay in memory.
+        order_after_release: says by entity path where a message comes again that was given back in its session:
+            ``front``, ``place`` or ``back``.
     """
 
     tier: Tier
     changes: list[Change]
     residency: Residency
+    order_after_release: Callable[[str], str]
 
     def wake(self, sleeper: Sleeper, when: int) -> None:
         """Call ``sleeper.expire`` at a moment (ms), or earlier."""

@@ -52,6 +52,7 @@ class Registry:
     Attributes:
         changes: what has to be kept since ``take_changes``, in order.
         residency: which messages are in memory.
+        order_after_release: where a message comes again that was given back in its session: see ``Context``.
     """
 
     def __init__(self, tier: Tier = Tier.PREMIUM, is_in_use: Callable[[AnyEntity], bool] = lambda _: False) -> None:
@@ -59,6 +60,7 @@ class Registry:
         self.changes: list[Change] = []
         self.residency = Residency()
         self.is_in_use = is_in_use
+        self.order_after_release: Callable[[str], str] = lambda _: "place"
         self._entities: dict[str, Queue | Topic] = {}
         self._next_id = 1
         self._alarms: list[tuple[int, int, Sleeper]] = []  # a heap, with some that are outdated

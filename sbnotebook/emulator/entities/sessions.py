@@ -6,13 +6,17 @@ Source: Service Bus documentation, "Message sessions".
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
+from itertools import count
+from typing import Final
 from uuid import UUID, uuid4
 
 from sbnotebook.emulator.entities.message import BrokeredMessage
 
 __all__ = ["MessageSession", "Sessions"]
+
+_TURNS: Final = count(1)
 
 
 class MessageSession:
@@ -44,28 +48,51 @@ class MessageSession:
         self._locked = locked
         self.on_lost: Callable[[int], None] | None = None
         self._ready: dict[int, BrokeredMessage] = {}
-        self._order: list[int] = []  # a heap of sequence numbers, with some that are gone
+        self._places: dict[int, tuple[int, int]] = {}  # of messages that do not stand by their numbers
+        self._order: list[tuple[tuple[int, int], int]] = []  # a heap of places and numbers, with some that are gone
 
     @property
     def has_ready(self) -> bool:
         """Tell whether ``take_ready`` would find a message."""
         return bool(self._ready)
 
+    @property
+    def ready_numbers(self) -> Collection[int]:
+        """Return the sequence numbers of the messages that ``take_ready`` would find."""
+        return self._ready.keys()
+
     def make_ready(self, message: BrokeredMessage) -> None:
-        """Let ``take_ready`` find a message."""
-        self._ready[message.sequence_number] = message
-        heappush(self._order, message.sequence_number)
+        """Let ``take_ready`` find a message, in the place of its number."""
+        number = message.sequence_number
+        self._ready[number] = message
+        self._places.pop(number, None)
+        heappush(self._order, ((number, 0), number))
+
+    def put_first(self, message: BrokeredMessage) -> None:
+        """Let a ready message be the next one."""
+        self._put(message, (-next(_TURNS), 0))
+
+    def put_last(self, message: BrokeredMessage) -> None:
+        """Let a ready message follow all others that are ready now."""
+        last = max(self._places.get(number, (number, 0))[0] for number in self._ready)
+        self._put(message, (last, next(_TURNS)))
+
+    def _put(self, message: BrokeredMessage, place: tuple[int, int]) -> None:
+        self._places[message.sequence_number] = place
+        heappush(self._order, (place, message.sequence_number))
 
     def withdraw(self, message: BrokeredMessage) -> None:
         """Mark a ready message as not ready, because it is about to be removed."""
         self._ready.pop(message.sequence_number, None)
+        self._places.pop(message.sequence_number, None)
 
     def take_ready(self) -> BrokeredMessage | None:
-        """Return the ready message with the smallest number, which is not ready any more; None without one."""
+        """Return the ready message that is the next one, which is not ready any more; None without one."""
         while self._order:
-            message = self._ready.pop(heappop(self._order), None)
-            if message is not None:
-                return message
+            place, number = heappop(self._order)
+            if number in self._ready and self._places.get(number, (number, 0)) == place:
+                self._places.pop(number, None)
+                return self._ready.pop(number)
         return None
 
     def is_held(self, now: int) -> bool:
@@ -108,6 +135,20 @@ class Sessions:
         session.make_ready(message)
         if session.holder is None:
             self._free.setdefault(session.session_id, session)
+
+    def put_back(self, message: BrokeredMessage, order: str) -> None:
+        """Give a message that came back, and is available again, its place.
+
+        Args:
+            message: of a session.
+            order: ``front``, ``place`` (by its number) or ``back``.
+        """
+        session = self.find_or_create(message.session_id or "")
+        if message.sequence_number in session.ready_numbers:
+            if order == "front":
+                session.put_first(message)
+            elif order == "back":
+                session.put_last(message)
 
     def withdraw(self, message: BrokeredMessage) -> None:
         """Mark an available message as not available, because it is about to be removed."""

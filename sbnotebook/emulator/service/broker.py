@@ -85,6 +85,7 @@ class Broker:
     ) -> None:
         self.registry = registry
         registry.is_in_use = self.is_in_use
+        registry.order_after_release = lambda path: self.faults.at(path).order_after_release
         self.clock = clock
         self.access = NamespaceAccess(registry, token_clock or SystemClock())
         self.identity = store.identity if store is not None else NamespaceIdentity()

@@ -12,7 +12,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus.exceptions import SessionLockLostError
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import EntityAddress, LockedMessage
+from sbnotebook.model import EntityAddress, LockedMessage, MessageState
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
@@ -156,6 +156,17 @@ class SessionBatch(LockedBatch):
         async with self._busy:
             await self._held_receiver().session.set_state(content)
 
+    async def is_gone(self, sequence_number: int) -> bool:
+        """Return whether a message of the session will not come again: it is not in the entity, or is deferred.
+
+        Args:
+            sequence_number: smaller than that of a message that is held. So there is something to peek, and an empty
+                answer of Service Bus is not taken for the truth.
+        """
+        first = next(iter((await self._peeker.page(sequence_number, 1)).messages()), None)
+        is_there = first is None or first.sequence_number == sequence_number
+        return not is_there or (first is not None and first.state is MessageState.DEFERRED)
+
     # ---------------------------------------------------------------- what differs from a batch without a session
 
     def holds(self, message: LockedMessage) -> bool:
@@ -170,12 +181,14 @@ class SessionBatch(LockedBatch):
 
     def _new_receiver(self) -> ServiceBusReceiver:
         # Never tried again behind one's back: what waits for a session has waited, and a lost one is lost.
-        return self._connection.receiver(
+        receiver = self._connection.receiver(
             self.address,
             retries=0,
             session_id=NEXT_AVAILABLE_SESSION if self._asked_id is None else self._asked_id,
             max_wait_time=self._max_wait,
         )
+        receivers.keep_between_calls(receiver)
+        return receiver
 
     async def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
         """Lock more messages of the session, in their order: see :meth:`LockedBatch.receive`.

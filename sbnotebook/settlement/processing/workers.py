@@ -18,7 +18,7 @@ from uuid import UUID
 import anyio
 from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
 
-from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus, Release
+from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.processing.calls import CallGroup, EndedCall
@@ -44,6 +44,8 @@ _SETTLE_GROUP: Final = 200
 
 _SESSION_AHEAD: Final = 50
 """Messages of one session that are locked at once; no other receiver can have them anyway."""
+_SESSION_MOST: Final = 1_000
+"""Messages that are held behind one that was given back. With more the session is closed, and opened again."""
 _SESSION_IDLE: Final = 1.0
 """Seconds without a message after which a worker closes its session and takes another."""
 _SESSION_WAIT: Final = 30.0
@@ -347,8 +349,9 @@ class SessionWorkers:
     """Workers that each take the next session, do its messages one after the other, and continue with another session.
 
     A message is settled before the next one of its session is begun. If one is not removed, because its function
-    failed or its settlement was not confirmed, the rest of the session is released, and the session continues with
-    that message as often as Service Bus delivers it.
+    failed or its settlement was not confirmed, the session continues with that message as often as Service Bus delivers
+    it. Until it has come again, those behind it are held: Service Bus does not promise that what is given back comes
+    again before them (azure-sdk-for-net issue 35846, azure-sdk-for-java issues 24064, 30027 and 36478).
 
     Args:
         run: the state that the workers share.
@@ -362,6 +365,8 @@ class SessionWorkers:
         """Locked messages that wait, by worker."""
         self._lost: dict[int, tuple[EndedCall, int]] = {}
         """Ended messages whose settlement was not confirmed. If they come again, they are only settled."""
+        self._awaited: dict[str, set[int]] = {}
+        """Messages of each session that were given back and have not come again."""
         self._in_work: dict[int, anyio.Event] = {}
         """For each message in work, an event that is set when its outcome is known."""
         self._settling = 0
@@ -413,29 +418,50 @@ class SessionWorkers:
     async def _work_on(self, worker: int, batch: SessionBatch) -> None:
         run = self._run
         run.leases.begin(worker, run.clock.now(), batch.session_id)
+        held: list[LockedMessage] = []
+        awaited = self._awaited.pop(batch.session_id, set[int]())
         try:
-            while not run.is_stopping and run.left != 0:
+            while not run.is_stopping and run.left != 0 and len(held) < _SESSION_MOST:
                 wanted = _SESSION_AHEAD if run.left is None else min(_SESSION_AHEAD, run.left)
                 locked: Sequence[LockedMessage] = ()
                 with run.until_stopped():
-                    locked = await batch.receive(wanted, max_wait=_SESSION_IDLE)
-                if not locked:
+                    locked = await batch.receive(max(1, wanted - len(held)), max_wait=_SESSION_IDLE)
+                held[:] = sorted((*held, *locked), key=_number)
+                awaited -= set(map(_number, locked))
+                if not locked and not await self._forget_gone(batch, held, awaited):
                     break
-                await self._work_through(worker, batch, locked)
+                if not await self._work_through(worker, batch, held, awaited):
+                    break
         finally:
+            # What is given back now may also come again behind later ones.
+            if awaited := awaited.union(map(_number, held)):
+                self._awaited.setdefault(batch.session_id, set()).update(awaited)
             self._waiting.pop(worker, None)
             run.leases.end(worker, run.clock.now())
 
-    async def _work_through(self, worker: int, batch: SessionBatch, locked: Sequence[LockedMessage]) -> None:
-        for done, message in enumerate(locked):
-            if self._run.is_stopping or self._run.left == 0:
-                return  # closing the batch releases the rest
-            self._waiting[worker] = len(locked) - done - 1
-            if not batch.holds(message):
-                return
-            if not await self._work_on_message(worker, batch, message):
-                await batch.settle(Release(), [later for later in locked[done:] if batch.holds(later)])
-                return
+    async def _forget_gone(self, batch: SessionBatch, held: Sequence[LockedMessage], awaited: set[int]) -> bool:
+        """Await no more messages that do not come, because they are dead-lettered, say. Return False if all may."""
+        before = [number for number in awaited if held and number < held[0].sequence_number]
+        gone = {number for number in before if not self._run.is_stopping and await batch.is_gone(number)}
+        awaited -= gone
+        return bool(gone)
+
+    async def _work_through(
+        self, worker: int, batch: SessionBatch, held: list[LockedMessage], awaited: set[int]
+    ) -> bool:
+        """Do what is held, in its order, up to an awaited message. Return False where the session is given back."""
+        while held and not self._run.is_stopping and self._run.left != 0:
+            message = held[0]
+            self._waiting[worker] = len(held) - 1
+            if not batch.holds(message) or min(awaited, default=message.sequence_number) < message.sequence_number:
+                break
+            is_settled = await self._work_on_message(worker, batch, message)
+            del held[0]
+            if not is_settled:
+                awaited.add(message.sequence_number)
+                if batch.holds(message):  # it comes again only when the session is closed
+                    return False
+        return True
 
     async def _work_on_message(self, worker: int, batch: SessionBatch, message: LockedMessage) -> bool:
         """Have the function called and settle. Return False if the message is still in the session."""
@@ -478,3 +504,7 @@ class SessionWorkers:
         if is_removed and not outcome.ok:
             self._lost[message.sequence_number] = (ended, index)
         return outcome.ok and is_removed
+
+
+def _number(message: LockedMessage) -> int:
+    return message.sequence_number

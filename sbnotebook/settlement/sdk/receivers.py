@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BareLock",
     "drain_credit",
+    "keep_between_calls",
     "keep_bodies_of",
     "keep_locks_alone",
     "keep_payloads",
@@ -44,6 +45,7 @@ __all__ = [
 _PAYLOAD: Final = "_sbnotebook_payload"
 _WHOLE: Final = "_sbnotebook_whole"
 _WANTED: Final = "_sbnotebook_wanted"
+_KEEPS: Final = "_sbnotebook_keeps"
 _NUMBER: Final = b"x-opt-sequence-number"
 _LOCKED_UNTIL: Final = b"x-opt-locked-until"
 # Positions in a transfer frame (AMQP 1.0 section 2.7.5), and the payload at its end.
@@ -178,7 +180,7 @@ class BareLock:
 
 
 def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
-    """Prepare a receiver for :func:`keep_bodies_of`.
+    """Prepare a receiver for :func:`keep_bodies_of` and :func:`keep_between_calls`.
 
     Args:
         receiver: not open yet.
@@ -186,6 +188,7 @@ def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
     parts = private(receiver)
     build = parts._build_received_message
     setattr(receiver, _WANTED, None)
+    setattr(receiver, _KEEPS, False)
 
     def keep_or_drop(handler: ReceiveHandler, arrived: _Arrived) -> _Arrived:
         async def take(frame: Frame, message: Any) -> None:
@@ -194,7 +197,8 @@ def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
             if wanted is not None and annotations.get(_NUMBER, 0) not in wanted:
                 # Drop the body now, before the next one arrives.
                 frame, message = frame[:_FRAME_PAYLOAD], BareLock(frame, annotations)
-            if wanted is not None and not parts._receive_context.is_set():
+            keeps = wanted is not None or getattr(receiver, _KEEPS)
+            if keeps and not parts._receive_context.is_set():
                 # The SDK would release what comes between two calls, and it would come again behind later ones.
                 handler._received_messages.put((frame, message))
             else:
@@ -220,6 +224,18 @@ def keep_bodies_of(receiver: ServiceBusReceiver, wanted: Container[int] | None) 
         wanted: sequence numbers; None keeps every message.
     """
     setattr(receiver, _WANTED, wanted)
+
+
+def keep_between_calls(receiver: ServiceBusReceiver) -> None:
+    """Keep what arrives between two calls, such as while a lock is renewed: it waits for the next one, in its order.
+
+    The SDK would release it while later messages are on their way. Service Bus may place what is released behind
+    messages that come meanwhile (azure-sdk-for-net issue 35846).
+
+    Args:
+        receiver: prepared by :func:`keep_locks_alone`.
+    """
+    setattr(receiver, _KEEPS, True)
 
 
 def waiting(receiver: ServiceBusReceiver) -> int:
@@ -268,12 +284,14 @@ async def withdraw_credit(receiver: ServiceBusReceiver) -> None:
     """Take back what is left of the last request for messages, and release what still came for it.
 
     Otherwise messages that arrive later are sent to this receiver, and are locked although nothing asks for them.
-    It takes a round trip, at most 0.4 seconds, and no time when everything asked for has arrived.
+    It takes a round trip, at most 0.4 seconds, and no time when everything asked for has arrived. A receiver of
+    :func:`keep_between_calls` releases nothing.
     """
     parts = private(receiver)
     if parts._handler is not None:
         await _drain(parts._handler, credit=0, answer_within=_DRAINED_WITHIN)
-        await parts._amqp_transport.drain_and_release_messages_async(parts._handler)
+        if not getattr(receiver, _KEEPS):
+            await parts._amqp_transport.drain_and_release_messages_async(parts._handler)
 
 
 async def drain_credit(receiver: ServiceBusReceiver, answer_within: float) -> bool:

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import anyio
 import pytest
 from azure.servicebus.exceptions import (
     OperationTimeoutError,
@@ -13,8 +19,18 @@ from azure.servicebus.exceptions import (
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, MessageState, OutcomeStatus, Release
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    LockedMessage,
+    Message,
+    MessageState,
+    OutcomeStatus,
+    Release,
+)
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, session_messages
@@ -231,3 +247,75 @@ async def test_what_has_no_sessions_says_so(namespace: AsyncNamespace) -> None:
     with pytest.raises(ServiceBusError, match="session"):
         async with namespace.entity("plain").session("a"):
             pytest.fail("it was opened")
+
+
+@asynccontextmanager
+async def far_away(emulator: RunningEmulator, seconds: float) -> AsyncGenerator[Connection]:
+    """A connection to an emulator whose network takes so many seconds each way."""
+    found = re.search(r"sb://[\w.]+:(\d+)", emulator.connection_string)
+    assert found is not None
+    port, loop = int(found[1]), asyncio.get_running_loop()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pump(reader, requests), pump(answers, writer))
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                loop.call_later(seconds, writer.write, data)
+        loop.call_later(seconds, writer.close)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    here = server.sockets[0].getsockname()[1]
+    yield Connection(emulator.connection_string.replace(found[1], str(here), 1))
+    server.close()
+
+
+@pytest.mark.parametrize("order", ["front", "place", "back"])
+async def test_messages_come_in_order_while_the_session_is_renewed(
+    own: AsyncNamespace, emulator: RunningEmulator, tmp_path: Path, order: str
+) -> None:
+    queue = await filled_queue(own, "renewed", 0, requires_session=True)
+    emulator.faults.entity("renewed").order_after_release = order
+    got: list[LockedMessage] = []
+    async with (
+        far_away(emulator, 0.02) as connection,
+        AsyncNamespace(connection, journal=Journal(tmp_path / "far.sqlite")) as far,
+        far.entity("renewed").session("a") as session,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def ask() -> None:  # as a renewal does, but often: for an answer, before which messages arrive
+            while len(got) < 120:
+                await session.get_state()
+
+        async def send() -> None:
+            for _ in range(120):
+                await queue.send([Message(session_id="a")])
+                await anyio.sleep(0.005)
+
+        tasks.start_soon(ask)
+        tasks.start_soon(send)
+        with anyio.fail_after(60):
+            while len(got) < 120:
+                got += await session.receive(50, max_wait=0.5)
+    assert [message.sequence_number for message in got] == list(range(1, 121))
+
+
+async def test_message_between_two_receives_waits_for_the_next(
+    own: AsyncNamespace, emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    queue = await filled_queue(own, "between", [Message(session_id="a")] * 2, requires_session=True)
+    emulator.faults.entity("between").order_after_release = "front"  # released, the second would come first
+    async with (
+        far_away(emulator, 0.25) as connection,  # farther than the answer to a drain is waited for
+        AsyncNamespace(connection, journal=Journal(tmp_path / "far.sqlite")) as far,
+        far.entity("between").session("a") as session,
+    ):
+        first = [*await session.receive(2, max_wait=0.1)]
+        await session.get_state()
+        for _ in range(2):
+            first += await session.receive(1, max_wait=2)
+        assert [message.sequence_number for message in first] == [1, 2]
+    assert [message.delivery_count for message in await queue.peek()] == [0, 0]

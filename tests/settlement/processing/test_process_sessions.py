@@ -81,6 +81,47 @@ async def test_failing_message_blocks_its_session_until_dead_lettered(namespace:
     assert await queue.peek() == []
 
 
+@pytest.mark.parametrize("order", ["front", "place", "back"])
+async def test_order_is_kept_wherever_returned_messages_come(
+    own: AsyncNamespace, emulator: RunningEmulator, order: str
+) -> None:
+    queue = await filled_queue(own, "returned", in_turn("a", 6), max_delivery_count=3, requires_session=True)
+    emulator.faults.entity("returned").order_after_release = order
+    worker = Worker()
+
+    def work(message: LockedMessage) -> None:
+        worker(message)
+        if message.message_id == "a1" and message.delivery_count == 0:  # others come while it is abandoned
+            anyio.from_thread.run(queue.send, [Message(message_id="a6", session_id="a")])
+        if message.message_id == "a4" or (message.message_id == "a1" and message.delivery_count == 0):
+            raise ZeroDivisionError
+
+    report = await queue.process(work, by_session=True, policy=GO_ON, max_wait=2)
+    assert worker.order["a"] == ["a0", "a1", "a1", "a2", "a3", "a4", "a4", "a4", "a5", "a6"]
+    assert report.settled == len(report) == 10
+    assert {m.message_id for m in await own.entity("returned/$dlq").peek()} == {"a4"}, "it is awaited no more"
+
+
+@pytest.mark.parametrize("order", ["front", "place", "back"])
+async def test_order_is_kept_when_a_session_is_opened_again(
+    own: AsyncNamespace, emulator: RunningEmulator, order: str
+) -> None:
+    queue = await filled_queue(own, "reopened", in_turn("a", 6), requires_session=True)
+    emulator.faults.entity("reopened").order_after_release = order
+    worker, lost = Worker(), threading.Event()
+
+    def work(message: LockedMessage) -> None:
+        worker(message)
+        if message.message_id == "a2" and not lost.is_set():
+            lost.set()
+            anyio.from_thread.run(queue.send, [Message(message_id="a6", session_id="a")])
+            emulator.lose_locks("reopened")  # all six come again
+
+    await queue.process(work, by_session=True, max_wait=3)
+    assert worker.order["a"] == [f"a{n}" for n in range(7)]
+    assert await queue.peek() == []
+
+
 async def test_error_ends_the_run_and_releases_the_session(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "ended", in_turn("a", 3), requires_session=True)
 
