@@ -245,6 +245,7 @@ scenes = st.builds(
     is_partitioned=st.booleans(),
     detects_duplicates=st.booleans(),
     lock_seconds=st.sampled_from((60, 300)),
+    size=st.sampled_from((20, 20, 20, 450)),
     body_size=st.sampled_from((0, 0, 70_000)),
     one_way=st.sampled_from((0, 0, 0.005, 0.03)),
 )
