@@ -51,6 +51,8 @@ TO: Final = "mended"
 PATHS: Final = (QUEUE, DEAD, TO)
 PATIENCE: Final = 45
 """Seconds after which an action hangs."""
+SLOWEST: Final = 0.25
+"""Seconds for each message besides: a link may have to be emptied after a few."""
 ENDS: Final = (AzureError, OSError, SbNotebookError)
 """Errors with which a disturbed action may end."""
 _NAME: Final = re.compile(rb"<(m\d+)>")
@@ -352,7 +354,7 @@ class World:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._turn)
                 tasks.start_soon(self._make_trouble, troubles, Random(seed + 1))  # noqa: S311 - no secret
-                limit.deadline = anyio.current_time() + PATIENCE
+                limit.deadline = anyio.current_time() + PATIENCE + SLOWEST * self.scene.size
                 with limit:
                     try:
                         await act(self, Random(seed))  # noqa: S311 - no secret

@@ -47,7 +47,7 @@ from tests.settlement.azure_variants import (
     world_of,
 )
 
-RUNS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "4"))
+RUNS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "3"))
 IS_SHORT: Final = "SBNOTEBOOK_CRASHES" not in os.environ
 ACTIVE, DEFERRED, SCHEDULED = Spot(QUEUE), Spot(QUEUE, "DEFERRED"), Spot(QUEUE, "SCHEDULED")
 DEAD_LETTERED, MENDED = Spot(DEAD), Spot(TO)
@@ -245,7 +245,7 @@ scenes = st.builds(
     is_partitioned=st.booleans(),
     detects_duplicates=st.booleans(),
     lock_seconds=st.sampled_from((60, 300)),
-    size=st.sampled_from((20, 20, 20, 450)),
+    size=st.sampled_from((20,) if IS_SHORT else (20, 20, 20, 450)),
     body_size=st.sampled_from((0, 0, 70_000)),
     one_way=st.sampled_from((0, 0, 0.005, 0.03)),
 )
