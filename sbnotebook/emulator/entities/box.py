@@ -316,8 +316,8 @@ class Box:
             if message.delivery_count >= limit:
                 text = f"Message could not be consumed after {limit} delivery attempts."
                 to, why = Place.DEAD_LETTERED, DeadLetterReason("MaxDeliveryCountExceeded", text)
-            else:
-                self._context.changes.append(MessageUpdated(self.box, message))
+        if counts and to is not Place.DEAD_LETTERED:
+            self._context.changes.append(MessageUpdated(self.box, message))
         self._move(message, to, now, why, session)
 
     def _move(

@@ -131,8 +131,9 @@ class Namespace:
     def fail(self, path: str, copy: Copy, now: int, *, counts: bool = True) -> None:
         """A delivery has ended without success."""
         copy.token = None
+        counts = counts and "$" not in path  # In a dead-letter queue no delivery counts.
         copy.failures += counts
-        if counts and "$" not in path and copy.failures >= self.owner(path).max_deliveries:
+        if counts and copy.failures >= self.owner(path).max_deliveries:
             self.bury(path, copy, "MaxDeliveryCountExceeded", now)
         elif copy.state == "active" and copy.expires is not None and copy.expires <= now:
             self.expire(path, copy, now)
@@ -194,7 +195,7 @@ class Namespace:
         self.holders = {name: held for name, held in self.holders.items() if held[1] > now}
         for path, copy in self.everything("active", "deferred"):
             if copy.token is not None and copy.until <= now:
-                self.fail(path, copy, now, counts="$" not in path)
+                self.fail(path, copy, now)
         for path, copy in self.everything("active"):
             if copy.token is None and copy.expires is not None and copy.expires <= now:
                 self.expire(path, copy, now)
