@@ -9,6 +9,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceB
 
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.probing.probe import Probe, Saw, probe
+from sbnotebook.settlement.sdk.management import browser, peek_payloads
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -51,6 +52,18 @@ async def _page(site: Site) -> Saw:
     async with site.receiver(queue) as receiver:
         peeked = await site.peek(receiver, _PAGE + 10)
     return Saw(len(peeked) == _PAGE, f"{len(peeked)} of {_PAGE + 10} messages")
+
+
+@probe("peek-without-bodies", "A peek leaves out the bodies where it is asked to.", operations=4)
+async def _without_bodies(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, [ServiceBusMessage(b"body" * 250)])
+    looking = browser(site.client, queue)
+    try:
+        sizes = [len((await peek_payloads(looking, 1, 1, with_bodies=wanted))[0]) for wanted in (True, False)]
+    finally:
+        await looking.close()
+    return Saw(sizes[0] >= 1_000 > sizes[1], "{:,} bytes with the body, {:,} without".format(*sizes))  # noqa: PLR2004
 
 
 @probe("no-empty-peeks", "A peek at a queue with a message is never empty.", operations=_LOOKS + 5, seconds=15)
@@ -192,6 +205,7 @@ async def _pages(receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage
 LOOKING: tuple[Probe, ...] = (
     _states,
     _page,
+    _without_bodies,
     _empty_peeks,
     _dead_letter,
     _scheduled_number,

@@ -17,6 +17,8 @@ from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement.sdk.links import frame_size
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from sbnotebook.settlement.probing.site import Site
 
 __all__ = ["SENDING"]
@@ -106,8 +108,35 @@ async def _listen(site: Site) -> Saw:
     )
 
 
+@probe(
+    "administration-statuses",
+    "Administration answers 409 for a name that is taken, 404 where there is nothing to remove, and an empty feed for "
+    "what is not there.",
+    operations=6,
+)
+async def _statuses(site: Site) -> Saw:
+    queue = await site.queue()
+    missing = f"{queue}-missing"
+    async with client_of(site.connection) as client:
+        taken = await _status(client.create_queue(queue))
+        removed = await _status(client.delete_queue(missing))
+        found = await _status(client.get_queue(missing))
+        subscriptions = [each async for each in client.list_subscriptions(missing)]
+    words = f"taken: {taken}; removed: {removed}; not there: {found}; {len(subscriptions)} subscriptions"
+    # Of a feed without entries the SDK makes an error without a status.
+    return Saw((taken, removed, found, subscriptions) == ("409", "404", "ResourceNotFoundError", []), words)
+
+
+async def _status(attempt: Awaitable[object]) -> str:
+    try:
+        await attempt
+    except HttpResponseError as error:
+        return str(error.status_code or type(error).__name__)
+    return "no error"
+
+
 def _new_key() -> str:
     return b64encode(secrets.token_bytes(32)).decode()
 
 
-SENDING: tuple[Probe, ...] = (_batch, _partition_keys, _partitioned_size, _frames, _websocket, _listen)
+SENDING: tuple[Probe, ...] = (_batch, _partition_keys, _partitioned_size, _frames, _websocket, _listen, _statuses)

@@ -47,7 +47,12 @@ def browser(client: ServiceBusClient, path: str) -> Browser:
 
 
 async def peek_payloads(
-    browser: Browser, from_sequence_number: int, count: int, session_id: str | None = None
+    browser: Browser,
+    from_sequence_number: int,
+    count: int,
+    session_id: str | None = None,
+    *,
+    with_bodies: bool = True,
 ) -> list[bytes]:
     """Peek the AMQP bytes of messages; ``peek_messages`` decodes them and drops the types.
 
@@ -56,6 +61,7 @@ async def peek_payloads(
         from_sequence_number: where to begin, included.
         count: the most messages to return.
         session_id: peek this session only, without locking it; None for all.
+        with_bodies: False to have the service leave out the bodies.
 
     Returns:
         At most ``count`` messages; none when there are no more.
@@ -75,6 +81,8 @@ async def peek_payloads(
     }
     if session_id is not None:
         request["session-id"] = session_id
+    if not with_bodies:
+        request["omit-message-body"] = True
     return await parts._mgmt_request_response_with_retry(_PEEK, request, answer)
 
 

@@ -16,7 +16,7 @@ from sbnotebook.emulator.entities.box import Box
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.queue import ReceivingEntity
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place
-from sbnotebook.emulator.service import management
+from sbnotebook.emulator.service import management, middleware
 from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.settlement.probing import site as site_module
 from sbnotebook.settlement.probing.site import Site
@@ -232,6 +232,22 @@ def _manage_for_all(service: Service) -> None:
     service.patch.setattr(NamespaceAccess, "require_manage", allow)
 
 
+def _bad_requests(service: Service) -> None:
+    """Every refusal of the administration is the same."""
+
+    def status(*_: Any) -> int:
+        return 400
+
+    service.patch.setattr(middleware, "_status", status)
+
+
+def _always_with_bodies(service: Service) -> None:
+    def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
+        return method(self, message, **options | {"without_body": False})
+
+    service.wrap(Box, "rendered", rendered)
+
+
 def _large_frames(service: Service) -> None:
     def init(method: Any, self: AmqpConnection, *args: Any, **options: Any) -> None:
         method(self, *args, **options | {"max_frame_size": 1 << 18})
@@ -246,6 +262,7 @@ def _no_websocket(service: Service) -> None:
 VARIANTS: dict[str, Callable[[Service], None]] = {
     "peek-states": _hide_scheduled,
     "page-size": _small_pages,
+    "peek-without-bodies": _always_with_bodies,
     "no-empty-peeks": _empty_peeks,
     "dead-letter-number": _renumbered_letters,
     "scheduled-number": _keep_numbers,
@@ -277,5 +294,6 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "frame-size": _large_frames,
     "websocket": _no_websocket,
     "listen-key-counts": _manage_for_all,
+    "administration-statuses": _bad_requests,
     "held-on-one-link": _small_links,
 }
