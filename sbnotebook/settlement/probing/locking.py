@@ -121,6 +121,22 @@ async def _session_order(site: Site) -> Saw:
         return await _released_in_turn(site, receiver)
 
 
+@probe(
+    "order-after-session-reopens",
+    "A session that is closed and opened again gives its messages in the order of their numbers.",
+    operations=25,
+)
+async def _reopened_order(site: Site) -> Saw:
+    queue = await site.queue(requires_session=True)
+    await site.send(queue, (ServiceBusMessage(text, session_id="one") for text in "12345"))
+    async with site.receiver(queue, session_id="one") as receiver:
+        for message in await site.take(receiver, 3):
+            await site.settle(receiver, "release", [message])
+    async with site.receiver(queue, session_id="one") as receiver:
+        order = "".join(map(str, await site.take(receiver, 5)))
+    return Saw(order == "12345", f"1, 2 and 3 were released; opened again, it gave {', '.join(order)}")
+
+
 async def _released_in_turn(site: Site, receiver: ServiceBusReceiver) -> Saw:
     for message in await site.take(receiver, 3):
         await site.settle(receiver, "release", [message])
@@ -186,6 +202,7 @@ LOCKING: tuple[Probe, ...] = (
     _outlives,
     _order,
     _session_order,
+    _reopened_order,
     _token_batch,
 )
 HOLDING: tuple[Probe, ...] = (_held,)

@@ -71,6 +71,22 @@ async def test_each_probe_notices_a_difference(service: Service, clock: ManualCl
     assert finding.verdict is ProbeVerdict.DIFFERENT, finding.saw
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("fault", "value", "name"),
+    [
+        ("order_after_release", "front", "order-after-release-in-session"),
+        ("over_max_unsettled", "stop", "held-on-one-link"),
+    ],
+)
+async def test_other_faults_are_noticed_too(
+    service: Service, clock: ManualClock, fault: str, value: object, name: str
+) -> None:
+    VARIANTS[name](service)
+    setattr(service.emulator.faults, fault, value)
+    assert (await found(service, clock, BY_NAME[name]))[name].verdict is ProbeVerdict.DIFFERENT
+
+
 def test_every_probe_has_a_variant_and_a_name_of_its_own() -> None:
     assert [each.name for each in PROBES if each.name not in VARIANTS] == []
     assert len(BY_NAME) == len(PROBES) == len(VARIANTS)

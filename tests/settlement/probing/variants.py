@@ -186,6 +186,13 @@ def _released_to_the_end(service: Service) -> None:
     service.wrap(Box, "release", release)
 
 
+def _put_back(where: str) -> Callable[[Service], None]:
+    def set_fault(service: Service) -> None:
+        service.emulator.faults.order_after_release = where
+
+    return set_fault
+
+
 def _mixed_partitions(service: Service) -> None:
     service.emulator.faults.mixed_partitions = "taken"
 
@@ -279,7 +286,8 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "complete-range-confirmed": _unconfirmed("ranges"),
     "lock-outlives-link": _locks_end_with_links,
     "order-after-release": _released_to_the_end,
-    "order-after-release-in-session": _released_to_the_end,
+    "order-after-release-in-session": _put_back("back"),
+    "order-after-session-reopens": _released_to_the_end,
     "partition-token-batch": _mixed_partitions,
     "deferred-all-or-none": _as_many_as_there_are,
     "deferred-delivery-count": lambda service: service.counts(Place.DEFERRED_LOCKED, Event.ABANDON, counts=False),
