@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from sbnotebook.analysis.frames import messages_from, table_of_pages, to_send
 from sbnotebook.client.batch import LockedBatch, LockedSession
@@ -197,6 +197,7 @@ class Entity:
         edit: Edit | None = None,
         max_resubmits: int | None = None,
         resend_unknown: bool = False,
+        atomic: bool | Literal["forward"] = False,
     ) -> Plan:
         """Plan to send clones of messages of this entity, and to complete the originals.
 
@@ -207,11 +208,14 @@ class Entity:
             edit: a function that gives the message to send for each message.
             max_resubmits: messages that were resubmitted this often are skipped.
             resend_unknown: send again what an earlier run, which was cut off, may have sent already.
+            atomic: send each clone and complete its original in one transaction, from a dead-letter queue to the
+                entity that it belongs to. ``"forward"`` also sends to other entities: then a commit means that the own
+                entity has stored the clone, and forwards it later. Experimental: untested on Azure.
 
         Raises:
-            DecisionError: the messages cannot go there.
+            DecisionError: the messages cannot go there, or not in transactions.
         """
-        decision = Resubmit(address(to), duration(delay), max_resubmits, resend_unknown)
+        decision = Resubmit(address(to), duration(delay), max_resubmits, resend_unknown, atomic)
         return Plan(self._entity.plan_resubmit(messages, decision, edit=edit))
 
     def pick(

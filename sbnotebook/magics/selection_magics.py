@@ -77,6 +77,12 @@ class SelectionMagics(PlanMagics):
         argument(
             "--resend-unknown", action="store_true", help="send again what a run that was cut off may have sent already"
         ),
+        argument("--atomic", action="store_true", help="each in one transaction; experimental, untested on Azure"),
+        argument(
+            "--atomic-forward",
+            action="store_true",
+            help="the same, also to other entities, to which the own entity forwards the clones later",
+        ),
         *_ACTING,
     )
     def sb_resubmit(self, args: MagicArguments) -> Plan:
@@ -102,6 +108,7 @@ class SelectionMagics(PlanMagics):
             edit=edit,
             max_resubmits=args.max_resubmits,
             resend_unknown=args.resend_unknown,
+            atomic="forward" if args.atomic_forward else args.atomic,
         )
 
     @line_magic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model.address import EntityAddress
@@ -107,6 +107,9 @@ class Resubmit:
         max_resubmits: a message that was resubmitted this often is dead-lettered, or stays where it is if that is a
             dead-letter queue; None for no limit.
         resend_unknown: send again what an earlier resubmit, which was cut off, may have sent already.
+        atomic: send the clone and complete the original in one transaction: both are done, or neither. ``"forward"``
+            also sends to other entities: then the own entity stores the clone, and forwards it later. Experimental:
+            untested on Azure.
     """
 
     verb: ClassVar[str] = "resubmit"
@@ -114,9 +117,12 @@ class Resubmit:
     delay: timedelta | None = None
     max_resubmits: int | None = None
     resend_unknown: bool = False
+    atomic: bool | Literal["forward"] = False
 
     def __post_init__(self) -> None:
         _check_destination(self.to)
+        if self.atomic not in (False, True, "forward"):
+            raise DecisionError("atomic is True, False or 'forward'.")
         if self.delay is not None and self.delay < timedelta(0):
             raise DecisionError("A resubmit cannot be delayed by less than nothing.")
         if self.max_resubmits is not None and self.max_resubmits < 1:

@@ -164,13 +164,14 @@ class Plan:
 
 def _details(decision: Decision, entity: EntityAddress) -> str:
     match decision:
-        case Resubmit(to, delay, max_resubmits, _):
+        case Resubmit(to, delay, max_resubmits, _, atomic):
             parts = [f" to {to}" if to else ""]
             # To resubmit from a subscription looks like to put back, and is more.
             parts.append(_ALL_GET_THEM if entity.subscription and to == entity.sends_to else "")
             parts.append(f", {delay} later" if delay else "")
             parts.append(f", at most {max_resubmits} times each" if max_resubmits else "")
             parts.append(_beyond(entity) if max_resubmits else "")
+            parts.append(_atomic(entity, to) if atomic else "")
             return "".join(parts)
         case DeadLetter(reason, description):
             named = {"reason": reason, "description": description}
@@ -182,6 +183,12 @@ def _details(decision: Decision, entity: EntityAddress) -> str:
             return f", and send a wake-up message for each to {wake_to or entity}, active {wake_after} later"
         case _:
             return ""
+
+
+def _atomic(entity: EntityAddress, to: EntityAddress | None) -> str:
+    own = entity.sends_to
+    forwarded = f", which {own} stores and forwards later" if to not in (None, own) else ""
+    return f", each in one transaction{forwarded} (experimental)"
 
 
 def _beyond(entity: EntityAddress) -> str:

@@ -44,6 +44,19 @@ def test_resubmit_takes_the_first_n(shell: Shell) -> None:
     assert [m.body for m in shell.run("%sb_peek some/$dlq").value] == [b"b", b"c"]
 
 
+def test_resubmit_works_in_transactions(shell: Shell) -> None:
+    shell.run(
+        "namespace.create_queue('whole')\nnamespace.create_queue('beside')\nrows = ['a', 'b']\n%sb_send whole rows"
+    )
+    shell.run("%sb_lock whole -n 2\n%sb_deadletter --reason Bad")
+    assert "With atomic='forward'" in shell.error("%sb_resubmit whole/$dlq --to beside --atomic")
+    ran = shell.run("%sb_resubmit whole/$dlq -n 1 --atomic")
+    assert "to whole, each in one transaction (experimental)." in ran.out
+    assert ran.value.settled == 1
+    assert shell.run("%sb_resubmit whole/$dlq --to beside --atomic-forward").value.settled == 1
+    assert [m.body for name in ("whole", "beside") for m in shell.run(f"%sb_peek {name}").value] == [b"a", b"b"]
+
+
 def test_edit_without_a_result_is_refused(shell: Shell) -> None:
     shell.run("namespace.create_queue('forgot')\n%sb_send forgot 'a'\ndef forgets(message): pass")
     assert shell.error("%sb_resubmit forgot --edit forgets").startswith("forgets returned NoneType")

@@ -33,6 +33,7 @@ from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
 from sbnotebook.settlement.locking.renewal import SystemClock
+from sbnotebook.settlement.locking.settle import ActElsewhere
 from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress, is_same
@@ -76,6 +77,10 @@ class Holder(Protocol):
         each: Mapping[int, DeadLetter] | None = None,
     ) -> Awaitable[Report]:
         """Settle some of them, with an outcome for each."""
+        ...
+
+    def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Awaitable[Outcome]:
+        """Have one of them settled over another connection."""
         ...
 
     def holds(self, message: LockedMessage) -> bool:

@@ -18,6 +18,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import engine
+from sbnotebook.settlement.actions.atomic import check_atomic
 from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach
 from sbnotebook.settlement.actions.resubmit_steps import ResubmitSteps
 from sbnotebook.settlement.engine import Run
@@ -30,6 +31,8 @@ __all__ = ["plan_resubmit", "resubmit"]
 
 _GROUP: Final = 100
 """Messages that are sent and completed together, and not interrupted."""
+_ATOMIC_GROUP: Final = 10
+"""The same where each has a transaction of its own, one after the other."""
 
 
 def plan_resubmit(
@@ -61,6 +64,8 @@ def plan_resubmit(
             f"(the first stands in {strangers[0].entity}): resubmit them from where they stand."
         )
     refuse_coroutine_function(edit, "An edit")
+    if decision.atomic:
+        check_atomic(place.address, decision, chosen)
 
     def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
         def look(run: Run) -> Awaitable[None]:
@@ -101,14 +106,13 @@ async def resubmit(
     steps = ResubmitSteps(place.namespace, place.address, run, decision, edit, only_begun=only_begun)
     if messages and not only_begun:
         await place.namespace.require_room(messages)  # before a clone is sent
-        async with steps.pool.slot():
-            pass  # a destination that cannot be sent to raises before anything is locked
+        await steps.open()  # a destination that cannot be sent to raises before anything is locked
     reach = Reach(
         place,
         run,
         steps.run_group,
         decision,
-        group=_GROUP,
+        group=_ATOMIC_GROUP if decision.atomic else _GROUP,
         search=replace(search or Search(), max_wait=MAX_WAIT),
         # A message whose lock was lost after its clone was sent comes again: it is completed, not sent again.
         again=lambda: steps.lost_after_sending,

@@ -21,6 +21,7 @@ from sbnotebook.model import (
     ReceivedMessage,
     Resubmit,
 )
+from sbnotebook.settlement.actions.atomic import Atomic
 from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.actions.destination import destinations_of
 from sbnotebook.settlement.actions.reach import Holder
@@ -95,12 +96,26 @@ class ResubmitSteps:
         self._edit = edit
         self._only_begun = only_begun
         self._destinations = destinations_of(namespace)
+        self._atomic = Atomic(namespace, address, decision) if decision.atomic else None
         self._owed: set[int] = set()
         """Originals whose clone is confirmed and that are not completed yet."""
         self._lost: set[int] = set()
         """Those of them whose lock was lost."""
         self._done: list[int] = []
         """Entries whose originals are completed; written down with the next ones or at the end."""
+
+    async def open(self) -> None:
+        """Open a connection, so that a destination that cannot be sent to raises here.
+
+        Raises:
+            DecisionError: there are no transactions here, and the decision wants them.
+            ServiceBusError: the destination cannot be sent to.
+        """
+        if self._atomic is not None:
+            await self._atomic.open()
+            return
+        async with self.pool.slot():
+            pass
 
     @property
     def lost_after_sending(self) -> set[int]:
@@ -131,7 +146,7 @@ class ResubmitSteps:
         outcomes += await anyio.to_thread.run_sync(self._make_clones, to_send)
         to_send = [step for step in to_send if step.clone is not None]
         # Send the clones, and complete the originals of those that are confirmed.
-        outcomes += await self._send(holder, to_send)
+        outcomes += await (self._send(holder, to_send) if self._atomic is None else self._move(holder, to_send))
         sent += [step for step in to_send if step.original.sequence_number in self._owed]
         outcomes += await self._complete(holder, sent)
         by_number = {outcome.sequence_number: outcome for outcome in outcomes}
@@ -235,6 +250,21 @@ class ResubmitSteps:
         unsent = [(step, end) for step, end in zip(steps, ends, strict=True) if not end.ok]
         return [_as_resubmit(step, end, self._decision) for step, end in unsent]
 
+    async def _move(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
+        """Send the clones and complete their originals in transactions; the outcomes of all."""
+        if self._atomic is None:
+            return []
+        # Nothing need be written before: a crash leaves both or neither, and the original tells which.
+        pairs = [(step.original, step.clone) for step in steps if step.clone is not None]
+        ends = await self._atomic.move(self._run, holder, pairs)
+        done = [step for step, end in zip(steps, ends, strict=True) if end.ok]
+        entries = [self._entry(step.original, step.clone) for step in done]
+        entries = [replace(e, edited=self._edit is not None, state=ResubmitState.DONE) for e in entries]
+        replaced = [step.earlier.id for step in done if step.earlier is not None]
+        await anyio.to_thread.run_sync(self._journal.intend, entries)
+        await self._mark(replaced, ResubmitState.GONE)
+        return ends
+
     def _intend(self, steps: Sequence[Step]) -> None:
         is_edited = self._edit is not None
         new: list[Step] = []
@@ -313,6 +343,8 @@ class ResubmitSteps:
     async def close(self) -> None:
         """Write down what is to be written at the end."""
         with anyio.CancelScope(shield=True):
+            if self._atomic is not None:
+                await self._atomic.close()
             await anyio.to_thread.run_sync(self._journal.mark, self._done, ResubmitState.DONE)
 
 

@@ -24,6 +24,7 @@ from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import PER_LINK, LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
+from sbnotebook.settlement.locking.settle import ActElsewhere
 from sbnotebook.settlement.sdk import errors, receivers, settling
 from sbnotebook.settlement.terms import Progress
 
@@ -293,6 +294,10 @@ class LockedAhead:
             (batch,) = by_batch
             return batch.settle_group(run, decision, messages, each=each)
         return _settle_over(by_batch, run, decision, messages, each)
+
+    def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Awaitable[Outcome]:
+        """Settle a message that :meth:`find` gave, as :meth:`LockedBatch.settle_elsewhere` does."""
+        return self._by_token[message.lock_token].settle_elsewhere(decision, message, act)
 
     def holds(self, message: LockedMessage) -> bool:
         """Return whether the very lock that a message came with is held still."""

@@ -31,7 +31,7 @@ from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, 
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing, SystemClock
-from sbnotebook.settlement.locking.settle import Settling
+from sbnotebook.settlement.locking.settle import ActElsewhere, Settling, settled_elsewhere
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.sdk import links, receivers, settling
@@ -491,6 +491,10 @@ class LockedBatch:
         if act.stopped is not None:
             run.stop(act.stopped)
         return act.report(messages)
+
+    def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Awaitable[Outcome]:
+        """Have a message of this batch settled over another connection: see :func:`settled_elsewhere`."""
+        return settled_elsewhere(self._held, self._records, decision, message, act)
 
     async def _keep_for(self, delay: timedelta, then: Callable[[], Awaitable[None]]) -> None:
         self._open_receiver()

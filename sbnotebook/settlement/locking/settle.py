@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
 import anyio
@@ -40,9 +40,13 @@ if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
     from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
+    from sbnotebook.settlement.locking.records import Record
     from sbnotebook.settlement.peek import Peeker
 
-__all__ = ["Settling"]
+__all__ = ["ActElsewhere", "Settling", "settled_elsewhere"]
+
+ActElsewhere: TypeAlias = "Callable[[Hold], Awaitable[Outcome]]"
+"""Settles a message over another connection, given its lock, and returns the outcome."""
 
 _ANSWER_WITHIN: Final = 20.0
 """Seconds."""
@@ -293,6 +297,40 @@ def _is_refused_by_link(hold: Hold, error: Exception | None) -> bool:
     issues 684 and 685; azure-sdk-for-net, issues 28025 and 40339.
     """
     return hold.renewals > 0 and isinstance(error, MessageLockLostError | SessionLockLostError)
+
+
+async def settled_elsewhere(
+    held: HeldMessages, records: Sequence[Record], decision: Decision, message: LockedMessage, act: ActElsewhere
+) -> Outcome:
+    """Have a message settled over another connection than that of its batch.
+
+    Args:
+        held: the messages of the batch.
+        records: what is written down around each settlement.
+        decision: what becomes of the message.
+        message: one of the batch.
+        act: settles it.
+
+    Returns:
+        What is known of the message then.
+
+    Raises:
+        SbNotebookError: the records cannot be written; then it is not settled.
+    """
+    hold = held.of(message)
+    if hold is None:
+        return held.outcome_of(message, decision)
+    for record in records:
+        await record.before(decision, [hold])
+    doubt, hold.in_doubt = hold.in_doubt, True
+    known: dict[UUID, Outcome] = {}
+    try:
+        known[message.lock_token] = held.note(hold, await act(hold), was_in_doubt=doubt)
+    finally:
+        with anyio.CancelScope(shield=True):
+            for record in records:
+                await record.after(decision, known)
+    return known[message.lock_token]
 
 
 def _operation(decision: Decision) -> tuple[str, str | None, str | None]:

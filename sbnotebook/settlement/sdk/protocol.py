@@ -24,6 +24,7 @@ try:
     from azure.servicebus._pyamqp._decode import decode_payload
     from azure.servicebus._pyamqp.aio import _cbs_async, _sender_async, _session_async, _transport_async
     from azure.servicebus._pyamqp.constants import (
+        FIELD,
         MESSAGE_DELIVERY_DONE_STATES,
         SEND_DISPOSITION_REJECT,
         CbsAuthState,
@@ -35,6 +36,9 @@ try:
     from azure.servicebus._pyamqp.message import _MessageDelivery as MessageDelivery
     from azure.servicebus._pyamqp.outcomes import Accepted, Modified, Rejected, Released
     from azure.servicebus._pyamqp.receiver import check_disposition_outcome, outcome_name
+    from azure.servicebus._pyamqp.types import AMQPTypes, ObjDefinition
+    from azure.servicebus._pyamqp.utils import utc_from_timestamp
+    from azure.servicebus.aio import _async_utils
     from azure.servicebus.aio._session_browser_async import _SessionBrowserAsync as Browser
 except ImportError:
     check_version()  # says so in one sentence where the version is another one
@@ -47,10 +51,12 @@ if TYPE_CHECKING:
     from azure.servicebus.exceptions import ServiceBusError
 
 __all__ = [
+    "FIELD",
     "MESSAGE_DELIVERY_DONE_STATES",
     "SEND_DISPOSITION_REJECT",
     "AMQPError",
     "AMQPException",
+    "AMQPTypes",
     "Accepted",
     "AmqpConnection",
     "AmqpLink",
@@ -72,6 +78,7 @@ __all__ = [
     "ManagementOperation",
     "MessageDelivery",
     "Modified",
+    "ObjDefinition",
     "PutResult",
     "ReceiveHandler",
     "Receiver",
@@ -86,6 +93,7 @@ __all__ = [
     "authenticator_class",
     "check_disposition_outcome",
     "constants",
+    "create_authentication",
     "decode_payload",
     "mgmt_handlers",
     "outcome_name",
@@ -93,6 +101,7 @@ __all__ = [
     "sender_module",
     "session_module",
     "transport_module",
+    "utc_from_timestamp",
 ]
 
 AnyClient: TypeAlias = "ServiceBusReceiver | ServiceBusSender | Browser"
@@ -141,6 +150,10 @@ class Auth(Protocol):
     audience: str
     token_type: str | bytes
     get_token: Callable[[], Awaitable[AccessToken]]
+
+
+create_authentication: Final = cast("Callable[[Any], Awaitable[Auth]]", _async_utils.create_authentication)
+"""Makes how a client gets its tokens, as each of the SDK's clients does when it opens."""
 
 
 class Authenticator(Protocol):
@@ -269,6 +282,7 @@ class Client(Protocol):
     _config: Configuration
     _handler: Any
     _running: bool
+    _auth_uri: str
     _create_handler: Callable[[Any], None]
     _close_handler: Callable[[], Awaitable[None]]
     _handle_exception: Callable[[Exception], Awaitable[Exception]]
@@ -302,6 +316,7 @@ class Sender(Client, Protocol):
     """``ServiceBusSender`` in ``aio/_servicebus_sender_async.py``."""
 
     _handler: SendHandler | None
+    _entity_uri: str
     _max_message_size_on_link: int
     _max_batch_size_on_link: int
 

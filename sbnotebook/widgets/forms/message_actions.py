@@ -335,7 +335,7 @@ class ResubmitForm(widgets.VBox):
         >>> form.delay.value = "5m"
         >>> decision, limits = form.read()
         >>> decision
-        Resubmit(to=None, delay=datetime.timedelta(seconds=300), max_resubmits=None, resend_unknown=False)
+        Resubmit(to=None, delay=datetime.timedelta(seconds=300), max_resubmits=None, resend_unknown=False, atomic=False)
     """
 
     def __init__(self, address: EntityAddress) -> None:

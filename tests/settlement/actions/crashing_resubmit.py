@@ -37,6 +37,7 @@ class Job:
         to: where.
         edited: whether the clones are edited.
         resend_unknown: whether to send again what may have arrived.
+        atomic: whether each message has a transaction.
         die_at: before or after which writing of the journal: "before sent", "after intended"; "" for none.
         die_later: seconds after that; counted from the begin where there is no ``die_at``; negative for never.
     """
@@ -47,6 +48,7 @@ class Job:
     to: str
     edited: bool = False
     resend_unknown: bool = False
+    atomic: bool = False
     die_at: str = ""
     die_later: float = 0
 
@@ -114,7 +116,7 @@ async def work(job: Job) -> None:
         say("resumed", report)
         await anyio.to_thread.run_sync(sys.stdin.readline)
         source = namespace.entity(job.source)
-        decision = Resubmit(to=EntityAddress(job.to), resend_unknown=job.resend_unknown)
+        decision = Resubmit(to=EntityAddress(job.to), resend_unknown=job.resend_unknown, atomic=job.atomic)
         plan = source.plan_resubmit(await source.peek(), decision, edit=mend if job.edited else None)
         journal.is_armed = True
         if not job.die_at and job.die_later >= 0:

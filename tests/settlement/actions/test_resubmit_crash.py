@@ -14,7 +14,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,7 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.model import Complete, Message, PeekedMessage
+from sbnotebook.model import Complete, DeadLetter, Message, PeekedMessage
 from sbnotebook.model.amqp import Long, UInt
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
@@ -217,3 +217,58 @@ async def die_often(emulator: RunningEmulator, directory: Path) -> int:
             for lane, deaths in zip(lanes, lanes_of_deaths(random.Random(SEED)), strict=True):  # noqa: S311 - no secrets
                 tasks.start_soon(lane.run, deaths)
     return sum(lane.deaths for lane in lanes)
+
+
+ATOMIC: Final = "atomic"
+
+
+async def test_atomic_killed_leaves_both_or_neither(tmp_path: Path) -> None:
+    print(f"SBNOTEBOOK_SEED={SEED}")  # noqa: T201 - pytest shows it if the test fails
+    chance = random.Random(SEED)  # noqa: S311 - no secrets
+    killed, moved, given = 0, 0, 0
+    with running() as emulator:
+        emulator.create_queue(ATOMIC, QueueOptions(lock_duration=LOCK))
+        connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "counting.sqlite")
+        async with AsyncNamespace(connection, journal=journal, archive=None) as namespace:
+            for die_later in (*(chance.uniform(0.05, 0.6) for _ in range(CRASHES)), -1.0):
+                given += await fill_dead_letters(namespace, given)
+                there = {each.message_id or "" for each in await namespace.entity(f"{ATOMIC}/$dlq").peek()}
+                job = Job(emulator.connection_string, str(tmp_path / "j.sqlite"), f"{ATOMIC}/$dlq", ATOMIC, atomic=True)
+                killed += await died(replace(job, die_later=die_later))
+                emulator.lose_locks(ATOMIC)
+                moved += await count_atomic(namespace, there)
+    assert moved == given, "the last process was not killed, and left something"
+    assert killed > CRASHES // 2
+
+
+async def died(job: Job) -> bool:
+    """Let a process work, and return whether it died on the way."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, crashing_resubmit.__file__, json.dumps(asdict(job)), stdin=PIPE, stdout=PIPE
+    )
+    with anyio.fail_after(PATIENCE):
+        resumed = await read(process)
+        assert resumed == {"what": "resumed"}, "a transaction leaves nothing to resume"
+        await process.communicate(b"\n")
+    return await process.wait() != 0
+
+
+async def fill_dead_letters(namespace: AsyncNamespace, given: int) -> int:
+    """Fill the dead-letter queue up again, and return how many are new."""
+    missing = PLENTY - len(await namespace.entity(f"{ATOMIC}/$dlq").peek())
+    queue = namespace.entity(ATOMIC)
+    assert (await queue.send([Message(body=b"x", message_id=f"{given + n}") for n in range(missing)])).ok
+    async with queue.batch() as batch:
+        assert len(await batch.receive(missing)) == missing
+        assert (await batch.settle(DeadLetter("Bad"))).ok
+    return missing
+
+
+async def count_atomic(namespace: AsyncNamespace, there: set[str]) -> int:
+    """Hold what there is against what there was, take the clones away, and return their number."""
+    left = {each.message_id or "" for each in await namespace.entity(f"{ATOMIC}/$dlq").peek()}
+    async with namespace.entity(ATOMIC).batch() as batch:
+        clones = await batch.receive(PLENTY, max_wait=0.5)
+        assert (await batch.settle(Complete())).ok
+    assert sorted([*left, *map(original_of, clones)]) == sorted(there), "some are lost, or there twice"
+    return len(clones)

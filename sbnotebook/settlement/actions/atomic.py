@@ -1,0 +1,211 @@
+"""Resubmits in transactions: the clone is sent and the original completed, or neither.
+
+Untested on Azure. What a lost connection leaves unknown is found out from the original: it is gone if the transaction
+was committed, and is still there once Service Bus must have rolled the transaction back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from azure.core.exceptions import AzureError
+
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import (
+    Complete,
+    EntityAddress,
+    LockedMessage,
+    Message,
+    Outcome,
+    OutcomeStatus,
+    ReceivedMessage,
+    Resubmit,
+    SubQueue,
+)
+from sbnotebook.model.partition import partition_of
+from sbnotebook.settlement.actions.reach import Holder
+from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
+from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.locking.lock_table import Hold
+from sbnotebook.settlement.locking.renewal import Clock, SystemClock
+from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement.sdk.errors import condition_of
+from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
+from sbnotebook.settlement.terms import is_same, outcome_for
+from sbnotebook.settlement.wire.encoding import payload_of
+
+__all__ = ["Atomic", "check_atomic"]
+
+_ROLLED_BACK_AFTER: Final = timedelta(seconds=130)
+"""From the beginning of a transaction. Service Bus rolls it back after two minutes (documentation, "Overview
+of transaction processing")."""
+_PAUSE: Final = 2.0
+"""Seconds between two looks at an original."""
+_LOOKS: Final = 2
+"""Looks that must not find an original until it counts as gone: a peek may miss what is there."""
+_NO_TRANSACTIONS: Final = ("amqp:not-allowed", "amqp:not-implemented")
+_NOT_HERE: Final = "Resubmit without atomic."
+_TOO_LATE: Final = "The lock had ended before its transaction began: nothing was sent."
+_COMMITTED: Final = "The connection was lost during the commit, which was done: the original is gone."
+_ROLLED_BACK: Final = "The connection was lost during the commit, which was not done: the original is there."
+_TAKEN: Final = (
+    "The connection was lost during the commit. The original is gone, but its lock may have ended before: either the "
+    "transaction was committed, or another receiver took the original."
+)
+_NOT_SEEN: Final = "The connection was lost during the commit, and the original could not be looked at since: "
+
+
+def check_atomic(address: EntityAddress, decision: Resubmit, messages: Sequence[ReceivedMessage]) -> None:
+    """Refuse a resubmit that cannot be done in transactions.
+
+    Args:
+        address: where the originals stand.
+        decision: with its destination.
+        messages: the originals.
+
+    Raises:
+        DecisionError: the reason, in a sentence.
+    """
+    own = address.sends_to
+    if address.sub_queue is not SubQueue.DEAD_LETTER:
+        raise DecisionError(f"atomic is for messages of a dead-letter queue, and {address} is none. {_NOT_HERE}")
+    if decision.to != own and decision.atomic != "forward":
+        raise DecisionError(
+            f"atomic=True sends to {own} only, to which {address} belongs. With atomic='forward' a commit means that "
+            f"{own} has stored the clone, and forwards it to {decision.to} later."
+        )
+    if decision.to != own and decision.delay is not None:
+        raise DecisionError(f"Nobody knows whether a delay survives that {own} forwards the clone. {_NOT_HERE}")
+    if any(partition_of(message.sequence_number) for message in messages):
+        raise DecisionError(f"{own} is partitioned, and a transaction is for one partition. {_NOT_HERE}")
+
+
+class Atomic:
+    """Sends clones and completes their originals, one pair in each transaction, over one connection.
+
+    Args:
+        namespace: the connection and the clock.
+        address: where the originals stand.
+        decision: the plan's, with its destination.
+    """
+
+    def __init__(self, namespace: Resources, address: EntityAddress, decision: Resubmit) -> None:
+        self._connection = namespace.connection
+        self._peeker = namespace.peeker(address)
+        self._clock: Clock = namespace.clock or SystemClock()
+        self._address = address
+        self._decision = decision
+        self._line: TransactionLine | None = None
+
+    async def open(self) -> TransactionLine:
+        """Open the connection, if it is not open.
+
+        Raises:
+            DecisionError: the namespace or the entity has no transactions.
+            ServiceBusError: it could not be opened.
+        """
+        if self._line is None:
+            own, to = self._address.sends_to, self._decision.to or self._address.sends_to
+            via = None if to == own else self._connection.sender(own)
+            line = TransactionLine(self._connection.browser(self._address), self._connection.sender(to), via)
+            try:
+                await line.open()
+            except BaseException as error:
+                await line.close()
+                if condition_of(error)[0] in _NO_TRANSACTIONS:
+                    text = f"Service Bus refuses transactions for {self._address}: {explained(error)}. {_NOT_HERE}"
+                    raise DecisionError(text) from error
+                raise
+            self._line = line
+        return self._line
+
+    async def close(self) -> None:
+        """Close the connection. A transaction that is open is rolled back."""
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
+    async def move(self, run: Run, holder: Holder, pairs: Sequence[tuple[LockedMessage, Message]]) -> list[Outcome]:
+        """Send clones and complete their originals, one after the other.
+
+        Args:
+            run: stopped where the connection cannot be opened any more.
+            holder: holds the originals.
+            pairs: each original with its clone.
+
+        Returns:
+            An outcome for each, in their order.
+
+        Raises:
+            SbNotebookError: the archive cannot be written. The run knows what was done before.
+        """
+        outcomes: list[Outcome] = []
+        for original, clone in pairs:
+            if run.stopped is not None:
+                outcome = outcome_for(original, self._decision, OutcomeStatus.SKIPPED, run.stopped)
+            else:
+                act = partial(self._move, run, original, payload_of(clone))
+                outcome = await holder.settle_elsewhere(Complete(), original, act)
+            outcomes.append(replace(outcome, verb=self._decision.verb))
+            run.expect([original], [outcomes[-1]])
+        return outcomes
+
+    async def _move(self, run: Run, original: LockedMessage, payload: bytes, hold: Hold) -> Outcome:
+        began = self._clock.now()
+        if hold.ends <= began:
+            return outcome_for(original, self._decision, OutcomeStatus.LOCK_LOST, _TOO_LATE)
+        try:
+            line = await self.open()
+        except (AzureError, OSError, DecisionError) as error:
+            run.stop("Not attempted: the connection for transactions could not be opened again.")
+            return self._nothing_done(original, error)
+        try:
+            await line.move(payload, original.lock_token)
+        except DischargeUnansweredError:
+            await self.close()
+            return await self._look(original, hold, began)
+        except Exception as error:  # noqa: BLE001 (whatever the SDK raises, without a commit nothing is done)
+            await self.close()
+            return self._nothing_done(original, error)
+        return outcome_for(original, self._decision, OutcomeStatus.SETTLED)
+
+    def _nothing_done(self, original: LockedMessage, error: Exception) -> Outcome:
+        outcome = outcome_of_error(
+            error,
+            verb=self._decision.verb,
+            entity=original.entity,
+            sequence_number=original.sequence_number,
+            message_id=original.message_id,
+        )
+        is_lost = outcome.status is OutcomeStatus.LOCK_LOST
+        text = f"Nothing was done, the transaction is rolled back: {outcome.description}"
+        return replace(outcome, status=outcome.status if is_lost else OutcomeStatus.FAILED, description=text)
+
+    async def _look(self, original: LockedMessage, hold: Hold, began: datetime) -> Outcome:
+        """Find out from the original how a transaction ended whose commit was not answered."""
+        absent, was_ours = 0, False
+        while True:
+            # Asked before the look, so that the look is later than any commit.
+            now = self._clock.now()
+            is_over = now >= began + _ROLLED_BACK_AFTER
+            trouble: str | None = None
+            try:
+                found = (await self._peeker.messages_of([original.sequence_number], ())).get(original.sequence_number)
+                absent = absent + 1 if found is None or not is_same(found, original) else 0
+            except (AzureError, OSError) as error:
+                trouble, absent = explained(error), 0
+            # While our lock lasted, no other receiver could take it.
+            if absent == 1:
+                was_ours = now < hold.ends
+            if absent == _LOOKS:
+                status, why = (OutcomeStatus.SETTLED, _COMMITTED) if was_ours else (OutcomeStatus.UNCONFIRMED, _TAKEN)
+                return outcome_for(original, self._decision, status, why)
+            if is_over and trouble is not None:
+                return outcome_for(original, self._decision, OutcomeStatus.UNCONFIRMED, f"{_NOT_SEEN}{trouble}")
+            if is_over and not absent:
+                return outcome_for(original, self._decision, OutcomeStatus.FAILED, _ROLLED_BACK)
+            await self._clock.sleep(_PAUSE)

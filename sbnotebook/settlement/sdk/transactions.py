@@ -1,0 +1,335 @@
+"""A transaction that sends one message and completes another: both happen, or neither.
+
+The SDK has no transactions. Its links can do what they need: a control link on which a transaction is declared and
+discharged, and a state on each transfer that names it. All of it runs on one connection and one AMQP session, in one
+task, and nothing is tried twice. Close the connection after anything that fails, which rolls back what is open.
+
+Sources: AMQP 1.0 part 4, transactions; Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs
+protocol guide" and "AMQP 1.0 in Azure Service Bus request-response-based operations"; azure-sdk-for-net,
+AmqpConnectionScope.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from uuid import UUID
+
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
+
+from sbnotebook.model.amqp import Described, ULong, encode
+from sbnotebook.settlement.sdk.links import hang_up
+from sbnotebook.settlement.sdk.management import Browser
+from sbnotebook.settlement.sdk.patches import Encoded
+from sbnotebook.settlement.sdk.protocol import (
+    FIELD,
+    AMQPException,
+    AMQPTypes,
+    CbsAuthState,
+    Frame,
+    Handler,
+    LinkState,
+    ObjDefinition,
+    constants,
+    create_authentication,
+    mgmt_handlers,
+    private,
+    utc_from_timestamp,
+)
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusSender
+
+__all__ = ["DischargeUnansweredError", "TransactionLine"]
+
+_LOGGER: Final = logging.getLogger(__name__)
+_LIMIT: Final = 50.0
+"""Seconds from the declaration of a transaction to the answer to its discharge. The service rolls back after 120."""
+_OPEN_WITHIN: Final = 30.0
+"""Seconds to open the connection and its links."""
+_STATE_ROOM: Final = 300
+"""Bytes that a state takes in a frame, at most: an id has 255."""
+_UPDATE_DISPOSITION: Final = b"com.microsoft:update-disposition"
+_DECLARE, _DISCHARGE = ULong(0x31), ULong(0x32)
+_DECLARED, _TRANSACTIONAL = 0x33, 0x34
+_AMQP_VALUE: Final = b"\x00\x53\x77"
+# Positions in an attach and in a disposition (AMQP 1.0 sections 2.7.3 and 2.7.6).
+_SOURCE, _TARGET = 5, 6
+_ROLE, _SETTLED, _STATE = 0, 3, 4
+_UNSETTLED_MODE: Final = 0
+
+
+class _Coordinator(NamedTuple):
+    """The target of a control link, as the SDK encodes it."""
+
+    capabilities: Any = None
+
+
+class _TransactionalState(NamedTuple):
+    """The state of a transfer in a transaction, as the SDK encodes it."""
+
+    txn_id: bytes
+    outcome: Any = None
+
+
+_Coordinator._code = 0x30  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+_Coordinator._definition = (  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    FIELD("capabilities", AMQPTypes.symbol, False, None, True),
+)
+_TransactionalState._code = _TRANSACTIONAL  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+_TransactionalState._definition = (  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    FIELD("txn_id", AMQPTypes.binary, True, None, False),
+    FIELD("outcome", ObjDefinition.delivery_state, False, None, False),
+)
+
+
+class DischargeUnansweredError(Exception):
+    """A commit was sent, and its answer did not come: the transaction is committed, or it is rolled back."""
+
+
+class TransactionLine:
+    """One connection on which messages are sent and others completed, in one transaction each.
+
+    Use it in one task. Close it after an error: nothing else may be done with it.
+
+    Args:
+        browser: of the entity of the messages to complete, not open yet.
+        sender: to the entity to send to, not open yet. It gives its address and its token, and is not opened.
+        via: the queue or topic of the messages to complete, where the sender is to another one: it stores the messages
+            that are sent, and forwards them. Not opened, either.
+    """
+
+    def __init__(self, browser: Browser, sender: ServiceBusSender, via: ServiceBusSender | None = None) -> None:
+        self._parts = private(browser)
+        self._sender = sender
+        self._via = via
+        self._txn_id: bytes | None = None
+        self._links: list[Any] = []
+        self._control: Any = None
+        self._out: Any = None
+
+    async def open(self) -> None:
+        """Open the connection and its links.
+
+        Raises:
+            ServiceBusError: it could not be opened, or the service refused one of the links.
+        """
+        parts, until = self._parts, time.monotonic() + _OPEN_WITHIN
+        parts._config.keep_alive = None
+        await parts._open(_OPEN_WITHIN)
+        for entity_to_send_to in (self._sender, self._via):
+            if entity_to_send_to is not None:
+                await self._put_token(entity_to_send_to, until)
+        session: Any = parts._handler._session
+        self._name_transactions(session)
+        entity = f"amqps://{parts._auth_uri.partition('://')[2]}"
+        target: Any = private(self._sender)._entity_uri
+        # Where the control link comes first, the first entity after it takes what goes to others. Elsewhere there is
+        # only one queue or topic.
+        if self._via is not None:
+            await self._open_control(session, until)
+        await self._attach(session.create_receiver_link(entity, link_credit=0, on_transfer=_ignore), until)
+        self._out = session.create_sender_link(target, send_settle_mode=_UNSETTLED_MODE)
+        await self._attach(self._out, until)
+        if self._via is None:
+            await self._open_control(session, until)
+
+    async def move(self, payload: bytes, lock_token: UUID) -> None:
+        """Send a message and complete another in one transaction.
+
+        Args:
+            payload: the message to send, as AMQP bytes.
+            lock_token: of the message to complete.
+
+        Raises:
+            DischargeUnansweredError: the commit was sent, and nothing is known of it.
+            ServiceBusError: neither was done.
+        """
+        until = time.monotonic() + _LIMIT
+        state = await self._transfer(self._control, _value(_DECLARE, [None]), until)
+        if getattr(state, "descriptor", None) != _DECLARED:
+            raise self._refusal(state)
+        # The work. Whatever fails, closing the connection rolls it back.
+        self._txn_id = txn_id = bytes(state[0])
+        self._expect_accepted(await self._transfer(self._out, payload, until))
+        await self._complete(lock_token, until)
+        self._txn_id = None
+        try:
+            state = await self._transfer(self._control, _value(_DISCHARGE, [txn_id, False]), until)
+        except Exception as error:
+            raise DischargeUnansweredError(str(error)) from error
+        self._expect_accepted(state)
+
+    async def close(self) -> None:
+        """Close the connection, which rolls back a transaction that is open."""
+        handler: Handler | None = self._parts._handler
+        line = None if handler is None or handler._connection is None else handler._connection._transport
+        try:
+            await self._parts._close_handler()
+        finally:
+            self._parts._running = False
+            await hang_up(line)
+
+    # ---------------------------------------------------------------- links
+
+    async def _put_token(self, sender: ServiceBusSender, until: float) -> None:
+        """Put a token for an entity to send to; the SDK has put one for that of the messages to complete."""
+        auth = await create_authentication(sender)
+        cbs: Any = self._parts._handler._cbs_authenticator
+        if cbs is None:
+            return
+        token = await auth.get_token()
+        kind = auth.token_type.decode() if isinstance(auth.token_type, bytes) else auth.token_type
+        cbs.auth_state = CbsAuthState.IN_PROGRESS
+        await cbs._put_token(token.token, kind, auth.audience, utc_from_timestamp(token.expires_on))
+        await self._listen(lambda: cbs.auth_state is not CbsAuthState.IN_PROGRESS, until)
+        if not await cbs.handle_token():
+            raise ServiceBusConnectionError(message="The token for the destination was not accepted.")
+
+    async def _open_control(self, session: Any, until: float) -> None:
+        self._control = session.create_sender_link(f"control-{uuid.uuid4()}", send_settle_mode=_UNSETTLED_MODE)
+        self._control.target = _Coordinator()
+        await self._attach(self._control, until)
+
+    async def _attach(self, link: Any, until: float) -> None:
+        _take_empty_ends(link)
+        _take_unsettled_answers(link)
+        self._links.append(link)
+        await link.attach()
+        await self._listen(lambda: link.state is LinkState.ATTACHED, until)
+        # A refused link is attached without one of its ends, and detached with the reason in the next frame.
+        if getattr(link, "_is_refused", False):
+            await self._listen(lambda: link.state is not LinkState.ATTACHED, until)
+
+    def _name_transactions(self, session: Any) -> None:
+        """Name the transaction that is under way in each transfer, but for those that are about tokens."""
+        transfer, cbs = session._outgoing_transfer, self._parts._handler._cbs_authenticator
+        tokens = None if cbs is None else cbs._mgmt_link._request_link.handle
+
+        async def transfer_in_transaction(delivery: Any, *trace: Any) -> None:
+            if self._txn_id is not None and delivery.frame["handle"] != tokens:
+                delivery.frame["state"] = _TransactionalState(self._txn_id)
+            await transfer(delivery, *trace)
+
+        session._outgoing_transfer = transfer_in_transaction
+        session._connection._remote_max_frame_size -= _STATE_ROOM
+
+    # ---------------------------------------------------------------- what is said, and answered
+
+    async def _transfer(self, link: Any, payload: bytes, until: float) -> Any:
+        """Send a message, and return the state that answers it."""
+        answers: list[Any] = []
+
+        async def answered(reason: Any, state: Any) -> None:
+            answers.append((reason, state))
+
+        try:
+            await link.send_transfer(Encoded(payload, is_batch=False), on_send_complete=answered)
+            await self._listen(lambda: bool(answers), until)
+        except AMQPException as error:
+            raise self._explained(error) from error
+        ((_, state),) = answers
+        if state is None:
+            raise ServiceBusConnectionError(message="The link was detached before the answer came.")
+        return state
+
+    async def _complete(self, lock_token: UUID, until: float) -> None:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise _too_long()
+        transport = self._parts._amqp_transport
+        request = {
+            constants.MGMT_REQUEST_DISPOSITION_STATUS: constants.MESSAGE_MGMT_SETTLEMENT_TERM_MAP["complete"],
+            constants.MGMT_REQUEST_LOCK_TOKENS: transport.AMQP_ARRAY_VALUE([lock_token]),
+        }
+        ask: Any = self._parts._mgmt_request_response
+        try:
+            await ask(_UPDATE_DISPOSITION, request, mgmt_handlers.default, timeout=left)
+        except AMQPException as error:
+            raise self._explained(error) from error
+        except (TimeoutError, ValueError) as error:  # the second one where the link to the node is gone
+            raise ServiceBusConnectionError(message=f"The completion was not answered: {error}") from error
+
+    async def _listen(self, is_done: Callable[[], bool], until: float) -> None:
+        """Read frames until something has come.
+
+        Raises:
+            ServiceBusError: it did not come in time, or cannot come any more.
+        """
+        connection: Any = self._parts._handler._connection
+        while not is_done():
+            if time.monotonic() > until:
+                raise _too_long()
+            try:
+                await connection.listen(wait=False)
+                if connection._error is not None:
+                    raise connection._error
+                for link in self._links:
+                    link.get_state()  # which raises what ended it
+            except AMQPException as error:
+                raise self._explained(error) from error
+
+    def _expect_accepted(self, state: Any) -> None:
+        if not isinstance(_outcome(state), dict) or "accepted" not in _outcome(state):
+            raise self._refusal(state)
+
+    def _refusal(self, state: Any) -> ServiceBusError:
+        found = _outcome(state)
+        outcome = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        if not outcome.get("rejected"):
+            return ServiceBusConnectionError(message=f"The answer cannot be understood: {state!r:.200}")
+        condition, *more = outcome["rejected"][0]
+        return self._explained(AMQPException(condition, description=more[0] if more else None))
+
+    def _explained(self, error: AMQPException) -> ServiceBusError:
+        return self._parts._amqp_transport.create_servicebus_exception(_LOGGER, error)
+
+
+async def _ignore(*_: Any) -> None:
+    """Take a message that cannot come: the link has no credit."""
+
+
+def _value(descriptor: ULong, fields: list[Any]) -> bytes:
+    """Return a message whose body is a described list."""
+    return _AMQP_VALUE + encode(Described(descriptor, fields))
+
+
+def _outcome(state: Any) -> Any:
+    """Return an outcome without the transactional state around it."""
+    if getattr(state, "descriptor", None) == _TRANSACTIONAL:
+        return state[1] if len(state) > 1 else None
+    return state
+
+
+def _too_long() -> OperationTimeoutError:
+    return OperationTimeoutError(message="The service took too long to answer.")
+
+
+def _take_empty_ends(link: Any) -> None:
+    """Let a link be attached by an answer with ends that have no fields, which the SDK takes for none."""
+    attach = link._incoming_attach
+
+    async def attach_with_ends(frame: Frame) -> None:
+        link._is_refused = frame[_SOURCE] is None or frame[_TARGET] is None
+        ends = [*frame]
+        for end in (_SOURCE, _TARGET):
+            ends[end] = ends[end] or [None]
+        await attach(ends)
+
+    link._incoming_attach = attach_with_ends
+
+
+def _take_unsettled_answers(link: Any) -> None:
+    """Let a link take an outcome that is not settled yet, and none that is about what this client received."""
+    take = link._incoming_disposition
+
+    async def take_outcome(frame: Frame) -> None:
+        answer = [*frame]
+        if answer[_ROLE] and answer[_STATE] is not None:
+            answer[_SETTLED] = True
+            await take(answer)
+
+    link._incoming_disposition = take_outcome

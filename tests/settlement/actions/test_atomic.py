@@ -1,0 +1,232 @@
+"""Resubmits in transactions, and what is left of them when something goes wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator, Tier, running
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import DeadLetter, EntityAddress, Message, OutcomeStatus, PeekedMessage, ReceivedMessage, Resubmit
+from sbnotebook.model.amqp import Long
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.locking.renewal import SystemClock
+from tests.settlement.actions.dead_letters import dead_letters
+
+pytestmark = pytest.mark.anyio
+
+SETTLED, FAILED, UNCONFIRMED = OutcomeStatus.SETTLED, OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED
+COORDINATOR = "$coordinator"
+
+
+class FastClock(SystemClock):
+    """A clock on which waiting takes no time: the time that was waited for is over at once."""
+
+    def __init__(self) -> None:
+        self.waited = timedelta()
+
+    def now(self) -> Any:
+        return super().now() + self.waited
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds > 1:
+            self.waited += timedelta(seconds=seconds)
+        await super().sleep(min(seconds, 0.01))
+
+
+def atomic(to: str | None = None, **options: Any) -> Resubmit:
+    given: dict[str, Any] = {"atomic": True} | options
+    return Resubmit(to=None if to is None else EntityAddress(to), **given)
+
+
+async def counted(namespace: AsyncNamespace, *paths: str) -> list[int]:
+    return [len(await namespace.entity(path).peek()) for path in paths]
+
+
+async def test_atomic_sends_the_clone_and_completes_the_original(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "own", 25)
+    plan = namespace.entity("own/$dlq").plan_resubmit(letters[:20], atomic(), edit=lambda m: m.with_changes(body=b"x"))
+    assert "to own, each in one transaction (experimental), edited" in plan.preview().sentence
+
+    report = await plan.apply()
+
+    assert report.ok, report.failures
+    assert {outcome.verb for outcome in report} == {"resubmit"}
+    assert [letter.message_id for letter in await namespace.entity("own/$dlq").peek()] == [
+        f"m{n}" for n in range(20, 25)
+    ]
+    clones = await namespace.entity("own").peek()
+    assert [clone.application_properties[ORIGINAL_MESSAGE_ID] for clone in clones] == [f"m{n}" for n in range(20)]
+    assert {(clone.body, clone.resubmit_count, clone.application_properties["n"]) for clone in clones} == {
+        (b"x", 1, Long(7))
+    }
+    # It is in the journal, and there is nothing to resume.
+    assert namespace.journal.unfinished(namespace.identity()) == []
+    assert not await namespace.resume()
+
+
+async def test_atomic_from_a_subscription_goes_to_its_topic(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_topic("news")
+    shared_emulator.create_subscription("news", "all")
+    await namespace.entity("news").send([Message(body=b"n", message_id="m")])
+    async with namespace.entity("news/subscriptions/all").batch() as batch:
+        await batch.receive(1)
+        await batch.settle(DeadLetter("Bad"))
+    source = namespace.entity("news/subscriptions/all/$dlq")
+
+    report = await source.plan_resubmit(await source.peek(), atomic()).apply()
+
+    assert report.ok, report.failures
+    assert await counted(namespace, "news/subscriptions/all", "news/subscriptions/all/$dlq") == [1, 0]
+
+
+async def test_atomic_forward_sends_to_another_entity(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "near", 3)
+    await namespace.create_queue("far")
+    plan = namespace.entity("near/$dlq").plan_resubmit(letters, atomic("far", atomic="forward"))
+    assert "to far, each in one transaction, which near stores and forwards later" in plan.preview().sentence
+
+    report = await plan.apply()
+
+    assert report.ok, report.failures
+    assert await counted(namespace, "near", "near/$dlq", "far") == [0, 0, 3]
+
+
+async def test_atomic_sends_large_messages_and_later_ones(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "large", 1)
+
+    def enlarge(message: ReceivedMessage) -> Message:
+        return message.with_changes(body=b"x" * 400_000)  # in several frames
+
+    decision = atomic(delay=timedelta(hours=1))
+    report = await namespace.entity("large/$dlq").plan_resubmit(letters, decision, edit=enlarge).apply()
+    assert report.ok, report.failures
+    (clone,) = await namespace.entity("large").peek()
+    assert (len(clone.body), clone.scheduled_enqueue_time is not None) == (400_000, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "decision", "why"),
+    [
+        ("q", atomic(), "q is none"),
+        ("q/$transfer", atomic(), "is none"),
+        ("q/$dlq", atomic("p"), "With atomic='forward' a commit means that q has stored the clone"),
+        ("q/$dlq", atomic("p", atomic="forward", delay=timedelta(1)), "whether a delay survives"),
+        ("q/$dlq", atomic(), "q is partitioned"),
+    ],
+)
+async def test_atomic_is_refused_where_it_cannot_be(
+    namespace: AsyncNamespace, path: str, decision: Resubmit, why: str
+) -> None:
+    entity = namespace.entity(path)
+    number = 3 << 48 | 1 if "partitioned" in why else 1
+    message = PeekedMessage(entity=EntityAddress.parse(path), sequence_number=number)
+    with pytest.raises(DecisionError, match=why.replace("(", r"\(")):
+        entity.plan_resubmit([message], decision)
+
+
+def test_atomic_has_three_values() -> None:
+    with pytest.raises(DecisionError, match="True, False or 'forward'"):
+        Resubmit(atomic="via")  # pyright: ignore[reportArgumentType]
+
+
+async def test_atomic_is_refused_in_the_basic_tier(tmp_path: Path) -> None:
+    with running(tier=Tier.BASIC) as emulator:
+        connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+        async with AsyncNamespace(connection, journal=journal) as namespace:
+            letters = await dead_letters(namespace, "basic", 1)
+            with pytest.raises(DecisionError, match=r"refuses transactions for basic/\$dlq: .*Basic"):
+                await namespace.entity("basic/$dlq").plan_resubmit(letters, atomic()).apply()
+            assert await counted(namespace, "basic", "basic/$dlq") == [0, 1]
+
+
+# -------------------------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize("answer", ["rejected", "in_state", "detach"])
+@pytest.mark.parametrize("forwards", [True, False])
+async def test_a_refused_clone_leaves_its_original_alone(
+    own: AsyncNamespace, emulator: RunningEmulator, answer: Any, forwards: bool
+) -> None:
+    letters = await dead_letters(own, "some", 4)
+    await own.create_queue("other")
+    emulator.faults.transaction_refusal = answer
+    to = "other" if forwards else "some"
+    emulator.faults.entity(to).reject_nth = 2
+
+    decision = atomic(to, atomic="forward" if forwards else True)
+    report = await own.entity("some/$dlq").plan_resubmit(letters, decision).apply()
+
+    assert [outcome.status for outcome in report] == [SETTLED, FAILED, SETTLED, SETTLED]
+    assert "Nothing was done, the transaction is rolled back" in (report[1].description or "")
+    assert [letter.message_id for letter in await own.entity("some/$dlq").peek()] == ["m1"]
+    assert await counted(own, to) == [3]
+    # Once more, and all are there once.
+    again = await own.entity("some/$dlq").peek()
+    assert (await own.entity("some/$dlq").plan_resubmit(again, decision).apply()).ok
+    assert await counted(own, to, "some/$dlq") == [4, 0]
+
+
+async def test_a_lost_lock_rolls_back(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    letters = await dead_letters(own, "lost", 2)
+
+    def lose(message: ReceivedMessage) -> Message:
+        if message.message_id == "m0":
+            emulator.lose_locks("lost/$dlq")
+        return message.with_changes(subject="edited")
+
+    report = await own.entity("lost/$dlq").plan_resubmit(letters, atomic(), edit=lose).apply()
+
+    lost = [outcome.sequence_number for outcome in report if not outcome.ok]
+    assert {outcome.status for outcome in report if not outcome.ok} <= {OutcomeStatus.LOCK_LOST}
+    assert [letter.sequence_number for letter in await own.entity("lost/$dlq").peek()] == lost
+    assert await counted(own, "lost") == [2 - len(lost)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "words", "left"),
+    [
+        ("drop_after_nth", SETTLED, "during the commit, which was done", [1, 0]),
+        ("drop_before_nth", FAILED, "during the commit, which was not done", [0, 1]),
+    ],
+)
+async def test_a_connection_lost_during_the_commit(
+    emulator: RunningEmulator, tmp_path: Path, fault: str, status: OutcomeStatus, words: str, left: list[int]
+) -> None:
+    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+    clock = FastClock()
+    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
+        letters = await dead_letters(namespace, "cut", 1)
+        setattr(emulator.faults.entity(COORDINATOR), fault, 2)  # the first is the declaration
+
+        report = await namespace.entity("cut/$dlq").plan_resubmit(letters, atomic()).apply()
+
+        assert [outcome.status for outcome in report] == [status]
+        assert words in (report[0].description or "")
+        assert await counted(namespace, "cut", "cut/$dlq") == left
+    # What is there is believed only when the service must have rolled back.
+    assert (clock.waited > timedelta(seconds=120)) == (status is FAILED)
+
+
+@pytest.mark.parametrize("path", [COORDINATOR, "cut", "cut/$DeadLetterQueue"])
+async def test_a_connection_lost_before_the_commit_rolls_back(
+    own: AsyncNamespace, emulator: RunningEmulator, path: str
+) -> None:
+    letters = await dead_letters(own, "cut", 3)
+
+    def cut(message: ReceivedMessage) -> Message:
+        if message.message_id == "m0":
+            emulator.faults.entity(path).drop_after_nth = 1
+        return message.with_changes(subject="edited")
+
+    report = await own.entity("cut/$dlq").plan_resubmit(letters, atomic(), edit=cut).apply()
+
+    assert [outcome.status for outcome in report] == [FAILED, SETTLED, SETTLED]
+    assert [letter.message_id for letter in await own.entity("cut/$dlq").peek()] == ["m0"]
+    assert await counted(own, "cut") == [2]
