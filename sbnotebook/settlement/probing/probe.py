@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from sbnotebook.settlement.probing.site import Site
 from sbnotebook.settlement.sdk.errors import condition_of
@@ -76,6 +76,8 @@ def words_of(error: BaseException | None) -> str:
     """Return an error's condition and text, the first line of it; or that there was none."""
     if error is None:
         return "it succeeded"
+    if isinstance(error, BaseExceptionGroup):
+        return words_of(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     condition = condition_of(error)[0]
     text = " ".join([type(error).__name__, f"({condition})" if condition else "", str(error).partition("\n")[0]])
     return text[:_MAX_WORDS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,22 +12,23 @@ from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.administration import tier_of
-from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.connecting.connection import Connection, scrub
 from sbnotebook.settlement.probing.deferring import DEFERRING
 from sbnotebook.settlement.probing.locking import HOLDING, LOCKING
 from sbnotebook.settlement.probing.looking import LOOKING
 from sbnotebook.settlement.probing.probe import Finding, Probe, ProbeVerdict, Saw, words_of
 from sbnotebook.settlement.probing.redaction import without_names
 from sbnotebook.settlement.probing.sending import SENDING
-from sbnotebook.settlement.probing.site import Site, new_prefix
+from sbnotebook.settlement.probing.site import Site, new_prefix, remove_queue
 
 __all__ = ["MAX_SECONDS", "PROBES", "ProbeRun", "tier_to_probe"]
 
 PROBES: Final[tuple[Probe, ...]] = (*LOOKING, *LOCKING, *DEFERRING, *SENDING, *HOLDING)
 MAX_SECONDS: Final = 300
 """A run takes no longer."""
-_CLEAN_UP: Final = 60
-"""Seconds of them that are kept for removing the queues."""
+_REMOVE_WITHIN: Final = 15
+_CLEAN_UP: Final = 45
+"""Seconds of them that are kept for removing what is left."""
 _VERDICTS: Final = {True: ProbeVerdict.EXPECTED, False: ProbeVerdict.DIFFERENT, None: ProbeVerdict.UNKNOWN}
 
 
@@ -40,7 +42,7 @@ async def tier_to_probe(connection: Connection) -> str:
         tier = await tier_of(connection)
     except AzureError as error:
         raise ConfigurationError(
-            f"The namespace cannot be probed, which needs the right Manage: {words_of(error)}"
+            f"The namespace cannot be probed, which needs the right Manage: {scrub(words_of(error))}"
         ) from None
     if tier == "Basic":
         raise ConfigurationError("Probes need the tier Standard or Premium: Basic has no sessions.")
@@ -101,6 +103,9 @@ class ProbeRun:
                     saw = await probe.look(site)
             except Exception as error:  # noqa: BLE001 (a probe says what it met, whatever that is)
                 saw = Saw(None, words_of(error))
+            finally:
+                with anyio.move_on_after(_REMOVE_WITHIN, shield=True):
+                    await self._remove(name)
             finding = self._finding(probe, saw)
             self.findings.append(finding)
             if self.told is not None:
@@ -110,9 +115,13 @@ class ProbeRun:
         return Finding(probe, _VERDICTS[saw.is_expected], without_names(saw.words, self.connection.host or ""))
 
     async def _clean_up(self) -> None:
-        for name in sorted(self.left):
-            try:
-                async with Site(self.connection, name, wait=self.wait, made=self.left) as site:
-                    await site.remove([name])
-            except Exception:  # noqa: BLE001, S112 (it stays in the set, and the others are tried)
-                continue
+        """Try once more to remove what is left."""
+        async with anyio.create_task_group() as tasks:
+            for name in sorted(self.left):
+                tasks.start_soon(self._remove, name)
+
+    async def _remove(self, name: str) -> None:
+        if name in self.left:
+            with suppress(Exception):  # then it stays in the set
+                await remove_queue(self.connection, name)
+                self.left.discard(name)

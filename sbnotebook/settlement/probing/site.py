@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
-__all__ = ["NotArrivedError", "Site", "new_prefix"]
+__all__ = ["NotArrivedError", "Site", "new_prefix", "remove_queue"]
 
 _LIVES_FOR: Final = timedelta(minutes=10)
 """Service Bus itself removes a queue that was left and not used for so long."""
@@ -37,6 +37,13 @@ class NotArrivedError(Exception):
 def new_prefix() -> str:
     """Return a prefix for the names of temporary entities that no other entity has."""
     return f"sbnotebook-probe-{uuid4().hex[:10]}"
+
+
+async def remove_queue(connection: Connection, name: str) -> None:
+    """Remove a queue; one that is not there counts as removed."""
+    async with client_of(connection) as client:
+        with suppress(ResourceNotFoundError):
+            await client.delete_queue(name)
 
 
 class Site:
@@ -189,11 +196,3 @@ class Site:
         except (ServiceBusError, ValueError) as error:
             return error
         return None
-
-    async def remove(self, names: Iterable[str]) -> None:
-        """Remove queues; one that is not there counts as removed."""
-        async with client_of(self.connection) as client:
-            for name in [*names]:
-                with suppress(ResourceNotFoundError):
-                    await client.delete_queue(name)
-                self._made.discard(name)

@@ -12,6 +12,7 @@ from sbnotebook.emulator import ManualClock, Tier, running
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.probing import locking
+from sbnotebook.settlement.probing import run as run_module
 from sbnotebook.settlement.probing.probe import Finding, Probe, ProbeVerdict, Saw, probe
 from sbnotebook.settlement.probing.run import PROBES, ProbeRun, tier_to_probe
 from sbnotebook.settlement.probing.site import Site
@@ -142,10 +143,20 @@ async def test_what_cannot_be_removed_is_named(service: Service, monkeypatch: py
     async def refuse(*_: object) -> None:
         raise OSError
 
-    monkeypatch.setattr(Site, "remove", refuse)
+    monkeypatch.setattr(run_module, "remove_queue", refuse)
     run = ProbeRun(Connection(service.emulator.connection_string), probes=[_fails])
     await run.run()
     assert run.left == {f"{run.prefix}-fails"}
+
+
+@pytest.mark.anyio
+async def test_a_queue_is_removed_when_its_probe_ends(service: Service) -> None:
+    run = ProbeRun(Connection(service.emulator.connection_string), probes=[_fails, _hangs])
+    left: list[set[str]] = []
+    run.told = lambda _: left.append(set(run.left))
+    with anyio.move_on_after(2):
+        await run.run()
+    assert f"{run.prefix}-fails" not in left[0]
 
 
 @pytest.mark.anyio
