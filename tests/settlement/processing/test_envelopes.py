@@ -258,7 +258,8 @@ async def test_unconfirmed_envelope_abandons_in_an_endless_run(
 
     def work(message: LockedMessage) -> None:
         calls.append(message.delivery_count)
-        shared_emulator.faults.entity("full").reject_nth = 1
+        faults = shared_emulator.faults.entity("full")
+        faults.reject_condition, faults.reject_nth = "amqp:not-allowed", 1
         if len(calls) == 2:
             processing.stop()
         reject(message)
