@@ -16,6 +16,7 @@ Standing faults are fields, in force until they are changed or ``RunningEmulator
 ``max_unsettled``        messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
 ``mixed_partitions``     ``refused``: a request about lock tokens of several partitions is refused
 ``order_after_release``  where a message comes again that was given back in its session: ``front``, ``place``, ``back``
+``activated_state``      ``scheduled``: a peek says so of a message that was scheduled and is active by now
 ``slow_disk_ms``         each commit takes longer, and nothing else happens meanwhile; for all entities only
 ======================== =================================================================================
 
@@ -49,6 +50,7 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "unconfirmed": ("", "released", "ranges"),
     "over_max_unsettled": ("detach", "stop"),
     "mixed_partitions": ("taken", "refused"),
+    "activated_state": ("active", "scheduled"),
     "transaction_refusal": ("rejected", "in_state", "detach"),
     "settles_before_discharge": (True, False),
     "late_discharge": ("rejected", "accepted"),
@@ -99,6 +101,8 @@ class EntityFaults:
             ended: in its old ``place``, at the ``front`` of what can be received, or at the ``back``. Azure was seen to
             place it behind messages that came meanwhile (azure-sdk-for-net issue 35846, azure-sdk-for-java issues 24064
             and 30027), and promises nothing.
+        activated_state: the state that a peek shows of a message that was scheduled and is active by now. Of a
+            delivery Azure says ``scheduled`` (azure-sdk-for-js 19357); of a peek no source says anything.
     """
 
     accept_delay_ms: int = 0
@@ -116,6 +120,7 @@ class EntityFaults:
     over_max_unsettled: str = "detach"
     mixed_partitions: str = "taken"
     order_after_release: str = "place"
+    activated_state: str = "active"
 
     def is_busy(self) -> bool:
         """Return whether the send or request that has just come in is refused."""

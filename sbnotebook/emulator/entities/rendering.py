@@ -84,6 +84,7 @@ def render(
     is_delivery: bool = False,
     with_lock: bool = False,
     without_body: bool = False,
+    keeps_scheduled: bool = False,
 ) -> bytes:
     """Return the encoded message as a client gets it.
 
@@ -93,6 +94,7 @@ def render(
         is_delivery: it goes out over a receiver's link, with its lock token and without its state, in place of being
             the answer to a request. A message that was scheduled says that it is scheduled still.
         with_lock: add the end of the lock; for the client that holds it.
+        keeps_scheduled: say of an active message that was scheduled that it is scheduled still, as a delivery does.
         without_body: leave out the body, and say its size in a delivery annotation.
 
     Source: the live tests of azure-servicebus, test_message.py, which count the annotations and bytes of a delivery,
@@ -121,7 +123,8 @@ def render(
         delivery.append(_ENCODED_OMITTED_SIZE + encode(Long(len(payload) - rest - len(content))))
     if is_delivery and message.lock_token is not None:
         delivery.append(_ENCODED_LOCK_TOKEN + message.lock_token.bytes)
-    items += _brokers_own(message, is_delivery=is_delivery, with_lock=with_lock)
+    keeps_scheduled = is_delivery or keeps_scheduled
+    items += _brokers_own(message, is_delivery=is_delivery, with_lock=with_lock, keeps_scheduled=keeps_scheduled)
     return b"".join(
         (_header(message, header), _map(_DELIVERY_ANNOTATIONS, delivery), _map(_ANNOTATIONS, items), content)
     )
@@ -132,7 +135,7 @@ def _without_body(content: bytes) -> bytes:
     return b"".join(content[part.start : part.end] for part in split(content) if not DATA <= part.code <= VALUE)
 
 
-def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool) -> list[bytes]:
+def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool, keeps_scheduled: bool) -> list[bytes]:
     """Return the broker's annotations: each name with its value."""
     number = message.sequence_number
     items = [
@@ -141,10 +144,11 @@ def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool
     ]
     if not is_delivery or message.enqueued_sequence_number != number:
         items.append(_ENCODED_ENQUEUED_SEQUENCE_NUMBER + message.enqueued_sequence_number.to_bytes(8))
-    if not is_delivery:
-        items.append(_ENCODED_STATE + message.state.to_bytes(4))
-    elif message.scheduled_time is not None:
-        items.append(_ENCODED_STATE + MessageState.SCHEDULED.to_bytes(4))
+    state = message.state
+    if keeps_scheduled and message.scheduled_time is not None and state is MessageState.ACTIVE:
+        state = MessageState.SCHEDULED
+    if not is_delivery or state is MessageState.SCHEDULED:
+        items.append(_ENCODED_STATE + state.to_bytes(4))
     if message.dead_letter_source is not None:
         items.append(encode(_DEAD_LETTER_SOURCE) + encode(message.dead_letter_source))
     if with_lock:

@@ -223,18 +223,22 @@ class _Receiving:
         self._broker = broker
 
     def peek(self, body: dict[str, Any], now: int) -> Reply:
-        if self._broker.faults.at(self._entity.path).hides_messages():
+        faults = self._broker.faults.at(self._entity.path)
+        if faults.hides_messages():
             return _nothing()
         self._entity.owner.record.accessed_time = now
         count = min(int(body["message-count"]), _MAX_PEEKED)
         session_id = body.get("session-id")
         session_id = None if session_id is None or self._entity.sessions is None else str(session_id)
-        without_body = body.get("omit-message-body") is True
+        options = {
+            "without_body": body.get("omit-message-body") is True,
+            "keeps_scheduled": faults.activated_state == "scheduled",
+        }
         # As many messages as fit into one answer, and at least one.
         rendered: list[AmqpValue] = []
         size = 0
         for message in self._entity.peek(int(body["from-sequence-number"]), max(count, 0), session_id):
-            payload = self._entity.rendered(message, without_body=without_body)
+            payload = self._entity.rendered(message, **options)
             size += len(payload)
             if rendered and size > _MAX_PEEKED_BYTES:
                 break

@@ -138,7 +138,8 @@ def read_service_part(payload: bytes) -> ServicePart:
                 fields["expires_at"] = expiry(fields["enqueued_time"], fields["time_to_live"])
             return ServicePart(fields, part.extras.copy(), part.end)
     part = _decode(payload)
-    if next(_misses) % _LEARN_EVERY == 0:
+    # The state of a message that was scheduled depends on times, so it is read anew for each.
+    if part.fields["scheduled_enqueue_time"] is None and next(_misses) % _LEARN_EVERY == 0:
         _learn(payload, part)
     return part
 
@@ -212,7 +213,7 @@ def _fields(header: list[Any], annotations: dict[Any, Any]) -> dict[str, Any]:
     padded = header + [None] * (DELIVERY_COUNT + 1 - len(header))
     milliseconds = _whole(padded[TTL])
     ttl = None if milliseconds is None else min(milliseconds, MAX_TTL) * MILLISECOND
-    enqueued = as_time(get(ENQUEUED_TIME))
+    enqueued, scheduled = as_time(get(ENQUEUED_TIME)), as_time(get(SCHEDULED_TIME))
     return {
         "sequence_number": _whole(get(SEQUENCE_NUMBER)) or 0,
         "enqueued_sequence_number": _whole(get(ENQUEUED_SEQUENCE_NUMBER)),
@@ -220,12 +221,24 @@ def _fields(header: list[Any], annotations: dict[Any, Any]) -> dict[str, Any]:
         "expires_at": expiry(enqueued, ttl),
         "time_to_live": ttl,
         "delivery_count": min(_whole(padded[DELIVERY_COUNT]) or 0, _MAX_COUNT),
-        "state": _STATES.get(_whole(get(STATE)) or 0, MessageState.ACTIVE),
-        "scheduled_enqueue_time": as_time(get(SCHEDULED_TIME)),
+        "state": _state(_whole(get(STATE)), enqueued, scheduled),
+        "scheduled_enqueue_time": scheduled,
         "partition_key": as_text(get(PARTITION_KEY)),
         "dead_letter_source": as_text(get(DEAD_LETTER_SOURCE)),
         "locked_until": as_time(get(LOCKED_UNTIL)),
     }
+
+
+def _state(number: int | None, enqueued: datetime | None, scheduled: datetime | None) -> MessageState:
+    """Return the state of a message.
+
+    Service Bus may say of a message that was scheduled that it is so still (azure-sdk-for-js 19357). It is active once
+    it was enqueued anew: at its scheduled time or later, while until then it shows the time when it was sent.
+    """
+    state = _STATES.get(number or 0, MessageState.ACTIVE)
+    if state is MessageState.SCHEDULED and enqueued is not None and scheduled is not None and enqueued >= scheduled:
+        return MessageState.ACTIVE
+    return state
 
 
 def _whole(value: Any) -> int | None:

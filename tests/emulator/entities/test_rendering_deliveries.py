@@ -85,6 +85,10 @@ def test_a_once_scheduled_message_arrives_as_scheduled() -> None:
     peeked = sections(render(once, payload))[MESSAGE_ANNOTATIONS]
     assert isinstance(peeked, dict)
     assert peeked["x-opt-message-state"] == 0
+    # No source says that a peek tells it like this.
+    kept = sections(render(once, payload, keeps_scheduled=True))[MESSAGE_ANNOTATIONS]
+    assert isinstance(kept, dict)
+    assert kept["x-opt-message-state"] == 2
 
 
 def test_an_omitted_body_leaves_its_size() -> None:

@@ -174,7 +174,7 @@ def test_a_peek_can_omit_the_bodies(
         "peek-message", body if omit is None else {**body, "omit-message-body": omit}
     )
     payload = answer[2]["messages"][0]["message"]
-    sections = {section.code: section_value(payload, section) for section in split(payload)}
+    sections: dict[int, Any] = {section.code: section_value(payload, section) for section in split(payload)}
     assert (DATA in sections, "omitted-message-body-size" in sections[DELIVERY_ANNOTATIONS]) == (has_body, not has_body)
     assert sections[PROPERTIES][3] == "large"
 

@@ -144,6 +144,26 @@ async def test_deferred_and_scheduled_messages_go_as_well_and_come_back(own: Asy
     assert [message.state for message in back if message.message_id == "m3"] == [MessageState.SCHEDULED]
 
 
+@pytest.mark.parametrize("verb", ["purge", "pick"])
+async def test_a_message_that_became_active_is_reached(
+    own: AsyncNamespace, emulator: RunningEmulator, verb: str
+) -> None:
+    """Also where a peek says that it is scheduled still."""
+    emulator.faults.activated_state = "scheduled"
+    queue = await filled_queue(own, "orders", 2)
+    soon, late = (datetime.now(UTC) + timedelta(seconds=seconds) for seconds in (0.2, 3600))
+    for name, when in (("m2", soon), ("m3", late)):
+        assert (await queue.send([Message(message_id=name, scheduled_enqueue_time=when)])).ok
+    while emulator.counts("orders").scheduled > 1:  # noqa: ASYNC110 (the emulator has no event for it)
+        await anyio.sleep(0.05)
+    found = {message.message_id: message for message in await queue.peek()}
+    assert [found[name].state for name in ("m2", "m3")] == [MessageState.ACTIVE, MessageState.SCHEDULED]
+    plan = await (queue.purge() if verb == "purge" else queue.pick([found["m2"]], Complete()))
+    report = await plan.apply()
+    assert report.counts == {OutcomeStatus.SETTLED: 4 if verb == "purge" else 1}
+    assert numbers(await queue.peek()) == ([] if verb == "purge" else [0, 1, 3])
+
+
 async def test_of_what_is_removed_for_good_nothing_is_archived(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 3)
     async with queue.batch() as batch:

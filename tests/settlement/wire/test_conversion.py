@@ -138,7 +138,7 @@ def test_what_the_service_adds_is_read() -> None:
                 Symbol("x-opt-enqueued-time"): Timestamp.from_datetime(at),
                 Symbol("x-opt-locked-until"): Timestamp.from_datetime(at + timedelta(seconds=30)),
                 Symbol("x-opt-message-state"): 2,
-                Symbol("x-opt-scheduled-enqueue-time"): Timestamp.from_datetime(at),
+                Symbol("x-opt-scheduled-enqueue-time"): Timestamp.from_datetime(at + timedelta(hours=1)),
                 Symbol("x-opt-partition-key"): "k",
                 Symbol("x-opt-deadletter-source"): "events/Subscriptions/audit",
                 Symbol("x-other"): [1],
@@ -159,7 +159,7 @@ def test_what_the_service_adds_is_read() -> None:
         time_to_live=timedelta(minutes=1),
         delivery_count=3,
         state=MessageState.SCHEDULED,
-        scheduled_enqueue_time=at,
+        scheduled_enqueue_time=at + timedelta(hours=1),
         partition_key="k",
         dead_letter_source="events/Subscriptions/audit",
         extras={
@@ -178,6 +178,17 @@ def test_what_the_service_adds_is_read() -> None:
 @pytest.mark.parametrize(("number", "state"), [(0, "active"), (1, "deferred"), (2, "scheduled"), (7, "active")])
 def test_states_are_read(number: int, state: str) -> None:
     assert peeked_from_payload(annotated(message_state=number), ORDERS).state == state
+
+
+@pytest.mark.parametrize(("enqueued", "state"), [(999, "scheduled"), (1_000, "active"), (1_001, "active")])
+def test_scheduled_messages_are_active_from_their_time_on(enqueued: int, state: str) -> None:
+    payload = annotated(
+        sequence_number=Long(5),
+        message_state=2,
+        scheduled_enqueue_time=Timestamp(1_000),
+        enqueued_time=Timestamp(enqueued),
+    )
+    assert [peeked_from_payload(payload, ORDERS).state for _ in range(20)] == [state] * 20
 
 
 def test_moments_beyond_the_calendar_are_its_ends() -> None:
