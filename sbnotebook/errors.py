@@ -11,6 +11,7 @@
     ├── BatchClosedError
     ├── SettlementFailedError
     ├── ArchiveError
+    ├── JournalError(sqlite3.OperationalError)
     ├── AmqpDecodeError(ValueError)
     └── EmulatorError
         ├── EmulatorStartError
@@ -22,6 +23,8 @@ Microsoft's documentation.
 
 from __future__ import annotations
 
+import sqlite3
+
 __all__ = [
     "AmqpDecodeError",
     "ArchiveError",
@@ -31,6 +34,7 @@ __all__ = [
     "EmulatorError",
     "EmulatorStartError",
     "InvalidEntityAddressError",
+    "JournalError",
     "MissingExtraError",
     "ProtocolViolationError",
     "ReadOnlyError",
@@ -95,6 +99,10 @@ class SettlementFailedError(SbNotebookError):
 
 class ArchiveError(SbNotebookError):
     """The archive is full, or cannot be used, so the messages that it was to keep were not removed."""
+
+
+class JournalError(SbNotebookError, sqlite3.OperationalError):
+    """The journal cannot be written or read, so what has to be written down first was not done."""
 
 
 class AmqpDecodeError(SbNotebookError, ValueError):

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from sbnotebook.errors import SbNotebookError
+from sbnotebook.errors import ArchiveError, JournalError
 from sbnotebook.model import (
     Complete,
     Defer,
@@ -47,11 +47,11 @@ class Disk:
 
     @contextmanager
     def _failing(self) -> Generator[sqlite3.Connection]:
-        if self.left is not None:
-            if self.left <= 0:
-                raise sqlite3.OperationalError("database or disk is full")
-            self.left -= 1
         with self._transaction() as connection:
+            if self.left is not None:
+                if self.left <= 0:
+                    raise sqlite3.OperationalError("database or disk is full")
+                self.left -= 1
             yield connection
 
     @contextmanager
@@ -249,7 +249,7 @@ async def test_each_report_is_true_wherever_the_disk_fails(
             with disk.failing_after(steps):
                 try:
                     report = await plan.apply()
-                except (SbNotebookError, sqlite3.Error):
+                except (ArchiveError, JournalError):
                     report = None
             reached = disk.left == 0
         after, clones = await states_of(queue), await clones_of(namespace, queue)

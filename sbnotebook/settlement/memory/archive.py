@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -184,7 +185,9 @@ class Archive:
         self.path = path or platformdirs.user_data_path("sbnotebook") / "archive.sqlite"
         self.retention = retention
         self.max_bytes = max_bytes
-        self._database = LocalDatabase(self.path, what="an archive", table="archived", versions=_VERSIONS)
+        self._database = LocalDatabase(
+            self.path, what="an archive", table="archived", versions=_VERSIONS, failed=partial(_unusable, self.path)
+        )
         self._prune_at = 0.0
 
     # ---------------------------------------------------------------- removing
@@ -335,10 +338,7 @@ class Archive:
         Raises:
             ArchiveError: the archive cannot be used.
         """
-        try:
-            adopt(self._database, ("archived",), name=namespace, earlier=earlier)
-        except (OSError, sqlite3.Error) as error:
-            raise self._unusable(error) from error
+        adopt(self._database, ("archived",), name=namespace, earlier=earlier)
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
@@ -365,16 +365,14 @@ class Archive:
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
-        try:
-            with self._database.transaction() as database:
-                # What is taken out, after its time, is bodies of messages: their bytes are overwritten.
-                database.execute("PRAGMA secure_delete = ON")
-                yield database
-        except (OSError, sqlite3.Error) as error:
-            raise self._unusable(error) from error
+        with self._database.transaction() as database:
+            # What is taken out, after its time, is bodies of messages: their bytes are overwritten.
+            database.execute("PRAGMA secure_delete = ON")
+            yield database
 
-    def _unusable(self, error: Exception) -> ArchiveError:
-        return ArchiveError(f"Nothing was done, because the archive {self.path} cannot be used ({error}). {_WAYS_ON}")
+
+def _unusable(path: Path, error: Exception) -> ArchiveError:
+    return ArchiveError(f"Nothing was done, because the archive {path} cannot be used ({error}). {_WAYS_ON}")
 
 
 def archive_of(setting: Archive | bool | None, folder: Path) -> Archive | None:

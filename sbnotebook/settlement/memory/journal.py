@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import platformdirs
 
+from sbnotebook.errors import JournalError
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.settlement.memory import deferral_ledger, notes, seen
 from sbnotebook.settlement.memory.deferral_ledger import time_text
@@ -139,11 +141,14 @@ class Journal:
 
     Raises:
         ConfigurationError: the file is not a journal, or is one of a later version; it is left as it is.
+        JournalError: by each method, where the file cannot be used.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or platformdirs.user_data_path("sbnotebook") / "journal.sqlite"
-        self.database = LocalDatabase(self.path, what="a journal", table="resubmits", versions=_VERSIONS)
+        self.database = LocalDatabase(
+            self.path, what="a journal", table="resubmits", versions=_VERSIONS, failed=partial(_unusable, self.path)
+        )
         self._is_pruned = False
 
     def intend(
@@ -217,6 +222,13 @@ class Journal:
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         self.database.close()
+
+
+def _unusable(path: Path, error: Exception) -> JournalError:
+    return JournalError(
+        f"The journal {path} cannot be used ({error}), and nothing is done that it has to hold first: make room on its "
+        "disk, or let this user read and write it."
+    )
 
 
 def _mark(database: sqlite3.Connection, states: Mapping[int, ResubmitState]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -27,14 +27,24 @@ class LocalDatabase:
 
     Args:
         path: the file.
+        failed: gives the error for one of SQLite or of the system, where the file cannot be used; None to raise that.
         what: what it is, in an error: ``"a journal"``.
         table: a table that every version of it has, which tells it from somebody else's file.
         versions: the statements of each version: the first make the tables, those after it bring a file from the
             version before to theirs.
     """
 
-    def __init__(self, path: Path, *, what: str, table: str, versions: Sequence[Sequence[str]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        what: str,
+        table: str,
+        versions: Sequence[Sequence[str]],
+        failed: Callable[[Exception], Exception] | None = None,
+    ) -> None:
         self.path = path
+        self._failed = failed
         self._what = what
         self._table = table
         self._versions = versions
@@ -52,13 +62,18 @@ class LocalDatabase:
         Raises:
             ConfigurationError: the file is something else, or is of a later version; it is left as it is.
         """
-        with self._lock:
-            if self._database is None:
-                self._database = self._open()
-                self._closing = finalize(self, self._database.close)
-                self._closing.atexit = False  # a forked child must not end what its parent has begun
-            with _begun(self._database):
-                yield self._database
+        try:
+            with self._lock:
+                if self._database is None:
+                    self._database = self._open()
+                    self._closing = finalize(self, self._database.close)
+                    self._closing.atexit = False  # a forked child must not end what its parent has begun
+                with _begun(self._database):
+                    yield self._database
+        except (OSError, sqlite3.Error) as error:
+            if self._failed is None:
+                raise
+            raise self._failed(error) from error
 
     def vacuum(self) -> None:
         """Give the room of what was taken out back to the disk, where nobody else uses the file just now."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, JournalError
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
 
 HOST = "shop.servicebus.windows.net"
@@ -108,6 +108,13 @@ def test_unfinished_ones_are_found_by_their_original(journal: Journal) -> None:
     assert journal.unfinished(HOST, "elsewhere") == []
 
 
+def test_a_journal_that_cannot_be_used_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "no-folder"
+    folder.write_text("a file")
+    with pytest.raises(JournalError, match=r"The journal .*cannot be used .*let this user read and write it\."):
+        Journal(folder / "journal.sqlite").intend([entry()])
+
+
 def test_hostile_texts_are_kept_as_they_are(journal: Journal) -> None:
     hostile = replace(entry(), message_id="'); DROP TABLE resubmits; --\x00\x1b", clone_id="é🚚")
     journal.intend([hostile])
@@ -131,7 +138,7 @@ def test_two_journals_on_one_file_see_each_other(journal: Journal, path: Path) -
 
 
 def test_a_failed_transaction_leaves_nothing(journal: Journal) -> None:
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(JournalError, match="NOT NULL"):
         journal.intend([entry(1), replace(entry(2), clone_id=None)])  # pyright: ignore[reportArgumentType]
     assert journal.unfinished(HOST) == []
 
