@@ -50,7 +50,7 @@ DEAD: Final = "orders/$DeadLetterQueue"
 TO: Final = "mended"
 PATHS: Final = (QUEUE, DEAD, TO)
 PATIENCE: Final = 45
-"""Seconds after which an action hangs."""
+"""Seconds after which an action hangs, beside those for which it tries to lock what others may have."""
 SLOWEST: Final = 0.25
 """Seconds for each message besides: a link may have to be emptied after a few."""
 ENDS: Final = (AzureError, OSError, SbNotebookError)
@@ -65,6 +65,7 @@ VARIANTS: Final[Mapping[str, tuple[object, ...]]] = {
     "delivery_delay_ms": (0, 20),
     "empty_peeks": (0, 1, 3),
     "unconfirmed": ("", "released", "ranges"),
+    "order_after_release": ("place", "front", "back"),
     "link_settles_minutes": (0, 1),
     "max_unsettled": (0, 4, 20),
     "over_max_unsettled": ("detach", "stop"),
@@ -119,6 +120,7 @@ class Move(NamedTuple):
     origin: Spot | None
     target: Spot | None
     is_clone: bool = False
+    is_atomic: bool = False
 
     def without_origin(self) -> Move:
         """Return the same where the message stays, too."""
@@ -141,7 +143,7 @@ class Scene:
     has_sessions: bool = False
     is_partitioned: bool = False
     detects_duplicates: bool = False
-    lock_seconds: int = 60
+    lock_seconds: int = 10
     size: int = 20
     body_size: int = 0
     one_way: float = 0
@@ -167,6 +169,7 @@ class World:
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict[str, list[Outcome]])
     order: dict[str | None, list[int]] = field(default_factory=dict[str | None, list[int]])
     known: set[str] = field(default_factory=set[str])
+    resubmitted: dict[str, Move] = field(default_factory=dict[str, Move])
     removed: list[Outcome] = field(default_factory=list[Outcome])
     consumed: dict[str, tuple[Copy, ...]] = field(default_factory=dict[str, tuple[Copy, ...]])
     taken: set[str] = field(default_factory=set[str])
@@ -256,7 +259,10 @@ class World:
 
     def expect(self, names: Iterable[str], move: Move, *, is_told_of_each: bool = True) -> None:
         """Say what an action does with messages; where it may see fewer of them, it is not told of each."""
-        self.moves.update(dict.fromkeys(names, move))
+        moves = dict.fromkeys(names, move)
+        self.moves |= moves
+        if move.is_clone:
+            self.resubmitted |= moves
         self.is_told_of_each = is_told_of_each
 
     def tell(self, report: Iterable[Outcome]) -> None:
@@ -299,7 +305,7 @@ class World:
             # A message that came again has an end for each time, in the order in which they are known.
             return places(was, move, next((end for end in reversed(said) if end.ok), said[-1]))
         if has_failed:
-            return [was, moved(was, move), moved(was, move.without_origin())]
+            return [was, moved(was, move), was if move.is_atomic else moved(was, move.without_origin())]
         assert not self.is_told_of_each, f"{name} was chosen, and nothing is said about it"
         return [was]
 
@@ -330,8 +336,10 @@ class World:
                 self._thaw()
 
     async def _turn(self) -> None:
-        while True:  # twenty times as fast as time: a lock must outlast the second in which the SDK waits for messages
+        # Four times as fast as time: a lock must outlast the second for which the SDK waits for messages.
+        while True:
             await self.clock.turn(1)
+            await anyio.sleep(0.2)
 
     def _thaw(self) -> None:
         self._thaw_at = 0
@@ -355,7 +363,7 @@ class World:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._turn)
                 tasks.start_soon(self._make_trouble, troubles, Random(seed + 1))  # noqa: S311 - no secret
-                limit.deadline = anyio.current_time() + PATIENCE + SLOWEST * self.scene.size
+                limit.deadline = anyio.current_time() + PATIENCE + self.scene.lock_seconds + SLOWEST * self.scene.size
                 with limit:
                     try:
                         await act(self, Random(seed))  # noqa: S311 - no secret
@@ -427,7 +435,7 @@ def places(was: tuple[Spot, ...], move: Move, said: Outcome) -> Collection[tuple
     """Return where the copies of a message may be after what was said about it."""
     if said.verb == "abandon":
         move = move._replace(target=move.origin)
-    both = moved(was, move.without_origin()) if move.is_clone else was
+    both = moved(was, move.without_origin()) if move.is_clone and not move.is_atomic else was
     # Said of an original that is gone: the message was moved to another queue meanwhile.
     is_elsewhere = move.origin is not None and not is_at(move.origin, said)
     done = both if is_elsewhere else moved(was, move)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -144,10 +145,20 @@ async def resubmit(world: World, chance: Random) -> None:
     world.tell(await place.plan_resubmit(chosen, RESUBMIT).apply(Limits(chance.choice((1, 10)))))
 
 
+async def resubmit_atomically(world: World, chance: Random) -> None:
+    place = world.namespace.entity(DEAD)
+    decision = chance.choice((Resubmit(to=EntityAddress(QUEUE), atomic=True), replace(RESUBMIT, atomic="forward")))
+    target = ACTIVE if decision.atomic is True else MENDED
+    numbers = world.numbers(DEAD_LETTERED)
+    chosen = [message for message in await place.peek() if message.sequence_number in numbers]
+    names = [numbers[message.sequence_number] for message in chosen]
+    world.expect(names, Move(DEAD_LETTERED, target, is_clone=True, is_atomic=True))
+    world.tell(await place.plan_resubmit(chosen, decision).apply(Limits(chance.choice((1, 10)))))
+
+
 async def resume(world: World, _: Random) -> None:
-    world.expect(world.known, MOVES[RESUBMIT], is_told_of_each=False)
-    for spot in (DEAD_LETTERED, DEFERRED):
-        world.expect(world.numbers(spot).values(), MOVES[RESUBMIT]._replace(origin=spot), is_told_of_each=False)
+    for name, move in list(world.resubmitted.items()):
+        world.expect([name], move, is_told_of_each=False)
     for plan in await world.namespace.resume():
         world.tell(await plan.apply())
 
@@ -191,6 +202,7 @@ ACTS: Final[Mapping[str, Act]] = {
     "defer_all": defer_all,
     **{f"{decision.verb} deferred": settling_deferred(decision) for decision in MOVES if decision != Defer()},
     "resubmit": resubmit,
+    "resubmit atomically": resubmit_atomically,
     "resume": resume,
     "lock and settle": lock_and_settle,
     "process": process,
@@ -244,7 +256,7 @@ scenes = st.builds(
     has_sessions=st.booleans(),
     is_partitioned=st.booleans(),
     detects_duplicates=st.booleans(),
-    lock_seconds=st.sampled_from((60, 300)),
+    lock_seconds=st.sampled_from((10, 30)),
     size=st.sampled_from((20,) if IS_SHORT else (20, 20, 20, 450)),
     body_size=st.sampled_from((0, 0, 70_000)),
     one_way=st.sampled_from((0, 0, 0.005, 0.03)),
