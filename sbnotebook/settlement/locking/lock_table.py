@@ -62,8 +62,8 @@ class Hold:
     """When the lock ends by the clock of this machine."""
     lasts: timedelta = field(init=False)
     """How long it lasts from when it was asked for."""
-    _asked: datetime = field(init=False)
-    _is_plausible: bool = field(init=False)
+    _due: datetime = field(init=False)
+    _due_of_many: datetime = field(init=False)
     _period: timedelta = field(default=_LONGEST, init=False)
 
     def __post_init__(self, asked: datetime) -> None:
@@ -76,16 +76,20 @@ class Hold:
             asked: when that was asked for.
             locked_until: when it ends, as the service said it.
         """
-        self.locked_until, self._asked = locked_until, asked
+        self.locked_until = locked_until
         self.renewals += 1
         left = locked_until - asked
         # A lock that ended before it was asked for says that the two clocks differ: the service is asked at once.
-        self._is_plausible = left > timedelta()
-        self.lasts = min(left, _LONGEST) if self._is_plausible else _SHORTEST
+        is_plausible = left > timedelta()
+        self.lasts = min(left, _LONGEST) if is_plausible else _SHORTEST
         self.ends = asked + self.lasts
-        if self._is_plausible:
+        self._due = self._due_of_many = asked
+        if is_plausible:
             # The shortest that was seen, because a clock that is set back makes later ones look longer.
             self._period = min(self._period, left if left <= _LONGEST + _SHORT else 3 * _SHORT)
+            least = min(self._period * _RENEW_MANY_AT, _SHORT)
+            self._due += max(self._period * _RENEW_AT, least)
+            self._due_of_many += max(self._period * _RENEW_MANY_AT, least)
 
     def is_due(self, now: datetime, *, held: int) -> bool:
         """Return whether the lock is to be renewed.
@@ -94,15 +98,13 @@ class Hold:
             now: the time.
             held: how many locks are held with it. Each renewal counts against what a namespace can do in a second.
         """
-        if not self._is_plausible:
-            return True
-        part = _RENEW_AT if held <= _MANY else _RENEW_MANY_AT
-        return now >= self._asked + max(self._period * part, min(self._period * _RENEW_MANY_AT, _SHORT))
+        return now >= (self._due if held <= _MANY else self._due_of_many)
 
     def shift(self, by: timedelta) -> None:
         """Note that the clock of this machine was set."""
         self.ends += by
-        self._asked += by
+        self._due += by
+        self._due_of_many += by
 
 
 class HeldMessages:
