@@ -290,6 +290,8 @@ class World:
                 was = moved(was, Move(Spot(QUEUE), None))
             said = self.outcomes.get(name, [])
             may = self._may_be(name, was, has_failed=error is not None)
+            if name in self.taken:  # perhaps after it was sent
+                may = [*may, *(moved(each, Move(Spot(QUEUE), None)) for each in may)]
             assert now in may, f"{name} was at {was} and is at {now}; it was said: {said or error}; it may be at {may}"
             if self.is_calm and name not in self.moves:
                 assert self.before[name] == after[name], f"{name} was delivered, and not released"
