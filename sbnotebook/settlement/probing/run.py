@@ -19,11 +19,12 @@ from sbnotebook.settlement.probing.looking import LOOKING
 from sbnotebook.settlement.probing.probe import Finding, Probe, ProbeVerdict, Saw, words_of
 from sbnotebook.settlement.probing.redaction import without_names
 from sbnotebook.settlement.probing.sending import SENDING
-from sbnotebook.settlement.probing.site import Site, new_prefix, remove_queue
+from sbnotebook.settlement.probing.site import Site, new_prefix, remove_queue, second_name
+from sbnotebook.settlement.probing.transactions import TRANSACTIONS
 
 __all__ = ["MAX_SECONDS", "PROBES", "ProbeRun", "tier_to_probe"]
 
-PROBES: Final[tuple[Probe, ...]] = (*LOOKING, *LOCKING, *DEFERRING, *SENDING, *HOLDING)
+PROBES: Final[tuple[Probe, ...]] = (*LOOKING, *LOCKING, *DEFERRING, *SENDING, *TRANSACTIONS, *HOLDING)
 MAX_SECONDS: Final = 300
 """A run takes no longer."""
 _REMOVE_WITHIN: Final = 15
@@ -106,6 +107,7 @@ class ProbeRun:
             finally:
                 with anyio.move_on_after(_REMOVE_WITHIN, shield=True):
                     await self._remove(name)
+                    await self._remove(second_name(name))
             finding = self._finding(probe, saw)
             self.findings.append(finding)
             if self.told is not None:

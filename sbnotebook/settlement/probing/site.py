@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
-__all__ = ["NotArrivedError", "Site", "new_prefix", "remove_queue"]
+__all__ = ["NotArrivedError", "Site", "new_prefix", "remove_queue", "second_name"]
 
 _LIVES_FOR: Final = timedelta(minutes=10)
 """Service Bus itself removes a queue that was left and not used for so long."""
@@ -37,6 +37,11 @@ class NotArrivedError(Exception):
 def new_prefix() -> str:
     """Return a prefix for the names of temporary entities that no other entity has."""
     return f"sbnotebook-probe-{uuid4().hex[:10]}"
+
+
+def second_name(name: str) -> str:
+    """Return the name of the other queue of a probe that needs two."""
+    return f"{name}.second"
 
 
 async def remove_queue(connection: Connection, name: str) -> None:
@@ -77,14 +82,15 @@ class Site:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def queue(self, *, lock: float = 60, **options: Any) -> str:
+    async def queue(self, *, lock: float = 60, is_second: bool = False, **options: Any) -> str:
         """Make a queue, and return its name.
 
         Args:
+            is_second: whether it is the other one of a probe that needs two.
             lock: seconds that a lock lasts; Azure takes 5 to 300.
             options: more of the SDK's ``create_queue``.
         """
-        name = self._name
+        name = second_name(self._name) if is_second else self._name
         self._made.add(name)
         async with client_of(self.connection) as client:
             try:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Literal
 from urllib.parse import urlsplit
 
 import anyio
@@ -86,6 +87,16 @@ async def test_other_faults_are_noticed_too(
     VARIANTS[name](service)
     setattr(service.emulator.faults, fault, value)
     assert (await found(service, clock, BY_NAME[name]))[name].verdict is ProbeVerdict.DIFFERENT
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["in_state", "detach"])
+async def test_a_rollback_is_recognised_however_it_is_answered(
+    service: Service, clock: ManualClock, how: Literal["in_state", "detach"]
+) -> None:
+    service.emulator.faults.transaction_refusal = how
+    finding = (await found(service, clock, BY_NAME["transaction-rolled-back"]))["transaction-rolled-back"]
+    assert finding.verdict is ProbeVerdict.EXPECTED, finding.saw
 
 
 def test_every_probe_has_a_variant_and_a_name_of_its_own() -> None:

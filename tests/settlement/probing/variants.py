@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,12 +12,12 @@ from uuid import UUID
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp.connection import AmqpConnection
-from sbnotebook.emulator.entities import box, partitions
+from sbnotebook.emulator.entities import box, partitions, transaction
 from sbnotebook.emulator.entities.box import Box
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.queue import ReceivingEntity
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place
-from sbnotebook.emulator.service import management, middleware
+from sbnotebook.emulator.service import management, middleware, transactions
 from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.settlement.probing import site as site_module
 from sbnotebook.settlement.probing.site import Site
@@ -36,7 +37,7 @@ class Service:
     time_passes: bool = True
     websocket_port: int | None = field(default=None)
 
-    def wrap(self, owner: type, name: str, around: Callable[..., Any]) -> None:
+    def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
         """Put a function around a method; it gets the method first."""
         method = getattr(owner, name)
 
@@ -255,6 +256,33 @@ def _always_with_bodies(service: Service) -> None:
     service.wrap(Box, "rendered", rendered)
 
 
+def _letters_apart(service: Service) -> None:
+    """A dead-letter queue is another entity than its queue."""
+
+    def root_of(method: Any, entity: Any) -> Any:
+        return entity if getattr(entity, "dead_letter", entity) is None else method(entity)
+
+    service.wrap(transaction, "root_of", root_of)
+
+
+def _sent_at_once(service: Service) -> None:
+    """What is sent in a transaction is not rolled back."""
+
+    def send(method: Any, self: transaction.Transaction, *args: Any) -> Any:
+        answer = method(self, *args)
+        self._effects.pop()(round(time.time() * 1000))  # pyright: ignore[reportPrivateUsage]
+        return answer
+
+    service.wrap(transaction.Transaction, "send", send)
+
+
+def _no_other_entity(service: Service) -> None:
+    def attach(*_: Any) -> None:
+        """Know no entity that takes what goes to others."""
+
+    service.patch.setattr(transactions.ViaEntities, "attach", attach)
+
+
 def _large_frames(service: Service) -> None:
     def init(method: Any, self: AmqpConnection, *args: Any, **options: Any) -> None:
         method(self, *args, **options | {"max_frame_size": 1 << 18})
@@ -303,5 +331,8 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "websocket": _no_websocket,
     "listen-key-counts": _manage_for_all,
     "administration-statuses": _bad_requests,
+    "transaction-committed": _letters_apart,
+    "transaction-rolled-back": _sent_at_once,
+    "transaction-to-another": _no_other_entity,
     "held-on-one-link": _small_links,
 }

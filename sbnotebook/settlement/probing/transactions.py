@@ -1,0 +1,101 @@
+"""Probes of transactions, which ``resubmit`` uses where it is asked to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
+
+from sbnotebook.model import Message
+from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
+from sbnotebook.settlement.sdk.management import browser
+from sbnotebook.settlement.sdk.transactions import TransactionLine
+from sbnotebook.settlement.wire.encoding import payload_of
+
+if TYPE_CHECKING:
+    from sbnotebook.settlement.probing.site import Site
+
+__all__ = ["TRANSACTIONS"]
+
+
+@probe(
+    "transaction-committed",
+    "A dead letter is completed by a token that came over another connection, and its clone sent to its queue, in one "
+    "transaction.",
+    operations=14,
+    seconds=8,
+)
+async def _committed(site: Site) -> Saw:
+    queue, token = await _dead_letter(site)
+    error = await site.refusal(_move(site, queue, token, queue))
+    there, letters = await _left(site, queue, queue)
+    words = f"{words_of(error)}; {there} of 1 clone came, {letters} of 1 dead letter is left"
+    return Saw((error, there, letters) == (None, 1, 0), words)
+
+
+@probe(
+    "transaction-rolled-back",
+    "Where the completion in a transaction is refused, the message is not sent.",
+    operations=14,
+    seconds=8,
+)
+async def _rolled_back(site: Site) -> Saw:
+    queue, _ = await _dead_letter(site)
+    error = await site.refusal(_move(site, queue, uuid4(), queue))
+    there, letters = await _left(site, queue, queue)
+    words = f"{words_of(error)}; {there} of 1 clone came, {letters} of 1 dead letter is left"
+    return Saw(error is not None and (there, letters) == (0, 1), words)
+
+
+@probe(
+    "transaction-to-another",
+    "In one transaction a dead letter is completed, and its clone sent to another queue by way of its own.",
+    operations=18,
+    seconds=10,
+)
+async def _to_another(site: Site) -> Saw:
+    queue, token = await _dead_letter(site)
+    another = await site.queue(is_second=True)
+    error = await site.refusal(_move(site, queue, token, another))
+    if error is None:
+        await site.wait(1)  # what is forwarded comes a little later
+    there, letters = await _left(site, queue, another)
+    words = f"{words_of(error)}; {there} of 1 clone came, {letters} of 1 dead letter is left"
+    return Saw((error, there, letters) == (None, 1, 0), words)
+
+
+async def _dead_letter(site: Site) -> tuple[str, UUID]:
+    """Make a queue with a dead letter that is locked, and return its lock token."""
+    queue = await site.queue()
+    await site.send(queue, [ServiceBusMessage("")])
+    async with site.receiver(queue) as receiver:
+        await site.settle(receiver, "dead-letter", await site.take(receiver, 1))
+    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
+        (letter,) = await site.take(letters, 1)
+        if letter.lock_token is None:
+            raise ValueError("The dead letter came without a lock token.")
+        return queue, UUID(str(letter.lock_token))
+
+
+async def _move(site: Site, queue: str, token: UUID, to: str) -> None:
+    """Send a message and complete a dead letter in one transaction."""
+    via = site.client.get_queue_sender(queue) if to != queue else None
+    line = TransactionLine(browser(site.client, f"{queue}/$DeadLetterQueue"), site.client.get_queue_sender(to), via)
+    try:
+        await line.open()
+        await line.move(payload_of(Message(body=b"clone")), token)
+    finally:
+        await line.close()
+
+
+async def _left(site: Site, queue: str, to: str) -> tuple[int, int]:
+    """Return how many clones have come, and how many dead letters are left."""
+    async with (
+        site.receiver(to) as receiver,
+        site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters,
+    ):
+        return len(await site.peek(receiver)), len(await site.peek(letters))
+
+
+TRANSACTIONS: tuple[Probe, ...] = (_committed, _rolled_back, _to_another)
