@@ -12,7 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from sbnotebook.errors import ConfigurationError
 
@@ -27,6 +29,7 @@ __all__ = [
     "SubscriptionOptions",
     "TopicOptions",
     "format_duration",
+    "forwarding_target",
     "options_from_json",
     "options_to_json",
     "parse_duration",
@@ -38,6 +41,7 @@ FOREVER: Final = "P10675199DT2H48M5.4775807S"
 MAX_SIZE_MB: Final = 81_920
 """Megabytes of messages that an entity takes in at most."""
 
+_SCHEMES: Final = frozenset(("sb", "amqp", "amqps", "http", "https"))
 _FOREVER_DAYS: Final = 10_675_199
 _DURATION: Final = re.compile(
     r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,7})?)S)?)?", re.ASCII
@@ -106,8 +110,9 @@ class QueueOptions:
         dead_letter_on_expiration: whether expired messages are dead-lettered, and not dropped.
         requires_duplicate_detection: messages whose id was seen within the window are dropped.
         duplicate_detection_window: 20 seconds to 7 days.
-        forward_to: the queue or topic to which every message is forwarded.
-        forward_dead_letters_to: the queue or topic to which every dead-lettered message is forwarded.
+        forward_to: the queue or topic to which every message is forwarded: its name, or its address, of which only
+            the path counts.
+        forward_dead_letters_to: the same for every dead-lettered message.
         auto_delete_on_idle: after which an unused queue is deleted; at least 5 minutes.
         status: whether messages can be sent and received.
         max_size_mb: megabytes of messages that it takes in. A new queue with partitions takes in 16 times as much.
@@ -269,6 +274,21 @@ def _check_any(options: Options) -> None:
 def _expect(condition: bool, rule: str) -> None:
     if not condition:
         raise ConfigurationError(rule)
+
+
+@lru_cache
+def forwarding_target(text: str) -> str:
+    """Return the name of the entity that messages are forwarded to, from a name or an address.
+
+    Example:
+        >>> forwarding_target("sb://localhost:5672/team/orders"), forwarding_target("orders")
+        ('team/orders', 'orders')
+    """
+    try:
+        address = urlsplit(text)
+    except ValueError:
+        return text
+    return unquote(address.path).strip("/") if address.scheme.lower() in _SCHEMES and address.netloc else text
 
 
 def parse_duration(text: str) -> int:

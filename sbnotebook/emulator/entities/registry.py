@@ -20,6 +20,7 @@ from sbnotebook.emulator.entities.options import (
     QueueOptions,
     SubscriptionOptions,
     TopicOptions,
+    forwarding_target,
 )
 from sbnotebook.emulator.entities.partitions import PARTITIONS
 from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
@@ -274,16 +275,17 @@ class Registry:
 
         Args:
             message: stays where it is; the caller removes it.
-            target: name of the queue or topic.
+            target: name or address of the queue or topic.
             now: ms.
             dead_letter_source: path of the entity that dead-lettered the message; None if none did.
 
         Returns:
             None once the message has arrived, otherwise the reason why it cannot.
         """
-        destination = self._entities.get(target.casefold())
+        name = forwarding_target(target)
+        destination = self._entities.get(name.casefold())
         if destination is None:
-            text = f"The entity '{target}' to forward to could not be found."
+            text = f"The entity '{name}' to forward to could not be found."
             return DeadLetterReason("MessagingEntityNotFound", text)
         return destination.admission.take_forwarded(message, now, dead_letter_source)
 

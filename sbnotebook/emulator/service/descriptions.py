@@ -331,8 +331,9 @@ def _option_texts(options: Options, namespace: str) -> dict[str, str]:
         name: item.write(getattr(options, item.option)) for name, item in PROPERTIES.items() if item.option in known
     }
     texts = {name: text for name, text in written.items() if text is not None}
+    # An address is given back as it was sent: azure-sdk-for-java, createQueueWithForwarding.
     for name in _ADDRESSES:
-        if name in texts:
+        if name in texts and "://" not in texts[name]:
             texts[name] = f"sb://{namespace}/{texts[name]}"
     return texts
 

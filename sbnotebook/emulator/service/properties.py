@@ -11,18 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import unquote, urlsplit
 
-from sbnotebook.emulator.entities.options import EntityStatus, Options, format_duration, parse_duration
+from sbnotebook.emulator.entities.options import (
+    EntityStatus,
+    Options,
+    format_duration,
+    forwarding_target,
+    parse_duration,
+)
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.address import EntityAddress
 
-__all__ = ["CORRELATION_PROPERTIES", "PROPERTIES", "Property", "forwarding_target", "read_properties"]
+__all__ = ["CORRELATION_PROPERTIES", "PROPERTIES", "Property", "read_properties"]
 
 _MAX_DIGITS: Final = 9
 _FOREVER: Final = 10_675_199 * 86_400_000
 """Milliseconds: from here on a duration is the longest that .NET knows, which means never."""
-_SCHEMES: Final = frozenset(("sb", "amqp", "amqps", "http", "https"))
 _O = TypeVar("_O", bound=Options)
 
 
@@ -71,20 +75,6 @@ def read_properties(kind: type[_O], texts: Mapping[str, str], known: _O | None =
     return kind(**values)
 
 
-def forwarding_target(text: str) -> str:
-    """Return the name of the entity that messages are forwarded to, from a name or an address.
-
-    Example:
-        >>> forwarding_target("sb://localhost:5672/team/orders"), forwarding_target("orders")
-        ('team/orders', 'orders')
-    """
-    try:
-        address = urlsplit(text)
-    except ValueError:
-        return text
-    return unquote(address.path).strip("/") if address.scheme.lower() in _SCHEMES and address.netloc else text
-
-
 def _keep(kind: type[Options], name: str, option: str, values: dict[str, Any], known: Options) -> None:
     # In the words of Service Bus: azure-sdk-for-python, recordings of test_async_mgmt_queue_update_invalid.
     before = getattr(known, option)
@@ -122,7 +112,8 @@ def _life(text: str) -> int | None:
 
 
 def _target(text: str) -> str:
-    return EntityAddress(forwarding_target(text)).name
+    name = EntityAddress(forwarding_target(text)).name
+    return text if "://" in text else name
 
 
 def _status(text: str) -> EntityStatus:

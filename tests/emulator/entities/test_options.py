@@ -15,7 +15,7 @@ from sbnotebook.emulator.entities import (
     SubscriptionOptions,
     TopicOptions,
 )
-from sbnotebook.emulator.entities.options import Options, options_from_json, options_to_json
+from sbnotebook.emulator.entities.options import Options, forwarding_target, options_from_json, options_to_json
 from sbnotebook.errors import ConfigurationError
 
 
@@ -148,3 +148,18 @@ def test_one_is_the_least(name: str) -> None:
 def test_options_are_frozen_and_small(kind: type) -> None:
     assert getattr(kind, "__dataclass_params__").frozen  # noqa: B009
     assert "__dict__" not in dir(kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("orders", "orders"),
+        ("team/orders", "team/orders"),
+        ("sb://ns.servicebus.windows.net/team/orders", "team/orders"),
+        ("HTTPS://[::1]:5672/a%2Fb/", "a/b"),
+        ("https://[", "https://["),
+        ("orders:1", "orders:1"),
+    ],
+)
+def test_a_forwarding_target_may_stand_in_an_address(text: str, name: str) -> None:
+    assert forwarding_target(text) == name

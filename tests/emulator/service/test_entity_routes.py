@@ -173,7 +173,8 @@ def test_forwarding_targets_are_returned_as_addresses(
 
 
 def test_a_message_goes_where_the_address_says(admin: ServiceBusAdministrationClient, client: ServiceBusClient) -> None:
-    admin.create_queue("q", forward_to="sb://elsewhere.servicebus.windows.net/orders")
+    address = "https://elsewhere.servicebus.windows.net/orders"
+    assert admin.create_queue("q", forward_to=address).forward_to == address
     with client.get_queue_sender("q") as sender, client.get_queue_receiver("orders") as receiver:
         sender.send_messages(ServiceBusMessage("on"))
         (message,) = receiver.receive_messages(max_wait_time=5)

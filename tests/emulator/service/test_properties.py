@@ -5,7 +5,7 @@ import re
 import pytest
 
 from sbnotebook.emulator.entities.options import FOREVER, EntityStatus, QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.service.properties import PROPERTIES, forwarding_target, read_properties
+from sbnotebook.emulator.service.properties import PROPERTIES, read_properties
 from sbnotebook.errors import ConfigurationError
 
 
@@ -88,21 +88,6 @@ def test_an_invalid_value_is_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=name) as caught:
         read_properties(QueueOptions, {name: text})
     assert len(str(caught.value)) < 300
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("orders", "orders"),
-        ("team/orders", "team/orders"),
-        ("sb://ns.servicebus.windows.net/team/orders", "team/orders"),
-        ("HTTPS://[::1]:5672/a%2Fb/", "a/b"),
-        ("https://[", "https://["),
-        ("orders:1", "orders:1"),
-    ],
-)
-def test_a_forwarding_target_may_stand_in_an_address(text: str, name: str) -> None:
-    assert forwarding_target(text) == name
 
 
 def test_every_name_is_service_buss_own() -> None:
