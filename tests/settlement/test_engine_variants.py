@@ -153,6 +153,11 @@ async def resubmit_atomically(world: World, chance: Random) -> None:
     chosen = [message for message in await place.peek() if message.sequence_number in numbers]
     names = [numbers[message.sequence_number] for message in chosen]
     world.expect(names, Move(DEAD_LETTERED, target, is_clone=True, is_atomic=True))
+    faults = world.emulator.faults
+    faults.transaction_refusal = chance.choice(("rejected", "in_state", "detach"))
+    if chance.random() < 0.5:
+        drop = chance.choice(("drop_before_nth", "drop_after_nth"))
+        setattr(faults.entity("$coordinator"), drop, chance.randint(1, 8))
     world.tell(await place.plan_resubmit(chosen, decision).apply(Limits(chance.choice((1, 10)))))
 
 

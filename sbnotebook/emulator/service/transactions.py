@@ -53,6 +53,11 @@ class Transactions:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def tokens(self) -> set[UUID]:
+        """Return the locks of the messages that open transactions settle."""
+        return {token for each in self._open.values() for token in each.transaction.tokens}
+
     def declare(self, link: Link) -> bytes:
         """Begin a transaction, and return its id.
 

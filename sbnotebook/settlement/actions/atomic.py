@@ -7,11 +7,13 @@ was committed, and is still there once Service Bus must have rolled the transact
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+import anyio
 from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import DecisionError
@@ -43,9 +45,12 @@ __all__ = ["Atomic", "check_atomic"]
 _ROLLED_BACK_AFTER: Final = timedelta(seconds=130)
 """From the beginning of a transaction. Service Bus rolls it back after two minutes (documentation, "Overview
 of transaction processing")."""
+_MAX_IDLE: Final = timedelta(minutes=1)
+_CLOSE_WITHIN: Final = 5.0
+"""Seconds."""
 _PAUSE: Final = 2.0
 """Seconds between two looks at an original."""
-_LOOKS: Final = 2
+_LOOKS: Final = 3
 """Looks that must not find an original until it counts as gone: a peek may miss what is there."""
 _NO_TRANSACTIONS: Final = ("amqp:not-allowed", "amqp:not-implemented")
 _NOT_HERE: Final = "Resubmit without atomic."
@@ -100,6 +105,7 @@ class Atomic:
         self._address = address
         self._decision = decision
         self._line: TransactionLine | None = None
+        self._used = self._clock.now()
 
     async def open(self) -> TransactionLine:
         """Open the connection, if it is not open.
@@ -115,7 +121,7 @@ class Atomic:
             try:
                 await line.open()
             except BaseException as error:
-                await line.close()
+                await _close(line)
                 if condition_of(error)[0] in _NO_TRANSACTIONS:
                     text = f"Service Bus refuses transactions for {self._address}: {explained(error)}. {_NOT_HERE}"
                     raise DecisionError(text) from error
@@ -127,7 +133,7 @@ class Atomic:
         """Close the connection. A transaction that is open is rolled back."""
         line, self._line = self._line, None
         if line is not None:
-            await line.close()
+            await _close(line)
 
     async def move(self, run: Run, holder: Holder, pairs: Sequence[tuple[LockedMessage, Message]]) -> list[Outcome]:
         """Send clones and complete their originals, one after the other.
@@ -148,14 +154,17 @@ class Atomic:
             if run.stopped is not None:
                 outcome = outcome_for(original, self._decision, OutcomeStatus.SKIPPED, run.stopped)
             else:
-                act = partial(self._move, run, original, payload_of(clone))
+                act = partial(self._move, run, original, clone)
                 outcome = await holder.settle_elsewhere(Complete(), original, act)
             outcomes.append(replace(outcome, verb=self._decision.verb))
             run.expect([original], [outcomes[-1]])
         return outcomes
 
-    async def _move(self, run: Run, original: LockedMessage, payload: bytes, hold: Hold) -> Outcome:
+    async def _move(self, run: Run, original: LockedMessage, clone: Message, hold: Hold) -> Outcome:
         began = self._clock.now()
+        if began - self._used > _MAX_IDLE:
+            await self.close()  # Service Bus may have ended it
+        self._used = began
         if hold.ends <= began:
             return outcome_for(original, self._decision, OutcomeStatus.LOCK_LOST, _TOO_LATE)
         try:
@@ -164,7 +173,7 @@ class Atomic:
             run.stop("Not attempted: the connection for transactions could not be opened again.")
             return self._nothing_done(original, error)
         try:
-            await line.move(payload, original.lock_token)
+            await line.move(payload_of(clone), original.lock_token)
         except DischargeUnansweredError:
             await self.close()
             return await self._look(original, hold, began)
@@ -190,17 +199,18 @@ class Atomic:
         absent, was_ours = 0, False
         while True:
             # Asked before the look, so that the look is later than any commit.
-            now = self._clock.now()
-            is_over = now >= began + _ROLLED_BACK_AFTER
+            is_over = self._clock.now() >= began + _ROLLED_BACK_AFTER
             trouble: str | None = None
             try:
                 found = (await self._peeker.messages_of([original.sequence_number], ())).get(original.sequence_number)
-                absent = absent + 1 if found is None or not is_same(found, original) else 0
+                absent = absent + 1 if found is None else 0
+                if found is not None and not is_same(found, original):
+                    trouble = "another message has its number now."
             except (AzureError, OSError) as error:
                 trouble, absent = explained(error), 0
             # While our lock lasted, no other receiver could take it.
             if absent == 1:
-                was_ours = now < hold.ends
+                was_ours = self._clock.now() < hold.ends
             if absent == _LOOKS:
                 status, why = (OutcomeStatus.SETTLED, _COMMITTED) if was_ours else (OutcomeStatus.UNCONFIRMED, _TAKEN)
                 return outcome_for(original, self._decision, status, why)
@@ -209,3 +219,8 @@ class Atomic:
             if is_over and not absent:
                 return outcome_for(original, self._decision, OutcomeStatus.FAILED, _ROLLED_BACK)
             await self._clock.sleep(_PAUSE)
+
+
+async def _close(line: TransactionLine) -> None:
+    with anyio.move_on_after(_CLOSE_WITHIN, shield=True), suppress(Exception):  # the connection may be lost
+        await line.close()

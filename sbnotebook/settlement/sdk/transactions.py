@@ -21,6 +21,7 @@ from uuid import UUID
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.model.amqp import Described, ULong, encode
+from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.links import hang_up
 from sbnotebook.settlement.sdk.management import Browser
 from sbnotebook.settlement.sdk.patches import Encoded
@@ -53,6 +54,8 @@ _OPEN_WITHIN: Final = 30.0
 _STATE_ROOM: Final = 300
 """Bytes that a state takes in a frame, at most: an id has 255."""
 _UPDATE_DISPOSITION: Final = b"com.microsoft:update-disposition"
+_ROLLED_BACK: Final = ("amqp:transaction:rollback", "amqp:transaction:timeout")
+"""Conditions of a commit that was refused. Any other one does not say how far the service came."""
 _DECLARE, _DISCHARGE = ULong(0x31), ULong(0x32)
 _DECLARED, _TRANSACTIONAL = 0x33, 0x34
 _AMQP_VALUE: Final = b"\x00\x53\x77"
@@ -87,7 +90,7 @@ _TransactionalState._definition = (  # type: ignore[attr-defined]  # pyright: ig
 
 
 class DischargeUnansweredError(Exception):
-    """A commit was sent, and its answer did not come: the transaction is committed, or it is rolled back."""
+    """A commit was sent, and its answer did not come or says nothing: it is done, or it is rolled back."""
 
 
 class TransactionLine:
@@ -159,9 +162,11 @@ class TransactionLine:
         self._txn_id = None
         try:
             state = await self._transfer(self._control, _value(_DISCHARGE, [txn_id, False]), until)
+            self._expect_accepted(state)
         except Exception as error:
+            if condition_of(error)[0] in _ROLLED_BACK:
+                raise
             raise DischargeUnansweredError(str(error)) from error
-        self._expect_accepted(state)
 
     async def close(self) -> None:
         """Close the connection, which rolls back a transaction that is open."""

@@ -6,16 +6,27 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, Tier, running
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import DeadLetter, EntityAddress, Message, OutcomeStatus, PeekedMessage, ReceivedMessage, Resubmit
+from sbnotebook.model import (
+    DeadLetter,
+    EntityAddress,
+    Message,
+    OutcomeStatus,
+    PeekedMessage,
+    ReceivedMessage,
+    Report,
+    Resubmit,
+)
 from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.locking.renewal import SystemClock
 from tests.settlement.actions.dead_letters import dead_letters
+from tests.settlement.distance import far_away
 
 pytestmark = pytest.mark.anyio
 
@@ -230,3 +241,31 @@ async def test_a_connection_lost_before_the_commit_rolls_back(
     assert [outcome.status for outcome in report] == [FAILED, SETTLED, SETTLED]
     assert [letter.message_id for letter in await own.entity("cut/$dlq").peek()] == ["m0"]
     assert await counted(own, "cut") == [2]
+
+
+async def test_a_refused_commit_is_no_riddle(emulator: RunningEmulator, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    async with (
+        far_away(emulator.connection_string, 0.1) as address,
+        AsyncNamespace(Connection(address), journal=journal) as namespace,
+    ):
+        letters = await dead_letters(namespace, "late", 1)
+
+        async def lose_amid_transaction() -> None:
+            peers: Any = emulator._server.broker.peers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            while not [token for peer in [*peers] for token in peer.transactions.tokens]:  # noqa: ASYNC110 (no event)
+                await anyio.sleep(0.01)
+            emulator.lose_locks("late/$dlq")
+
+        plan = namespace.entity("late/$dlq").plan_resubmit(letters, atomic())
+        reports: list[Report] = []
+        began = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lose_amid_transaction)
+            reports.append(await plan.apply())
+
+        assert anyio.current_time() - began < 60, "it was found out from the original, which takes longer"
+        ((outcome,),) = reports
+        assert outcome.status is FAILED
+        assert "Nothing was done, the transaction is rolled back" in (outcome.description or "")
+        assert await counted(namespace, "late", "late/$dlq") == [0, 1]
