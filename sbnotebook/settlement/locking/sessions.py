@@ -265,8 +265,12 @@ class _SessionRenewal:
     async def run(self) -> None:
         """Renew the lock when it is due, each second, until it is cancelled."""
         # Renewed at once: the service says when the lock ends by its own clock, and not how long it is.
+        looked = self._clock.now()
         while self.lost is None:
             now = self._clock.now()
+            if now < looked:
+                self._shift(now - looked)
+            looked = now
             self.notice()
             if self._renew_at <= now < self.until and self.lost is None:
                 await self._renew()
@@ -312,6 +316,13 @@ class _SessionRenewal:
             if self._events.state.kind is LockEventKind.FAILING:
                 text = "The session is renewed again."
                 self._events.tell(LockEvent(LockEventKind.RENEWING, self._clock.now(), (), text))
+
+    def _shift(self, back: timedelta) -> None:
+        """Note that this machine's clock was set back, which makes no lock last longer."""
+        self.until += back
+        self._renew_at += back
+        if self.ends is not None:
+            self.ends += back
 
     def _extend(self, asked: datetime, until: datetime) -> None:
         lasts = min(until - asked, _LONGEST)

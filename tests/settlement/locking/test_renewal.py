@@ -381,3 +381,18 @@ class TestWithAWrongClock:
                 await anyio.sleep(0.1)
             assert batch.lost == ()
             assert (await batch.settle(Complete())).settled == 3
+
+    async def test_a_session_is_kept_when_the_clock_is_set_back(self, world: World) -> None:
+        assert isinstance(world.clock, WrongClock)
+        await world.namespace.create_queue("set-back-session", lock_duration=MINUTE, requires_session=True)
+        queue = world.namespace.entity("set-back-session")
+        await queue.send([Message(session_id="a")])
+        async with queue.session("a") as session:
+            await session.receive(1)
+            await world.clock.turn(10)
+            world.clock.off = -timedelta(hours=1)
+            for _ in range(6):
+                await world.clock.turn(15)
+                await anyio.sleep(0.1)
+            assert not session.is_lost
+            assert (await session.settle(Complete())).settled == 1
