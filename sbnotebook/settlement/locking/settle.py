@@ -282,7 +282,7 @@ class Settling:
         if isinstance(self.decision, Release) and _is_refused_by_link(hold, error):
             return replace(outcome, status=OutcomeStatus.FAILED, description=f"{_NOT_RELEASED} {outcome.description}")
         if outcome.status is OutcomeStatus.UNCONFIRMED and not self._goes_on(receiver):
-            self._stopped = "Not attempted: the connection was lost before."
+            self._stopped = "Not attempted: a settlement before was not confirmed, and the connection may be lost."
         return outcome
 
     def _goes_on(self, receiver: ServiceBusReceiver) -> bool:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -141,7 +142,8 @@ class Finisher:
                 by_destination[destination].append((message, envelope))
         for destination, pairs in by_destination.items():
             try:
-                sent = await send_many(self._pools[destination], [envelope for _, envelope in pairs])
+                envelopes, withhold = [envelope for _, envelope in pairs], partial(_withheld, batch, pairs)
+                sent = await send_many(self._pools[destination], envelopes, withhold=withhold)
             except (ServiceBusError, OSError) as error:
                 # No sender could be opened: nothing was sent.
                 sent = [replace(_failure(message, error), status=OutcomeStatus.FAILED) for message, _ in pairs]
@@ -220,6 +222,13 @@ def _failure(message: LockedMessage, error: Exception) -> Outcome:
         sequence_number=message.sequence_number,
         message_id=message.message_id,
     )
+
+
+def _withheld(
+    batch: LockedBatch, pairs: Sequence[tuple[LockedMessage, Message]], index: int
+) -> tuple[OutcomeStatus, str] | None:
+    """Withhold the envelope of a message whose lock has ended: another consumer may have it, and send its own."""
+    return None if batch.holds(pairs[index][0]) else (OutcomeStatus.LOCK_LOST, "The lock had ended before it was sent.")
 
 
 def _of_envelope(message: LockedMessage, destination: EntityAddress, sent: Outcome) -> Outcome:

@@ -21,9 +21,12 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.amqp import Int, ULong, type_name
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
+from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
-from sbnotebook.settlement.processing.policy import Fault
+from sbnotebook.settlement.processing.finish import Finisher
+from sbnotebook.settlement.processing.policy import End, Fault
 from sbnotebook.settlement.processing.status import consumer
+from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
@@ -204,6 +207,19 @@ async def test_message_with_unconfirmed_envelope_stays_in_the_queue(
     counts = Counter(each.message_id for each in await faults.peek())
     assert len(counts) == 3
     assert max(counts.values()) == sent - 1, "a repeat has the same id"
+
+
+async def test_no_envelope_is_sent_after_a_lost_lock(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
+    queue, faults = await queue_and_faults(namespace_by_hand, "too-late", 1)
+    policy = Policy(rejected=PolicyRow(Complete(), envelope_to=faults.address))
+    pools = {faults.address: namespace_by_hand.pool(faults.address)}
+    finisher = Finisher(policy, "local", pools, abandons=False)
+    async with queue.batch() as batch:
+        (message,) = await batch.receive(1)
+        clock.emulators.advance(61)
+        (outcome,) = await finisher.settle(batch, [EndedCall(message, End.REJECTED, fault(RejectMessage("Bad")))])
+    assert outcome.status is OutcomeStatus.LOCK_LOST
+    assert await faults.peek() == [], "another consumer may have the message, and send an envelope of its own"
 
 
 async def test_duplicate_detection_drops_a_repeated_envelope(
