@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -34,6 +30,7 @@ from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journ
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, session_messages
+from tests.settlement.distance import far_away
 
 pytestmark = pytest.mark.anyio
 
@@ -249,29 +246,6 @@ async def test_what_has_no_sessions_says_so(namespace: AsyncNamespace) -> None:
             pytest.fail("it was opened")
 
 
-@asynccontextmanager
-async def far_away(emulator: RunningEmulator, seconds: float) -> AsyncGenerator[Connection]:
-    """A connection to an emulator whose network takes so many seconds each way."""
-    found = re.search(r"sb://[\w.]+:(\d+)", emulator.connection_string)
-    assert found is not None
-    port, loop = int(found[1]), asyncio.get_running_loop()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, requests = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(pump(reader, requests), pump(answers, writer))
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(65536):
-                loop.call_later(seconds, writer.write, data)
-        loop.call_later(seconds, writer.close)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    here = server.sockets[0].getsockname()[1]
-    yield Connection(emulator.connection_string.replace(found[1], str(here), 1))
-    server.close()
-
-
 @pytest.mark.parametrize("order", ["front", "place", "back"])
 async def test_messages_come_in_order_while_the_session_is_renewed(
     own: AsyncNamespace, emulator: RunningEmulator, tmp_path: Path, order: str
@@ -280,8 +254,8 @@ async def test_messages_come_in_order_while_the_session_is_renewed(
     emulator.faults.entity("renewed").order_after_release = order
     got: list[LockedMessage] = []
     async with (
-        far_away(emulator, 0.02) as connection,
-        AsyncNamespace(connection, journal=Journal(tmp_path / "far.sqlite")) as far,
+        far_away(emulator.connection_string, 0.02) as far_string,
+        AsyncNamespace(Connection(far_string), journal=Journal(tmp_path / "far.sqlite")) as far,
         far.entity("renewed").session("a") as session,
         anyio.create_task_group() as tasks,
     ):
@@ -309,8 +283,8 @@ async def test_message_between_two_receives_waits_for_the_next(
     queue = await filled_queue(own, "between", [Message(session_id="a")] * 2, requires_session=True)
     emulator.faults.entity("between").order_after_release = "front"  # released, the second would come first
     async with (
-        far_away(emulator, 0.25) as connection,  # farther than the answer to a drain is waited for
-        AsyncNamespace(connection, journal=Journal(tmp_path / "far.sqlite")) as far,
+        far_away(emulator.connection_string, 0.25) as far_string,  # an answer to a drain comes too late
+        AsyncNamespace(Connection(far_string), journal=Journal(tmp_path / "far.sqlite")) as far,
         far.entity("between").session("a") as session,
     ):
         first = [*await session.receive(2, max_wait=0.1)]
