@@ -15,7 +15,7 @@ Standing faults are fields, in force until they are changed or ``RunningEmulator
 ``link_settles_minutes`` a link settles a message for so long after its delivery, however long its lock is renewed
 ``max_unsettled``        messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
 ``mixed_partitions``     ``refused``: a request about lock tokens of several partitions is refused
-``order_after_release``  where a message comes again that was given back in its session: ``front``, ``place``, ``back``
+``order_after_release``  where a message comes again that was given back: ``front``, ``place`` or ``back``
 ``activated_state``      ``scheduled``: a peek says so of a message that was scheduled and is active by now
 ``slow_disk_ms``         each commit takes longer, and nothing else happens meanwhile; for all entities only
 ======================== =================================================================================
@@ -97,10 +97,10 @@ class EntityFaults:
             is settled, as in those issues; with ``detach`` one more detaches it (azure-sdk-for-python 16163).
         mixed_partitions: ``refused`` where a request must name lock tokens of one partition only
             (azure-service-bus-dotnet issue 386), ``taken`` for any.
-        order_after_release: where a message of a session comes again that was released or abandoned, or whose lock
-            ended: in its old ``place``, at the ``front`` of what can be received, or at the ``back``. Azure was seen to
-            place it behind messages that came meanwhile (azure-sdk-for-net issue 35846, azure-sdk-for-java issues 24064
-            and 30027), and promises nothing.
+        order_after_release: where a message comes again that was released or abandoned, or whose lock or session ended:
+            in its old ``place``, at the ``front`` of what can be received, or at the ``back``. In a session, Azure was
+            seen to place it behind messages that came meanwhile (azure-sdk-for-net issue 35846, azure-sdk-for-java
+            issues 24064 and 30027), and promises nothing.
         activated_state: the state that a peek shows of a message that was scheduled and is active by now. Of a
             delivery Azure says ``scheduled`` (azure-sdk-for-js 19357); of a peek no source says anything.
     """

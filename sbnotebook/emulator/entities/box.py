@@ -333,8 +333,8 @@ class Box:
                 self._lock(message, now, session)
             case Place.ACTIVE:
                 self._offer(message, now)
-                if self.sessions is not None:
-                    self.sessions.put_back(message, self._context.order_after_release(self.path))
+                put_back = self._log.put_back if self.sessions is None else self.sessions.put_back
+                put_back(message, self._context.order_after_release(self.path))
             case Place.DEAD_LETTERED:
                 self._dead_letter(message, why or DeadLetterReason(None, None), now)
             case Place.GONE:

@@ -39,7 +39,7 @@ class Context(Protocol):
         tier: sets the quotas.
         changes: what the store has yet to write, in order.
         residency: decides which messages stay in memory.
-        order_after_release: says by entity path where a message comes again that was given back in its session:
+        order_after_release: says by entity path where a message comes again that was given back:
             ``front``, ``place`` or ``back``.
     """
 

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Final, Protocol
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
@@ -150,6 +151,9 @@ class MessageLog:
         self._shelves: dict[int, _Shelf] = {}
         self._order: list[int] = []  # the shelves' numbers, ascending
         self._ready_shelves: list[int] = []  # a heap of the shelves that have something ready
+        self._moved: dict[int, tuple[int, int]] = {}  # places of ready messages that do not stand by their numbers
+        self._moved_order: list[tuple[tuple[int, int], int]] = []  # a heap of those, with some that are gone
+        self._turns = count(1)
         self._expiries: list[tuple[int, int]] = []  # a heap of (time, shelf), with some that are outdated
         self._count = 0
         self._last: _Shelf | None = None
@@ -234,28 +238,76 @@ class MessageLog:
             self._list(shelf)
         self.expect_expiry(message)
 
+    def put_back(self, message: BrokeredMessage, order: str) -> None:
+        """Give a ready message another place than that of its number, until it is taken.
+
+        Args:
+            message: that is in here.
+            order: ``front``, ``place`` (by its number) or ``back``, behind all messages that are here now.
+        """
+        number = message.sequence_number
+        shelf = self._shelves.get(number // SHELF)
+        if order == "place" or shelf is None or number not in shelf.ready:
+            return
+        shelf.ready.remove(number)
+        heapify(shelf.ready)
+        last = self._opened(self._order[-1])
+        behind = number if last is None else max(last.messages or (number,))
+        place = (-next(self._turns) if order == "front" else behind, next(self._turns))
+        self._moved[number] = place
+        heappush(self._moved_order, (place, number))
+
     def take_ready(self) -> BrokeredMessage | None:
-        """Return the ready message with the smallest number, which is not ready any more; None without one."""
+        """Return the ready message that is the next one, which is not ready any more; None without one.
+
+        That is the one with the smallest number, unless others were put back elsewhere.
+        """
+        shelf = self._next_shelf()
+        moved = self._next_moved() if self._moved else None
+        if moved is not None and (shelf is None or moved[0][0] < shelf.ready[0]):
+            number = moved[1]
+            heappop(self._moved_order)
+            del self._moved[number]
+            shelf = self._opened(number // SHELF)
+        elif shelf is not None:
+            number = heappop(shelf.ready)
+        else:
+            return None
+        assert shelf is not None  # noqa: S101 - it has a ready message
+        assert shelf.messages is not None  # noqa: S101 - it is open
+        shelf.ready_count -= 1
+        self.ready_count -= 1
+        return shelf.messages[number]
+
+    def _next_shelf(self) -> _Shelf | None:
+        """Return the first shelf that has a ready message in the place of its number; it is the first one there."""
         while self._ready_shelves:
             shelf = self._opened(self._ready_shelves[0])
-            if shelf is None or not shelf.ready_count or shelf.messages is None:
-                # The shelf has nothing ready any more.
-                heappop(self._ready_shelves)
-                if shelf is not None:
-                    shelf.is_listed = False
-                continue
             # A number in the heap may be of a message that is gone.
-            message = shelf.messages.get(heappop(shelf.ready))
-            if message is not None:
-                shelf.ready_count -= 1
-                self.ready_count -= 1
-                return message
+            while shelf is not None and shelf.ready and shelf.ready[0] not in (shelf.messages or ()):
+                heappop(shelf.ready)
+            if shelf is not None and shelf.ready_count and shelf.ready:
+                return shelf
+            # The shelf has nothing ready any more.
+            heappop(self._ready_shelves)
+            if shelf is not None:
+                shelf.is_listed = False
+        return None
+
+    def _next_moved(self) -> tuple[tuple[int, int], int] | None:
+        """Return the place and the number of the first message that was put back elsewhere."""
+        while self._moved_order:
+            place, number = self._moved_order[0]
+            if self._moved.get(number) == place:
+                return place, number
+            heappop(self._moved_order)
         return None
 
     def withdraw(self, message: BrokeredMessage) -> None:
         """Mark a ready message as not ready, because it is about to be removed."""
         self._shelves[message.sequence_number // SHELF].ready_count -= 1
         self.ready_count -= 1
+        self._moved.pop(message.sequence_number, None)
 
     def expect_expiry(self, message: BrokeredMessage) -> None:
         """Let ``due`` find this message once it expires, if it does."""
@@ -350,7 +402,8 @@ class MessageLog:
             raise AssertionError(f"A shelf of {shelf.count} messages came back with {len(messages)}.")
         shelf.messages = {message.sequence_number: message for message in messages}
         shelf.is_sorted = True
-        shelf.ready = [message.sequence_number for message in messages if message.state is MessageState.ACTIVE]
+        ready = [message.sequence_number for message in messages if message.state is MessageState.ACTIVE]
+        shelf.ready = [number for number in ready if number not in self._moved]
         heapify(shelf.ready)
         self._residency.size += shelf.size + shelf.count * _OVERHEAD
 

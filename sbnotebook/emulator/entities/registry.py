@@ -53,7 +53,7 @@ class Registry:
     Attributes:
         changes: what has to be kept since ``take_changes``, in order.
         residency: which messages are in memory.
-        order_after_release: where a message comes again that was given back in its session: see ``Context``.
+        order_after_release: where a message comes again that was given back: see ``Context``.
     """
 
     def __init__(self, tier: Tier = Tier.PREMIUM, is_in_use: Callable[[AnyEntity], bool] = lambda _: False) -> None:

@@ -89,6 +89,54 @@ def test_a_number_that_is_not_there_is_not_found() -> None:
         log.remove(message(6))
 
 
+def shed_all(log: MessageLog) -> None:
+    for shelf in log.resident_shelves():
+        log.shed(shelf.number)
+
+
+@given(
+    st.lists(st.integers(1, 3 * SHELF), unique=True, min_size=1, max_size=20),
+    st.lists(st.sampled_from(["take", "front", "place", "back", "shed", "withdraw"]), max_size=40),
+)
+def test_messages_are_taken_from_where_they_were_put_back(numbers: list[int], steps: list[str]) -> None:
+    shelves = Shelves()
+    log = MessageLog(5, Residency(shelves))
+    for number in numbers:
+        shelves.messages[number] = message(number)
+        log.add(shelves.messages[number])
+        log.make_ready(shelves.messages[number])
+    places, taken = {number: (number, 0) for number in numbers}, list[BrokeredMessage]()
+    for turn, step in enumerate(steps, 1):
+        if step == "shed":
+            shed_all(log)
+        elif step == "take":
+            found = log.take_ready()
+            expected = min(places, key=lambda number: places[number], default=None)
+            assert (found.sequence_number if found else None) == expected
+            if found is not None:
+                del places[found.sequence_number]
+                found.lock_token = uuid4()
+                taken.append(found)
+        elif step == "withdraw" and places:
+            number = max(places)
+            gone = log.get(number)
+            assert gone is not None
+            log.withdraw(gone)
+            log.remove(gone)
+            del places[number], shelves.messages[number]
+        elif step in ("front", "place", "back") and taken:
+            back = taken.pop(0)
+            back.lock_token = None
+            log.make_ready(back)
+            log.put_back(back, step)
+            number = back.sequence_number
+            places[number] = {"front": (-turn, 0), "place": (number, 0), "back": (max(shelves.messages), turn)}[step]
+        assert log.ready_count == len(places)
+    rest = [log.take_ready() for _ in places]
+    assert [found.sequence_number for found in rest if found] == sorted(places, key=lambda number: places[number])
+    assert log.take_ready() is None
+
+
 def test_ready_messages_are_taken_by_number() -> None:
     log = MessageLog()
     for number in (3000, 5, 2000, 7, 6):

@@ -174,17 +174,7 @@ def _locks_end_with_links(service: Service) -> None:
 
 
 def _released_to_the_end(service: Service) -> None:
-    def release(method: Any, self: Box, token: UUID, now: int) -> bool:
-        message = self._find_held(token, now)  # pyright: ignore[reportPrivateUsage]
-        if message is None:
-            return method(self, token, now)
-        message.payload = self._log.payload(message)  # pyright: ignore[reportPrivateUsage]
-        self.complete(token, now)
-        message.sequence_number += 100
-        self.put(message, now)
-        return True
-
-    service.wrap(Box, "release", release)
+    service.emulator.faults.order_after_release = "back"
 
 
 def _put_back(where: str) -> Callable[[Service], None]:
