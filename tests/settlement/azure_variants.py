@@ -71,7 +71,6 @@ VARIANTS: Final[Mapping[str, tuple[object, ...]]] = {
     "over_max_unsettled": ("detach", "stop"),
     "mixed_partitions": ("taken", "refused"),
     "activated_state": ("active", "scheduled"),
-    "order_after_release": ("place", "front", "back"),
 }
 """Each behaviour that an entity may have, by the name of its fault: a new one is one line."""
 

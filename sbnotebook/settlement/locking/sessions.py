@@ -12,12 +12,16 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus.exceptions import SessionLockLostError
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import EntityAddress, LockedMessage, MessageState
+from sbnotebook.model import EntityAddress, LockedMessage, MessageState, PeekedMessage
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
-from sbnotebook.settlement.sdk import links, receivers, settling
+from sbnotebook.settlement.patience import patiently
+from sbnotebook.settlement.peek import PAGE
+from sbnotebook.settlement.sdk import links, management, receivers, settling
+from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -40,6 +44,8 @@ _RENEW_AT: Final = 0.5
 _RENEW_WITHIN: Final = timedelta(seconds=20)
 """As for messages: see :mod:`sbnotebook.settlement.locking.lock_table`."""
 _ANSWER_WITHIN: Final = 10.0
+_PEEKS: Final = 5
+"""Pages that are peeked at most to find the messages before a held one."""
 
 
 async def session_ids(
@@ -156,16 +162,36 @@ class SessionBatch(LockedBatch):
         async with self._busy:
             await self._held_receiver().session.set_state(content)
 
-    async def is_gone(self, sequence_number: int) -> bool:
-        """Return whether a message of the session will not come again: it is not in the entity, or is deferred.
+    async def standing_before(self, sequence_number: int) -> set[int] | None:
+        """Return the numbers of the session's messages that can be received and are smaller than that of a held one.
 
         Args:
-            sequence_number: smaller than that of a message that is held. So there is something to peek, and an empty
-                answer of Service Bus is not taken for the truth.
+            sequence_number: of the held message, which a peek shows, too: an empty answer, as Azure gives now and then
+                (azure-sdk-for-python issue 39459), is not taken for the truth.
+
+        Returns:
+            Their numbers; None when it is not known. Of sessions with many deferred messages it is not.
+
+        Raises:
+            SessionLockLostError: the session is not held any more.
         """
-        first = next(iter((await self._peeker.page(sequence_number, 1)).messages()), None)
-        is_there = first is None or first.sequence_number == sequence_number
-        return not is_there or (first is not None and first.state is MessageState.DEFERRED)
+        standing: set[int] = set()
+        first, now = (partition_of(sequence_number) << 48) + 1, self.clock.now()
+        for _ in range(_PEEKS):
+            payloads = await patiently(self._peek, first, address=self.address, only_busy=True)
+            for message in (peeked_from_payload(payload, self.address, ()) for payload in payloads):
+                if message.sequence_number >= sequence_number:
+                    return standing
+                if _may_come(message, now):
+                    standing.add(message.sequence_number)
+                first = message.sequence_number + 1
+        return None
+
+    async def _peek(self, from_sequence_number: int) -> list[bytes]:
+        async with self._busy:
+            return await management.peek_payloads(
+                self._held_receiver(), from_sequence_number, PAGE, session_id=self.session_id, with_bodies=False
+            )
 
     # ---------------------------------------------------------------- what differs from a batch without a session
 
@@ -340,6 +366,15 @@ class _SessionRenewal:
             self._held.lose(hold, why)
         lost = self._held.take_newly_lost()
         self._events.tell(LockEvent(LockEventKind.LOST, self._clock.now(), lost, why))
+
+
+def _may_come(message: PeekedMessage, now: datetime) -> bool:
+    """Return whether a message that was peeked can be received, as far as that shows."""
+    if message.expires_at is not None and message.expires_at < now:
+        return False  # it may be peeked for a while, and is not delivered
+    if message.state is MessageState.SCHEDULED:  # a message that was scheduled may say so when it is active, too
+        return message.scheduled_enqueue_time is not None and message.scheduled_enqueue_time <= now
+    return message.state is MessageState.ACTIVE
 
 
 def _refuse_sub_queue(address: EntityAddress) -> None:

@@ -419,7 +419,8 @@ class SessionWorkers:
         run = self._run
         run.leases.begin(worker, run.clock.now(), batch.session_id)
         held: list[LockedMessage] = []
-        awaited = self._awaited.pop(batch.session_id, set[int]())
+        known = self._awaited.pop(batch.session_id, set[int]())
+        awaited: set[int] | None = None
         try:
             while not run.is_stopping and run.left != 0 and len(held) < _SESSION_MOST:
                 wanted = _SESSION_AHEAD if run.left is None else min(_SESSION_AHEAD, run.left)
@@ -427,22 +428,32 @@ class SessionWorkers:
                 with run.until_stopped():
                     locked = await batch.receive(max(1, wanted - len(held)), max_wait=_SESSION_IDLE)
                 held[:] = sorted((*held, *locked), key=_number)
+                if awaited is None:  # others may have given messages back, too, and those come behind later ones
+                    awaited = known | (await self._standing_before(batch, held) or set())
                 awaited -= set(map(_number, locked))
-                if not locked and not await self._forget_gone(batch, held, awaited):
+                if not locked and not await self._forget_gone(batch, held, awaited, known):
                     break
                 if not await self._work_through(worker, batch, held, awaited):
                     break
         finally:
             # What is given back now may also come again behind later ones.
-            if awaited := awaited.union(map(_number, held)):
+            if awaited := (known if awaited is None else awaited).union(map(_number, held)):
                 self._awaited.setdefault(batch.session_id, set()).update(awaited)
             self._waiting.pop(worker, None)
             run.leases.end(worker, run.clock.now())
 
-    async def _forget_gone(self, batch: SessionBatch, held: Sequence[LockedMessage], awaited: set[int]) -> bool:
+    async def _standing_before(self, batch: SessionBatch, held: Sequence[LockedMessage]) -> set[int] | None:
+        """Return the numbers of the messages that come before the first one held, as far as that is known."""
+        return await batch.standing_before(held[0].sequence_number) if held and not self._run.is_stopping else None
+
+    async def _forget_gone(
+        self, batch: SessionBatch, held: Sequence[LockedMessage], awaited: set[int], known: set[int]
+    ) -> bool:
         """Await no more messages that do not come, because they are dead-lettered, say. Return False if all may."""
-        before = [number for number in awaited if held and number < held[0].sequence_number]
-        gone = {number for number in before if not self._run.is_stopping and await batch.is_gone(number)}
+        before = {number for number in awaited if held and number < held[0].sequence_number}
+        standing = await self._standing_before(batch, held) if before else None
+        # What was awaited before the session was opened, and does not come now either, does not come at all.
+        gone = before - (before if standing is None else standing) or before & known
         awaited -= gone
         return bool(gone)
 

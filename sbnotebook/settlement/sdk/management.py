@@ -47,7 +47,7 @@ def browser(client: ServiceBusClient, path: str) -> Browser:
 
 
 async def peek_payloads(
-    browser: Browser,
+    browser: Browser | ServiceBusReceiver,
     from_sequence_number: int,
     count: int,
     session_id: str | None = None,
@@ -57,7 +57,7 @@ async def peek_payloads(
     """Peek the AMQP bytes of messages; ``peek_messages`` decodes them and drops the types.
 
     Args:
-        browser: of the entity.
+        browser: of the entity, or a receiver of it that is open.
         from_sequence_number: where to begin, included.
         count: the most messages to return.
         session_id: peek this session only, without locking it; None for all.

@@ -10,8 +10,9 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, LockedMessage, Message, OutcomeStatus, Release
+from sbnotebook.model import Abandon, Defer, LockedMessage, Message, OutcomeStatus, Release
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Policy, PolicyRow, RejectMessage, Then
+from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.processing.status import ProcessState
 from tests.filled_queues import filled_queue
 from tests.settlement.distance import far_away
@@ -126,6 +127,38 @@ async def test_order_is_kept_when_a_session_is_opened_again(
     await queue.process(work, by_session=True, max_wait=3)
     assert worker.order["a"] == [f"a{n}" for n in range(7)]
     assert await queue.peek() == []
+
+
+@pytest.mark.parametrize("order", ["front", "place", "back"])
+async def test_order_is_kept_after_another_gave_messages_back(
+    own: AsyncNamespace, emulator: RunningEmulator, order: str
+) -> None:
+    messages = [Message(message_id=f"a{n:03}", session_id="a") for n in range(120)]  # they come in several parts
+    queue = await filled_queue(own, "others", messages, requires_session=True)
+    emulator.faults.entity("others").order_after_release = order
+    emulator.faults.entity("others").empty_peeks = 2
+    async with queue.session("a") as session:
+        await session.settle(Abandon(), await session.receive(3))
+        await session.settle(Defer(), await session.receive(1))
+    emulator.faults.entity("others").server_busy = 1
+    worker = Worker()
+    await queue.process(worker, by_session=True, max_wait=2)
+    done = worker.order["a"]
+    assert (done, len(done)) == (sorted(map(str, done)), 119)
+
+
+async def test_message_that_is_peeked_and_never_comes_is_given_up(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def standing_before(_: SessionBatch, sequence_number: int) -> set[int]:
+        return {sequence_number - 1}
+
+    monkeypatch.setattr(SessionBatch, "standing_before", standing_before)
+    queue = await filled_queue(namespace, "ghost", in_turn("a", 3), requires_session=True)
+    worker = Worker()
+    with anyio.fail_after(60):
+        await queue.process(worker, by_session=True, max_wait=1)
+    assert worker.order["a"] == ["a0", "a1", "a2"]
 
 
 async def test_error_ends_the_run_and_releases_the_session(namespace: AsyncNamespace) -> None:
