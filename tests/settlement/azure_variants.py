@@ -194,6 +194,8 @@ class World:
 
     async def set_up(self, chance: Random) -> None:
         """Fill the queue: some messages are dead-lettered, some deferred."""
+        # Ahead of the machine's clock, by which the SDK sees the lock of a session end.
+        self.clock.emulators.advance(600)
         queue = self.namespace.entity(QUEUE)
         decisions: tuple[Decision, ...] = (DeadLetter("old"), Defer())
         for decision in decisions:
