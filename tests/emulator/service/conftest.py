@@ -96,7 +96,7 @@ class RawClient:
         self.opened = self.read(Open)
         self.read(Begin)
         if text is not None:
-            self._put_token(text or token())
+            self.put_token(text or token())
 
     def _log_in(self, name: str, key: str) -> None:
         init = encode_composite(SaslInit("PLAIN", f"\0{name}\0{key}".encode(), "127.0.0.1"))
@@ -107,7 +107,7 @@ class RawClient:
         if self.read(SaslOutcome) != SaslOutcome(0, b"Welcome!"):
             raise PermissionError
 
-    def _put_token(self, text: str) -> None:
+    def put_token(self, text: str) -> None:
         """In a session of its own, so that the numbers of links and deliveries begin at 0 in the other."""
         self.write(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10), channel=1)
         cbs = Source("$cbs"), Target("$cbs")

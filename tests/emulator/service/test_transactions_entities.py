@@ -16,11 +16,11 @@ from sbnotebook.emulator.amqp import (
     TransactionalState,
 )
 from sbnotebook.emulator.amqp.performatives import Attach, Begin
-from sbnotebook.emulator.entities import SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, SubscriptionOptions, TopicOptions
 from sbnotebook.model.amqp import Array, Symbol, Timestamp, encode
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.model.sections import VALUE as VALUE_SECTION
-from tests.emulator.service.conftest import Connect
+from tests.emulator.service.conftest import Connect, token
 from tests.emulator.service.transaction_client import VALUE, TransactionClient, Work, body, held, refusal
 
 ORDERS = QueueOptions(30_000, 10)
@@ -132,6 +132,34 @@ def test_a_link_via_an_entity_needs_its_destination(work: Work, emulator: Runnin
     client.commit(txn_id)
     counts = emulator.counts("orders")
     assert (counts.active, counts.transfer_dead_letter) == (0, 1)
+
+
+def test_a_topic_sends_on_only_what_can_arrive(work: Work, emulator: RunningEmulator) -> None:
+    client = work()
+    client.sender("events")
+    client.sender("bills")
+    for is_there in (True, False):
+        txn_id = client.declare()
+        client.send("bills", body("clone"), txn_id)
+        if is_there:
+            client.commit(txn_id)
+            assert emulator.counts("bills").active == 1
+        else:
+            # A topic has no transfer dead-letter queue in which the message could stay.
+            emulator.delete("bills")
+            client.raw.refusal()
+            assert refusal(client.discharge(txn_id)).startswith("amqp:transaction:rollback")
+
+
+def test_a_message_via_an_entity_needs_send_there(connect: Connect, emulator: RunningEmulator) -> None:
+    listener = AuthorizationRule("listener", "listen", "", frozenset({Claim.LISTEN}))
+    emulator.create_queue("kept", QueueOptions(authorization_rules=(listener,)))
+    raw = connect(text=token("kept", key_name="listener", key="listen"))
+    raw.put_token(token("bills"))
+    client = TransactionClient(raw)
+    assert client.receiver("kept").source is not None
+    assert client.sender("bills").target is None
+    assert "'Send' claim(s) are required" in raw.refusal()
 
 
 # ----------------------------------------------------------------------------------------- by requests
