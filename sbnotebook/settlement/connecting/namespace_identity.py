@@ -6,7 +6,7 @@ import http.client
 import json
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
@@ -67,14 +67,14 @@ def _ask(host: str) -> dict[str, Any]:
     try:
         with closing(http.client.HTTPConnection(_with_port(host), timeout=_WITHIN)) as http_connection:
             http_connection.request("GET", "/$identity")
-            answer = json.loads(http_connection.getresponse().read(_MAX_ANSWER))
+            answer: Any = json.loads(http_connection.getresponse().read(_MAX_ANSWER))
     except (http.client.HTTPException, ConnectionResetError, ValueError):
         return {}  # it speaks AMQP only, or does not know the question
     except OSError as error:
         raise ServiceBusConnectionError(
             message=f"The emulator at {host} does not answer: {error}.", error=error
         ) from error
-    return answer if isinstance(answer, dict) else {}
+    return cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
 
 
 def _with_port(host: str) -> str:

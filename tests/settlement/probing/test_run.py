@@ -77,6 +77,7 @@ async def test_each_probe_notices_a_difference(service: Service, clock: ManualCl
 @pytest.mark.parametrize(
     ("fault", "value", "name"),
     [
+        ("order_after_release", "front", "order-after-release"),
         ("order_after_release", "front", "order-after-release-in-session"),
         ("over_max_unsettled", "stop", "held-on-one-link"),
     ],

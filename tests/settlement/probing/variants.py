@@ -114,16 +114,7 @@ def _with_first_number(message: BrokeredMessage | None) -> Any:
 
 
 def _scheduled_still(service: Service) -> None:
-    def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
-        before = message.state
-        if message.scheduled_time is not None:
-            message.state = MessageState.SCHEDULED
-        try:
-            return method(self, message, **options)
-        finally:
-            message.state = before
-
-    service.wrap(Box, "rendered", rendered)
+    service.emulator.faults.activated_state = "scheduled"
 
 
 def _due_times(service: Service) -> None:
@@ -303,7 +294,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "defer-range-confirmed": _unconfirmed("ranges"),
     "complete-range-confirmed": _unconfirmed("ranges"),
     "lock-outlives-link": _locks_end_with_links,
-    "order-after-release": _released_to_the_end,
+    "order-after-release": _put_back("back"),
     "order-after-release-in-session": _put_back("back"),
     "order-after-session-reopens": _released_to_the_end,
     "partition-token-batch": _mixed_partitions,
