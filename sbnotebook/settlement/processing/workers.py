@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 from uuid import UUID
@@ -46,6 +46,10 @@ _SESSION_AHEAD: Final = 50
 """Messages of one session that are locked at once; no other receiver can have them anyway."""
 _SESSION_MOST: Final = 1_000
 """Messages that are held behind one that was given back. With more the session is closed, and opened again."""
+_AWAITED_TIMES: Final = 2
+"""Times that a session is opened again for a message that does not come, although a peek shows it."""
+_SESSIONS_REMEMBERED: Final = 1_000
+"""Sessions of which it is remembered which messages were given back."""
 _SESSION_IDLE: Final = 1.0
 """Seconds without a message after which a worker closes its session and takes another."""
 _SESSION_WAIT: Final = 30.0
@@ -365,8 +369,8 @@ class SessionWorkers:
         """Locked messages that wait, by worker."""
         self._lost: dict[int, tuple[EndedCall, int]] = {}
         """Ended messages whose settlement was not confirmed. If they come again, they are only settled."""
-        self._awaited: dict[str, set[int]] = {}
-        """Messages of each session that were given back and have not come again."""
+        self._awaited: dict[str, dict[int, int]] = {}
+        """Messages of each session that were given back and have not come again, and how often they were awaited."""
         self._in_work: dict[int, anyio.Event] = {}
         """For each message in work, an event that is set when its outcome is known."""
         self._settling = 0
@@ -419,7 +423,8 @@ class SessionWorkers:
         run = self._run
         run.leases.begin(worker, run.clock.now(), batch.session_id)
         held: list[LockedMessage] = []
-        known = self._awaited.pop(batch.session_id, set[int]())
+        known = self._awaited.pop(batch.session_id, dict[int, int]())
+        hopeless = {number for number, times in known.items() if times >= _AWAITED_TIMES}
         awaited: set[int] | None = None
         try:
             while not run.is_stopping and run.left != 0 and len(held) < _SESSION_MOST:
@@ -429,31 +434,37 @@ class SessionWorkers:
                     locked = await batch.receive(max(1, wanted - len(held)), max_wait=_SESSION_IDLE)
                 held[:] = sorted((*held, *locked), key=_number)
                 if awaited is None:  # others may have given messages back, too, and those come behind later ones
-                    awaited = known | (await self._standing_before(batch, held) or set())
+                    awaited = known.keys() | (await self._standing_before(batch, held) or set())
                 awaited -= set(map(_number, locked))
-                if not locked and not await self._forget_gone(batch, held, awaited, known):
+                if not locked and not await self._forget_gone(batch, held, awaited, hopeless):
                     break
                 if not await self._work_through(worker, batch, held, awaited):
                     break
         finally:
             # What is given back now may also come again behind later ones.
-            if awaited := (known if awaited is None else awaited).union(map(_number, held)):
-                self._awaited.setdefault(batch.session_id, set()).update(awaited)
+            self._remember(batch.session_id, known, {*(known if awaited is None else awaited), *map(_number, held)})
             self._waiting.pop(worker, None)
             run.leases.end(worker, run.clock.now())
+
+    def _remember(self, session_id: str, known: Mapping[int, int], awaited: Collection[int]) -> None:
+        """Remember which messages of a session may come again behind later ones; of the last sessions only."""
+        if awaited:
+            self._awaited[session_id] = {number: known.get(number, 0) + 1 for number in awaited}
+        while len(self._awaited) > _SESSIONS_REMEMBERED:
+            del self._awaited[next(iter(self._awaited))]
 
     async def _standing_before(self, batch: SessionBatch, held: Sequence[LockedMessage]) -> set[int] | None:
         """Return the numbers of the messages that come before the first one held, as far as that is known."""
         return await batch.standing_before(held[0].sequence_number) if held and not self._run.is_stopping else None
 
     async def _forget_gone(
-        self, batch: SessionBatch, held: Sequence[LockedMessage], awaited: set[int], known: set[int]
+        self, batch: SessionBatch, held: Sequence[LockedMessage], awaited: set[int], hopeless: Collection[int]
     ) -> bool:
         """Await no more messages that do not come, because they are dead-lettered, say. Return False if all may."""
         before = {number for number in awaited if held and number < held[0].sequence_number}
         standing = await self._standing_before(batch, held) if before else None
-        # What was awaited before the session was opened, and does not come now either, does not come at all.
-        gone = before - (before if standing is None else standing) or before & known
+        # What did not come either each time that the session was opened does not come at all.
+        gone = before - (before if standing is None else standing) or before.intersection(hopeless)
         awaited -= gone
         return bool(gone)
 
