@@ -84,6 +84,8 @@ class Run:
         decision: what is to be done with them.
         limits: how fast.
         progress: called with the number of messages that were finished.
+        rest: how messages were given back that were locked to reach others, empty so far; None for actions that lock
+            no others.
     """
 
     def __init__(
@@ -92,12 +94,13 @@ class Run:
         decision: Decision,
         limits: Limits,
         progress: Progress | None = None,
+        rest: Report | None = None,
     ) -> None:
         self.messages = messages
         self.limits = limits
         self.stopped: str | None = None
         """Why nothing more is begun, in a sentence; None while the run goes on."""
-        self.rest: Report | None = None
+        self.rest = rest
         """How messages were given back that had to be locked to reach others; None where none had to be."""
         self._decision = decision
         self._progress = progress
@@ -235,6 +238,8 @@ class Run:
 
     async def carry_out(self, look: Callable[[Run], Awaitable[None]]) -> Report:
         """Carry an action out: see :func:`carry_out`."""
+        if not self.messages:
+            return self.report()
         with reporting(self.report) as self._tell:
             async with self._grace.watching() as self._tasks:
                 try:
@@ -324,8 +329,9 @@ def carry_out(
     look: Callable[[Run], Awaitable[None]],
     limits: Limits,
     progress: Progress | None = None,
+    rest: Report | None = None,
 ) -> Awaitable[Report]:
-    """Carry out an action on messages.
+    """Carry out an action on messages. Without messages, it asks nothing of Service Bus.
 
     Args:
         messages: the messages, in the order of the report.
@@ -333,6 +339,8 @@ def carry_out(
         look: the action: looks for the messages, and hands them to :meth:`Run.take` with their steps.
         limits: how fast.
         progress: called with the number of messages that were finished.
+        rest: an empty report for an action that locks other messages to reach these; the report is a
+            :class:`PickReport` then.
 
     Returns:
         An outcome for each message. After an error that ends the run, messages that were not attempted are SKIPPED.
@@ -340,4 +348,4 @@ def carry_out(
     Raises:
         Exception: an error that came before there was an outcome, or one that is no failure of the service.
     """
-    return Run(messages, decision, limits, progress).carry_out(look)
+    return Run(messages, decision, limits, progress, rest).carry_out(look)

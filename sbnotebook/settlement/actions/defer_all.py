@@ -49,7 +49,7 @@ async def plan_defer_all(place: Place, chosen: Chosen, progress: Progress | None
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         look = partial(_defer, place, seen.standing)
-        return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
+        return await engine.carry_out(plan.messages, plan.decision, look, limits, progress, Report())
 
     return Plan(place.address, Defer(), tuple(seen.messages), carry_out, describe=describe)
 

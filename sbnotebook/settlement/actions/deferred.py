@@ -184,7 +184,7 @@ def _plan(
             reach = Reach(place, run, steps, decision, archived=archived, journalled=journalled)
             await reach.deferred(plan.messages)
 
-        return await engine.carry_out(plan.messages, decision, look, limits, progress)
+        return await engine.carry_out(plan.messages, decision, look, limits, progress, Report())
 
     return Plan(place.address, decision, messages, carry_out)
 

@@ -147,7 +147,7 @@ def _carrying_out(place: Place, seen: Survey, search: Search, *, archived: bool,
             await reach.those_left(run.without_outcome())
 
         # Its progress counts the messages that are locked.
-        return await engine.carry_out(plan.messages, plan.decision, look, limits)
+        return await engine.carry_out(plan.messages, plan.decision, look, limits, rest=Report())
 
     return carry_out
 

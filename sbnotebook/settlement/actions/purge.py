@@ -50,7 +50,7 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
         if archive is not None and archived:
             await anyio.to_thread.run_sync(archive.require_room, seen.bytes)
         look = partial(_purge, place, seen.standing, archived)
-        return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
+        return await engine.carry_out(plan.messages, plan.decision, look, limits, progress, Report())
 
     return Plan(place.address, Purge(), tuple(seen.messages), carry_out, describe=describe)
 

@@ -71,7 +71,7 @@ def plan_resubmit(
         def look(run: Run) -> Awaitable[None]:
             return resubmit(place, run, plan.messages, decision, edit=edit, search=search)
 
-        return engine.carry_out(plan.messages, decision, look, limits, progress)
+        return engine.carry_out(plan.messages, decision, look, limits, progress, Report())
 
     return Plan(place.address, decision, chosen, carry_out, edit)
 
@@ -104,7 +104,7 @@ async def resubmit(
         azure.servicebus.exceptions.ServiceBusError: the entity or the destination cannot be used; nothing was done.
     """
     steps = ResubmitSteps(place.namespace, place.address, run, decision, edit, only_begun=only_begun)
-    if messages and not only_begun:
+    if not only_begun:
         await place.namespace.require_room(messages)  # before a clone is sent
         await steps.open()  # a destination that cannot be sent to raises before anything is locked
     reach = Reach(
