@@ -53,6 +53,7 @@ _ATTEMPTS: Final = 8
 _CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
 """How a topic refuses to show its messages."""
 _GONE: Final = "It is not scheduled any more: it became active, or was cancelled."
+_NOT_KEPT: Final = "No peek showed it, so it is not in the archive and cannot be sent back."
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew."
 _FINISH_WITHIN: Final = 10.0
 """Seconds to wait for what was asked for when the caller is cancelled."""
@@ -217,7 +218,7 @@ class _Cancelling:
             await anyio.lowlevel.checkpoint_if_cancelled()
             async with anyio.create_task_group() as tasks:
                 for message in left:
-                    tasks.start_soon(self._cancel, message, ends)
+                    tasks.start_soon(self._cancel, message, ends, rows)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._write_ends(rows, [end for m in messages if (end := self._known(m, ends)) is not None])
@@ -230,7 +231,7 @@ class _Cancelling:
     def _known(self, message: ReceivedMessage, ends: Mapping[int, Outcome]) -> Outcome | None:
         return ends.get(message.sequence_number) or self._run.outcome_of(message)
 
-    async def _cancel(self, message: ReceivedMessage, ends: dict[int, Outcome]) -> None:
+    async def _cancel(self, message: ReceivedMessage, ends: dict[int, Outcome], rows: Mapping[int, int]) -> None:
         number, asked = message.sequence_number, False
         error: Exception | None = None
         for _ in range(_ATTEMPTS):
@@ -252,7 +253,8 @@ class _Cancelling:
                 break
             else:
                 self._pool.throttle.accepted()
-                ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED)
+                why = _NOT_KEPT if self._archive is not None and number not in rows else None
+                ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED, why)
                 self._run.expect([message], [ends[number]])
                 return
         if error is not None:

@@ -101,6 +101,19 @@ async def test_what_is_cancelled_is_kept_and_can_be_scheduled_again(namespace: A
     }
 
 
+async def test_cancelling_says_what_no_peek_has_shown(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("unseen")
+    queue = namespace.entity("unseen")
+    report = await queue.schedule(numbered(2), at=LATER)
+    shared_emulator.faults.entity("unseen").empty_peeks = 2  # A peek that is empty is asked for once more.
+    cancelled = await queue.plan_cancel_scheduled(numbers(report)).apply()
+    assert [(outcome.status, outcome.description) for outcome in cancelled] == 2 * [
+        (OutcomeStatus.SETTLED, "No peek showed it, so it is not in the archive and cannot be sent back.")
+    ]
+
+
 @pytest.mark.parametrize("archived", [True, False])
 async def test_another_message_with_the_number_of_a_chosen_one_stays(namespace: AsyncNamespace, archived: bool) -> None:
     name = f"cancelled-other-{archived}".lower()
