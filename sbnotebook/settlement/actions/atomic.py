@@ -1,7 +1,7 @@
 """Resubmits in transactions: the clone is sent and the original completed, or neither.
 
-Untested on Azure. What a lost connection leaves unknown is found out from the original: it is gone if the transaction
-was committed, and is still there once Service Bus must have rolled the transaction back.
+Untested on Azure. What a lost connection leaves unknown is found out once Service Bus must have ended the transaction:
+the clone is there if it was committed, and the original if it was rolled back.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from sbnotebook.model import (
     SubQueue,
 )
 from sbnotebook.model.partition import partition_of
+from sbnotebook.settlement.actions.destination import destinations_of
 from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
 from sbnotebook.settlement.engine import Run
@@ -42,9 +43,9 @@ from sbnotebook.settlement.wire.encoding import payload_of
 
 __all__ = ["Atomic", "check_atomic"]
 
-_ROLLED_BACK_AFTER: Final = timedelta(seconds=130)
-"""From the beginning of a transaction. Service Bus rolls it back after two minutes (documentation, "Overview
-of transaction processing")."""
+_OVER_AFTER: Final = timedelta(seconds=130)
+"""From when a commit was not answered. Service Bus rolls a transaction back two minutes after its first operation
+(documentation, "Overview of transaction processing"), which was before that."""
 _MAX_IDLE: Final = timedelta(minutes=1)
 _CLOSE_WITHIN: Final = 5.0
 """Seconds."""
@@ -55,11 +56,15 @@ _LOOKS: Final = 3
 _NO_TRANSACTIONS: Final = ("amqp:not-allowed", "amqp:not-implemented")
 _NOT_HERE: Final = "Resubmit without atomic."
 _TOO_LATE: Final = "The lock had ended before its transaction began: nothing was sent."
-_COMMITTED: Final = "The connection was lost during the commit, which was done: the original is gone."
+_COMMITTED: Final = (
+    "The connection was lost during the commit, which was done: the clone is there, and the original is gone."
+)
+_ANOTHER: Final = "another message has its number now."
 _ROLLED_BACK: Final = "The connection was lost during the commit, which was not done: the original is there."
 _TAKEN: Final = (
-    "The connection was lost during the commit. The original is gone, but its lock may have ended before: either the "
-    "transaction was committed, or another receiver took the original."
+    "The connection was lost during the commit, and neither the original nor its clone is to be found: either the "
+    "transaction was committed and the clone consumed, or another receiver took the original after its lock had ended. "
+    "If the original is there later, resubmit it again."
 )
 _NOT_SEEN: Final = "The connection was lost during the commit, and the original could not be looked at since: "
 
@@ -101,6 +106,7 @@ class Atomic:
     def __init__(self, namespace: Resources, address: EntityAddress, decision: Resubmit) -> None:
         self._connection = namespace.connection
         self._peeker = namespace.peeker(address)
+        self._destination = destinations_of(namespace)(decision.to or address.sends_to)
         self._clock: Clock = namespace.clock or SystemClock()
         self._address = address
         self._decision = decision
@@ -161,22 +167,23 @@ class Atomic:
         return outcomes
 
     async def _move(self, run: Run, original: LockedMessage, clone: Message, hold: Hold) -> Outcome:
-        began = self._clock.now()
-        if began - self._used > _MAX_IDLE:
+        now = self._clock.now()
+        if now - self._used > _MAX_IDLE:
             await self.close()  # Service Bus may have ended it
-        self._used = began
-        if hold.ends <= began:
-            return outcome_for(original, self._decision, OutcomeStatus.LOCK_LOST, _TOO_LATE)
         try:
             line = await self.open()
         except (AzureError, OSError, DecisionError) as error:
             run.stop("Not attempted: the connection for transactions could not be opened again.")
             return self._nothing_done(original, error)
+        self._used = self._clock.now()
+        if hold.ends <= self._used:  # opening may take long
+            return outcome_for(original, self._decision, OutcomeStatus.LOCK_LOST, _TOO_LATE)
         try:
             await line.move(payload_of(clone), original.lock_token)
         except DischargeUnansweredError:
+            is_over_at = self._clock.now() + _OVER_AFTER
             await self.close()
-            return await self._look(original, hold, began)
+            return await self._look(original, clone, is_over_at)
         except Exception as error:  # noqa: BLE001 (whatever the SDK raises, without a commit nothing is done)
             await self.close()
             return self._nothing_done(original, error)
@@ -191,34 +198,28 @@ class Atomic:
             message_id=original.message_id,
         )
         is_lost = outcome.status is OutcomeStatus.LOCK_LOST
-        text = f"Nothing was done, the transaction is rolled back: {outcome.description}"
+        text = f"Nothing was done, there was no commit: {outcome.description}"
         return replace(outcome, status=outcome.status if is_lost else OutcomeStatus.FAILED, description=text)
 
-    async def _look(self, original: LockedMessage, hold: Hold, began: datetime) -> Outcome:
+    async def _look(self, original: LockedMessage, clone: Message, is_over_at: datetime) -> Outcome:
         """Find out from the original how a transaction ended whose commit was not answered."""
-        absent, was_ours = 0, False
-        while True:
-            # Asked before the look, so that the look is later than any commit.
-            is_over = self._clock.now() >= began + _ROLLED_BACK_AFTER
-            trouble: str | None = None
+        outcome = partial(outcome_for, original, self._decision)
+        # Before, its absence says nothing: a peek may leave out what is completed in a transaction that is open.
+        await self._clock.sleep((is_over_at - self._clock.now()).total_seconds())
+        for _ in range(_LOOKS):
             try:
                 found = (await self._peeker.messages_of([original.sequence_number], ())).get(original.sequence_number)
-                absent = absent + 1 if found is None else 0
-                if found is not None and not is_same(found, original):
-                    trouble = "another message has its number now."
             except (AzureError, OSError) as error:
-                trouble, absent = explained(error), 0
-            # While our lock lasted, no other receiver could take it.
-            if absent == 1:
-                was_ours = self._clock.now() < hold.ends
-            if absent == _LOOKS:
-                status, why = (OutcomeStatus.SETTLED, _COMMITTED) if was_ours else (OutcomeStatus.UNCONFIRMED, _TAKEN)
-                return outcome_for(original, self._decision, status, why)
-            if is_over and trouble is not None:
-                return outcome_for(original, self._decision, OutcomeStatus.UNCONFIRMED, f"{_NOT_SEEN}{trouble}")
-            if is_over and not absent:
-                return outcome_for(original, self._decision, OutcomeStatus.FAILED, _ROLLED_BACK)
+                return outcome(OutcomeStatus.UNCONFIRMED, f"{_NOT_SEEN}{explained(error)}")
+            if found is not None and is_same(found, original):
+                return outcome(OutcomeStatus.FAILED, _ROLLED_BACK)
+            if found is not None:
+                return outcome(OutcomeStatus.UNCONFIRMED, f"{_NOT_SEEN}{_ANOTHER}")
             await self._clock.sleep(_PAUSE)
+        # Peeks may miss what is there. The clone tells, where it is not consumed yet.
+        if clone.message_id and await self._destination.find({clone.message_id}):
+            return outcome(OutcomeStatus.SETTLED, _COMMITTED)
+        return outcome(OutcomeStatus.UNCONFIRMED, _TAKEN)
 
 
 async def _close(line: TransactionLine) -> None:

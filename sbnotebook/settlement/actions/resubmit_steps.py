@@ -254,14 +254,13 @@ class ResubmitSteps:
         """Send the clones and complete their originals in transactions; the outcomes of all."""
         if self._atomic is None:
             return []
-        # Nothing need be written before: a crash leaves both or neither, and the original tells which.
+        # Nothing need be written of them: a crash leaves both or neither, and the original tells which. Written down as
+        # done, one that is there once more would be taken for a message whose clone was sent.
         pairs = [(step.original, step.clone) for step in steps if step.clone is not None]
         ends = await self._atomic.move(self._run, holder, pairs)
-        done = [step for step, end in zip(steps, ends, strict=True) if end.ok]
-        entries = [self._entry(step.original, step.clone) for step in done]
-        entries = [replace(e, edited=self._edit is not None, state=ResubmitState.DONE) for e in entries]
-        replaced = [step.earlier.id for step in done if step.earlier is not None]
-        await anyio.to_thread.run_sync(self._journal.intend, entries)
+        replaced = [
+            step.earlier.id for step, end in zip(steps, ends, strict=True) if end.ok and step.earlier is not None
+        ]
         await self._mark(replaced, ResubmitState.GONE)
         return ends
 

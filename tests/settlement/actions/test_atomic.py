@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.locking.renewal import SystemClock
+from sbnotebook.settlement.sdk.transactions import TransactionLine
 from tests.settlement.actions.dead_letters import dead_letters
 from tests.settlement.distance import far_away
 
@@ -75,7 +76,7 @@ async def test_atomic_sends_the_clone_and_completes_the_original(namespace: Asyn
     assert {(clone.body, clone.resubmit_count, clone.application_properties["n"]) for clone in clones} == {
         (b"x", 1, Long(7))
     }
-    # It is in the journal, and there is nothing to resume.
+    # There is nothing to resume.
     assert namespace.journal.unfinished(namespace.identity()) == []
     assert not await namespace.resume()
 
@@ -175,7 +176,7 @@ async def test_a_refused_clone_leaves_its_original_alone(
     report = await own.entity("some/$dlq").plan_resubmit(letters, decision).apply()
 
     assert [outcome.status for outcome in report] == [SETTLED, FAILED, SETTLED, SETTLED]
-    assert "Nothing was done, the transaction is rolled back" in (report[1].description or "")
+    assert "Nothing was done, there was no commit" in (report[1].description or "")
     assert [letter.message_id for letter in await own.entity("some/$dlq").peek()] == ["m1"]
     assert await counted(own, to) == [3]
     # Once more, and all are there once.
@@ -221,8 +222,66 @@ async def test_a_connection_lost_during_the_commit(
         assert [outcome.status for outcome in report] == [status]
         assert words in (report[0].description or "")
         assert await counted(namespace, "cut", "cut/$dlq") == left
-    # What is there is believed only when the service must have rolled back.
-    assert (clock.waited > timedelta(seconds=120)) == (status is FAILED)
+    # Neither is believed before the transaction must be over.
+    assert clock.waited > timedelta(seconds=120)
+
+
+@pytest.mark.parametrize(
+    ("peeks", "status", "words"),
+    [(3, FAILED, "which was not done"), (30, UNCONFIRMED, "neither the original nor its clone is to be found")],
+)
+async def test_an_original_that_peeks_left_out_is_not_lost(
+    emulator: RunningEmulator, tmp_path: Path, peeks: int, status: OutcomeStatus, words: str
+) -> None:
+    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(connection, journal=journal, clock=FastClock()) as namespace:
+        letters = await dead_letters(namespace, "hidden", 1)
+        emulator.faults.entity(COORDINATOR).drop_before_nth = 2  # the commit
+        emulator.faults.entity("hidden/$DeadLetterQueue").empty_peeks = peeks
+
+        report = await namespace.entity("hidden/$dlq").plan_resubmit(letters, atomic()).apply()
+
+        assert [outcome.status for outcome in report] == [status]
+        assert words in (report[0].description or "")
+        emulator.faults.entity("hidden/$DeadLetterQueue").empty_peeks = 0
+        emulator.lose_locks("hidden/$dlq")
+        assert await counted(namespace, "hidden", "hidden/$dlq") == [0, 1]
+        # It is there, so nothing was committed: it is sent, and not merely completed.
+        again = await namespace.entity("hidden/$dlq").peek()
+        assert (await namespace.entity("hidden/$dlq").plan_resubmit(again, atomic()).apply()).ok
+        assert await counted(namespace, "hidden", "hidden/$dlq") == [1, 0]
+
+
+async def test_a_commit_is_looked_at_only_when_the_service_has_ended_it(
+    emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+    clock, lost_at = FastClock(), list[datetime]()
+    opened, moved = TransactionLine.open, TransactionLine.move
+
+    async def open_slowly(line: TransactionLine) -> None:
+        await opened(line)
+        clock.waited += timedelta(seconds=25)
+
+    async def note_when(line: TransactionLine, *given: Any) -> None:
+        try:
+            await moved(line, *given)
+        except Exception:
+            lost_at.append(clock.now())
+            raise
+
+    monkeypatch.setattr(TransactionLine, "open", open_slowly)
+    monkeypatch.setattr(TransactionLine, "move", note_when)
+    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
+        letters = await dead_letters(namespace, "slow", 2)
+        emulator.faults.entity("slow").reject_nth = 1  # so that the second one opens the connection again
+        emulator.faults.entity(COORDINATOR).drop_before_nth = 3
+
+        report = await namespace.entity("slow/$dlq").plan_resubmit(letters, atomic()).apply()
+
+    assert [outcome.status for outcome in report] == [FAILED, FAILED]
+    assert "during the commit, which was not done" in (report[1].description or "")
+    assert clock.now() - lost_at[-1] > timedelta(seconds=120)
 
 
 @pytest.mark.parametrize("path", [COORDINATOR, "cut", "cut/$DeadLetterQueue"])
@@ -267,5 +326,5 @@ async def test_a_refused_commit_is_no_riddle(emulator: RunningEmulator, tmp_path
         assert anyio.current_time() - began < 60, "it was found out from the original, which takes longer"
         ((outcome,),) = reports
         assert outcome.status is FAILED
-        assert "Nothing was done, the transaction is rolled back" in (outcome.description or "")
+        assert "Nothing was done, there was no commit" in (outcome.description or "")
         assert await counted(namespace, "late", "late/$dlq") == [0, 1]
