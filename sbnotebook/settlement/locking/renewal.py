@@ -40,6 +40,8 @@ _WAIT_FOR_LINK: Final = 2.0
 """Seconds to wait for who uses the batch's receiver, before another one is opened for renewing."""
 _ANSWER_WITHIN: Final = (2.0, 10.0)
 """Seconds that a renewal may take: half of what is left of the lock, but at least and at most these."""
+_TOKENS_WITHIN: Final = 1.0
+"""Seconds that a look at the tokens may take; the next look takes up what this one began."""
 _PROBE_WITHIN: Final = 2.0
 """Seconds that the batch's own link may take to show that it answers again."""
 _CLOSE_TIMEOUT: Final = 5.0
@@ -143,9 +145,10 @@ class Links:
         """Have the batch's own links outlive their tokens, also while nothing goes over them."""
         if await self._acquired(0):
             try:
-                for own in self._own():
-                    if links.is_open(own):
-                        await tokens.refresh_if_due(own)
+                with anyio.move_on_after(_TOKENS_WITHIN):
+                    async with anyio.create_task_group() as tasks:
+                        for own in filter(links.is_open, self._own()):
+                            tasks.start_soon(tokens.refresh_if_due, own)
             finally:
                 self._busy.release()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from azure.servicebus.exceptions import SessionLockLostError
 
 from sbnotebook.settlement.sdk.protocol import AnyClient, Handler, LinkState, ReceiverLink, Socket, private
+from sbnotebook.settlement.sdk.tokens import stop_refreshing
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
@@ -109,6 +110,7 @@ def spare_waits(client: AnyClient) -> None:
         if handler is not None:
             line = None if handler._connection is None else handler._connection._transport
             _end_keeping_alive(handler)
+            stop_refreshing(handler)
         try:
             await close()
         finally:

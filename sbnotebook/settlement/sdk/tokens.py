@@ -17,13 +17,20 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.settlement.sdk.protocol import Authenticator, CbsAuthState, PutResult, authenticator_class, private
+from sbnotebook.settlement.sdk.protocol import (
+    Authenticator,
+    CbsAuthState,
+    Handler,
+    PutResult,
+    authenticator_class,
+    private,
+)
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["refresh_beside_work", "refresh_if_due"]
+__all__ = ["refresh_beside_work", "refresh_if_due", "stop_refreshing"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 # Attributes that sbnotebook adds to the SDK's authenticators.
@@ -36,7 +43,9 @@ _LOOK_AGAIN: Final = 1
 _TRY_AGAIN: Final = 5
 """Seconds until the next attempt, at most: a quarter of what is left of the valid token."""
 _LAST: Final = 5
-"""Seconds before the end of the valid token in which operations wait for the next one, because they may outlast it."""
+"""Seconds before the end of the valid token in which operations wait for the next one, because they may outlast it.
+
+They wait until that end, when the SDK raises that the token has expired."""
 _WINDOW: Final = 0.1
 """The part of a token's life in which it is refreshed; the SDK's."""
 
@@ -59,6 +68,13 @@ async def refresh_if_due(receiver: ServiceBusReceiver) -> None:
             await handler.auth_complete_async()
 
 
+def stop_refreshing(handler: Handler) -> None:
+    """Ask the credential no longer for a token of a connection that is closed; nothing where it is not being asked."""
+    coming: asyncio.Task[AccessToken | None] | None = getattr(handler._cbs_authenticator, _COMING, None)
+    if coming is not None:
+        coming.cancel()
+
+
 _put_first_token: Final[Any] = authenticator_class.update_token
 _on_first_answer: Final[Any] = authenticator_class._on_execute_operation_complete
 
@@ -74,7 +90,7 @@ async def _update_token(cbs: Authenticator) -> None:
     # Ask the credential in a task of its own, which no operation cuts off, and send its token once it is there.
     coming: asyncio.Task[AccessToken | None] = getattr(cbs, _COMING, None) or asyncio.create_task(_asked(cbs))
     setattr(cbs, _COMING, coming)
-    await asyncio.wait({coming}, timeout=_GLANCE if left > _LAST else None)
+    await asyncio.wait({coming}, timeout=_GLANCE if left > _LAST else max(left, _GLANCE))
     if not coming.done():
         return
     setattr(cbs, _COMING, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -188,6 +189,24 @@ async def test_renewal_continues_while_a_settlement_waits(world: World) -> None:
             tasks.cancel_scope.cancel()
         world.emulator.thaw()
         assert batch.lost == ()
+
+
+async def test_a_credential_that_hangs_at_the_end_of_a_token_holds_up_no_settlement(world: World) -> None:
+    queue = await filled_queue(world.namespace, "orders", 3)
+    async with queue.batch() as batch:
+        await batch.receive(3)
+        cbs: Any = authenticator_of(batch)
+        cbs._auth.get_token = anyio.sleep_forever  # noqa: SLF001
+        cbs._expires_on, cbs._refresh_window = int(time.time()) + 5, 100  # noqa: SLF001
+        await world.clock.turn(1)
+        await until(lambda: hasattr(cbs, "_sbnotebook_coming_token"))
+        with anyio.fail_after(3):
+            assert (await batch.settle(Complete())).settled == 3
+
+
+def authenticator_of(batch: LockedBatch) -> object:
+    receiver: Any = batch._receiver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    return receiver._handler._cbs_authenticator  # noqa: SLF001
 
 
 async def test_renewal_returns_to_its_own_link_once_that_answers(world: World) -> None:

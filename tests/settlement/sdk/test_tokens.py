@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -149,3 +151,32 @@ async def test_operations_wait_for_the_next_token_at_the_last_moment(held: Held)
     held.authenticator._expires_on = int(time.time()) + 4
     await held.renew()
     assert is_refreshed(held)
+
+
+async def never() -> AccessToken:
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+async def test_a_credential_that_hangs_at_the_last_moment_blocks_nothing_for_good(held: Held) -> None:
+    held.authenticator._auth.get_token = never
+    held.authenticator._expires_on = int(time.time()) + 2
+    with anyio.fail_after(4):
+        while held.authenticator.auth_state is not CbsAuthState.EXPIRED:
+            await refresh_if_due(held.receiver)
+
+
+async def test_a_connection_that_is_closed_asks_no_credential(
+    held: Held, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = asyncio.all_tasks()
+    held.authenticator._auth.get_token = never
+    await refresh_if_due(held.receiver)
+    (question,) = asyncio.all_tasks() - before
+    await held.receiver.close()
+    await asyncio.wait({question}, timeout=2)
+    assert question.cancelled()
+    del question
+    gc.collect()
+    assert not caplog.records
+    assert not capfd.readouterr().err
