@@ -473,7 +473,7 @@ class LockedBatch:
         ended = note if as_they_come else None
         self._open_receiver()
         act = Settling(
-            self._receivers(),
+            self._receivers,
             decision,
             self._held,
             each=each,
@@ -549,7 +549,7 @@ class LockedBatch:
     async def _release_and_close(self) -> None:
         # Deferred messages stay deferred, whatever becomes of their locks; what was adopted is not ours.
         left = [h.message for h in self._held if not (h.is_adopted or h.message.state is MessageState.DEFERRED)]
-        settling = Settling(self._receivers(), Release(), self._held)
+        settling = Settling(self._receivers, Release(), self._held)
         try:
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
                 await self._settle_held(settling, left)

@@ -71,8 +71,8 @@ class Settling:
     of which it is unknown whether it is settled.
 
     Args:
-        receivers: those that the messages were received from, and that no other task uses meanwhile; the last one
-            settles by tokens what came on none of their links.
+        receivers: gives those that the messages were received from, as :meth:`run` begins, and that no other task uses
+            meanwhile; the last one settles by tokens what came on none of their links.
         decision: complete, abandon, dead-letter, defer or release.
         held: notes each outcome at once, so that none is lost when the caller is cancelled.
         each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
@@ -83,7 +83,7 @@ class Settling:
 
     def __init__(
         self,
-        receivers: Sequence[ServiceBusReceiver],
+        receivers: Callable[[], Sequence[ServiceBusReceiver]],
         decision: Decision,
         held: HeldMessages,
         *,
@@ -93,7 +93,6 @@ class Settling:
         peeker: Peeker | None = None,
     ) -> None:
         self._receivers = receivers
-        self._receiver = receivers[-1]
         self.decision = decision
         self.outcomes: dict[UUID, Outcome] = {}
         """What is known so far, by lock token; it is there also when :meth:`run` was cancelled."""
@@ -117,14 +116,16 @@ class Settling:
         grace = Grace(self._interrupt)
         async with grace.watching():
             with grace.period(_FINISH_WITHIN):
-                for receiver in self._receivers:
+                *_, last = receivers = self._receivers()
+                for receiver in receivers:
                     await links.catch_up(receiver)
-                await self._open()
-                for receiver in self._receivers:
+                await self._open(last)
+                for receiver in receivers:
                     here = [hold for hold in holds if settling.is_on_link(receiver, hold.received)]
                     if here:
                         await self._settle_on_link(receiver, here)
-                await self._settle_by_tokens([hold for hold in holds if hold.message.lock_token not in self.outcomes])
+                left = [hold for hold in holds if hold.message.lock_token not in self.outcomes]
+                await self._settle_by_tokens(last, left)
                 await self._look_at_deferred(holds)
             await anyio.lowlevel.checkpoint_if_cancelled()
         self._interrupted = None  # it has come to its end
@@ -202,13 +203,15 @@ class Settling:
                     done = outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
                     self._note(hold, done, was_in_doubt=True)
 
-    async def _settle_by_tokens(self, holds: Sequence[Hold]) -> None:
+    async def _settle_by_tokens(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> None:
         todo = iter(holds)
 
         async def work() -> None:
             for hold in todo:
                 doubt = hold.in_doubt
-                self._note(hold, self._skipped(hold) or await self._attempt_by_token(hold), was_in_doubt=doubt)
+                self._note(
+                    hold, self._skipped(hold) or await self._attempt_by_token(receiver, hold), was_in_doubt=doubt
+                )
 
         async with anyio.create_task_group() as tasks:
             for _ in range(min(self._max_in_flight, len(holds))):
@@ -242,11 +245,11 @@ class Settling:
         """Return why nothing more is attempted, in a sentence; None where the connection lasts."""
         return self._stopped
 
-    async def _open(self) -> None:
+    async def _open(self, receiver: ServiceBusReceiver) -> None:
         # Here and not in the tasks, which would all open it at the same time. Another link cannot release.
         if self._stopped is None and not isinstance(self.decision, Release):
             try:
-                await links.reopen(self._receiver)
+                await links.reopen(receiver)
             except (ServiceBusError, OSError) as error:
                 self._stopped = f"Not attempted: there is no connection ({type(error).__name__})."
 
@@ -256,18 +259,18 @@ class Settling:
             reason = reason or "Not attempted: the link that it came on is gone; it comes again when its lock ends."
         return outcome_for(hold.message, self.decision, OutcomeStatus.SKIPPED, reason) if reason else None
 
-    async def _attempt_by_token(self, hold: Hold) -> Outcome:
+    async def _attempt_by_token(self, receiver: ServiceBusReceiver, hold: Hold) -> Outcome:
         hold.in_doubt = True
         error: Exception | None = None
         own = self._each.get(hold.message.sequence_number)
         operation = self._operation if own is None else _operation(own)
         try:
             await management.settle_by_token(
-                self._receiver, hold.received.lock_token, *operation, answer_within=_ANSWER_WITHIN
+                receiver, hold.received.lock_token, *operation, answer_within=_ANSWER_WITHIN
             )
         except Exception as raised:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
             error = raised
-        return self._ended(hold, error, self._receiver)
+        return self._ended(hold, error, receiver)
 
     def _ended(self, hold: Hold, error: Exception | None, receiver: ServiceBusReceiver) -> Outcome:
         if error is None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
+import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
@@ -73,3 +77,28 @@ async def test_a_session_holds_no_more_than_its_one_link(own: AsyncNamespace) ->
         assert len(await session.receive(100)) == 10
         assert (await session.settle(Complete())).settled == 18
     assert await queue.peek() == []
+
+
+async def test_a_full_link_that_was_closed_is_not_opened_again(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 2 * PER_LINK + 1)
+    async with queue.batch() as other, queue.batch() as batch:
+        adopted = await batch.adopt(await other.receive(1))
+        parts: Any = batch
+        first, busy = parts._receiver, parts._busy  # noqa: SLF001
+        full = await batch.receive(PER_LINK)
+        async with anyio.create_task_group() as tasks:
+            # They wait in this order: one opens another link, one empties the first, and one began before all that.
+            steps = (
+                partial(batch.receive, PER_LINK),
+                partial(batch.settle, Complete(), full),
+                partial(batch.settle, Complete(), adopted),
+            )
+            await busy.acquire()
+            for count, step in enumerate(steps, start=1):
+                tasks.start_soon(step)
+                while busy.statistics().tasks_waiting < count:  # noqa: ASYNC110 (a lock has no event for it)
+                    await anyio.sleep(0.01)
+            busy.release()
+        assert len(batch.messages) == PER_LINK
+        assert first not in parts._receivers()  # noqa: SLF001
+        assert first._handler is None  # noqa: SLF001

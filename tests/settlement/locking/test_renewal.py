@@ -191,7 +191,7 @@ async def test_renewal_continues_while_a_settlement_waits(world: World) -> None:
         assert batch.lost == ()
 
 
-async def test_a_credential_that_hangs_at_the_end_of_a_token_holds_up_no_settlement(world: World) -> None:
+async def test_a_credential_that_hangs_holds_up_no_settlement(world: World) -> None:
     queue = await filled_queue(world.namespace, "orders", 3)
     async with queue.batch() as batch:
         await batch.receive(3)

@@ -158,7 +158,7 @@ async def never() -> AccessToken:
     raise AssertionError
 
 
-async def test_a_credential_that_hangs_at_the_last_moment_blocks_nothing_for_good(held: Held) -> None:
+async def test_a_credential_that_hangs_at_the_end_is_not_waited_for(held: Held) -> None:
     held.authenticator._auth.get_token = never
     held.authenticator._expires_on = int(time.time()) + 2
     with anyio.fail_after(4):
