@@ -45,9 +45,9 @@ _SETTLE_GROUP: Final = 200
 _SESSION_AHEAD: Final = 50
 """Messages of one session that are locked at once; no other receiver can have them anyway."""
 _SESSION_MOST: Final = 1_000
-"""Messages that are held behind one that was given back. With more the session is closed, and opened again."""
+"""Messages that are held behind one that was given back, a multiple of the above. With more the session is opened again."""
 _AWAITED_TIMES: Final = 2
-"""Times that a session is opened again for a message that does not come, although a peek shows it."""
+"""Times that a session is opened again for a message that does not come, although a peek may show it."""
 _SESSIONS_REMEMBERED: Final = 1_000
 """Sessions of which it is remembered which messages were given back."""
 _SESSION_IDLE: Final = 1.0
@@ -424,7 +424,6 @@ class SessionWorkers:
         run.leases.begin(worker, run.clock.now(), batch.session_id)
         held: list[LockedMessage] = []
         known = self._awaited.pop(batch.session_id, dict[int, int]())
-        hopeless = {number for number, times in known.items() if times >= _AWAITED_TIMES}
         awaited: set[int] | None = None
         try:
             while not run.is_stopping and run.left != 0 and len(held) < _SESSION_MOST:
@@ -434,9 +433,12 @@ class SessionWorkers:
                     locked = await batch.receive(max(1, wanted - len(held)), max_wait=_SESSION_IDLE)
                 held[:] = sorted((*held, *locked), key=_number)
                 if awaited is None:  # others may have given messages back, too, and those come behind later ones
-                    awaited = known.keys() | (await self._standing_before(batch, held) or set())
+                    awaited = await self._awaited_behind(batch, held, known)
                 awaited -= set(map(_number, locked))
-                if not locked and not await self._forget_gone(batch, held, awaited, hopeless):
+                # Asked now and then while others come, too: behind a message that is gone may be any number of them.
+                is_asked = not locked or len(held) % _SESSION_AHEAD == 0
+                is_nearer = is_asked and await self._forget_gone(batch, held, awaited, known, is_silent=not locked)
+                if not locked and not is_nearer:
                     break
                 if not await self._work_through(worker, batch, held, awaited):
                     break
@@ -457,14 +459,32 @@ class SessionWorkers:
         """Return the numbers of the messages that come before the first one held, as far as that is known."""
         return await batch.standing_before(held[0].sequence_number) if held and not self._run.is_stopping else None
 
+    async def _awaited_behind(
+        self, batch: SessionBatch, held: Sequence[LockedMessage], known: Collection[int]
+    ) -> set[int]:
+        """Return which messages of a session that was opened may come behind later ones."""
+        standing = await self._standing_before(batch, held)
+        return set(known) if standing is None else standing.union(n for n in known if n > held[0].sequence_number)
+
     async def _forget_gone(
-        self, batch: SessionBatch, held: Sequence[LockedMessage], awaited: set[int], hopeless: Collection[int]
+        self,
+        batch: SessionBatch,
+        held: Sequence[LockedMessage],
+        awaited: set[int],
+        known: Mapping[int, int],
+        *,
+        is_silent: bool,
     ) -> bool:
         """Await no more messages that do not come, because they are dead-lettered, say. Return False if all may."""
         before = {number for number in awaited if held and number < held[0].sequence_number}
-        standing = await self._standing_before(batch, held) if before else None
-        # What did not come either each time that the session was opened does not come at all.
-        gone = before - (before if standing is None else standing) or before.intersection(hopeless)
+        if not before:
+            return False
+        standing = await self._standing_before(batch, held)
+        gone = before - (before if standing is None else standing)
+        # What did not come either each time that the session was opened does not come at all. In a long session this
+        # shows when what was given back behind it comes again first.
+        if not gone and (is_silent or (len(held) >= _SESSION_MOST and held[0].sequence_number in known)):
+            gone = {number for number in before if known.get(number, 0) >= _AWAITED_TIMES}
         awaited -= gone
         return bool(gone)
 

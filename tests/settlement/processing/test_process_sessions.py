@@ -20,6 +20,8 @@ from tests.settlement.distance import far_away
 pytestmark = pytest.mark.anyio
 
 GO_ON = Policy(failed=PolicyRow(Abandon(), Then.GO_ON))
+LONG = 1_200
+"""More messages than are held behind one that was given back."""
 
 
 def in_turn(sessions: str, each: int) -> list[Message]:
@@ -147,17 +149,70 @@ async def test_order_is_kept_after_another_gave_messages_back(
     assert (done, len(done)) == (sorted(map(str, done)), 119)
 
 
+@pytest.mark.parametrize("order", ["front", "place", "back"])
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_order_is_kept_with_more_messages_than_are_held(
+    own: AsyncNamespace, emulator: RunningEmulator, order: str, failures: int
+) -> None:
+    queue = await filled_queue(own, "long", in_turn("a", LONG), max_delivery_count=2, requires_session=True)
+    emulator.faults.entity("long").order_after_release = order
+    worker = Worker()
+
+    def work(message: LockedMessage) -> None:
+        worker(message)
+        if message.message_id == "a0" and message.delivery_count < failures:
+            raise ZeroDivisionError
+        if message.message_id == "a9":
+            processing.stop()
+
+    processing = queue.processing(work, by_session=True, policy=GO_ON, max_wait=2)
+    with anyio.fail_after(60):
+        await processing.run()
+    assert worker.order["a"] == ["a0", *(f"a{n}" for n in range(10))]
+    assert len(await own.entity("long/$dlq").peek()) == failures - 1
+
+
+@pytest.mark.parametrize("count", [5, LONG])
+async def test_unconfirmed_message_does_not_block_its_session(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.processing.workers._SESSION_IDLE", 60.0)  # no silence shows it is gone
+    queue = await filled_queue(own, "unconfirmed", in_turn("a", count), requires_session=True)
+    worker = Worker()
+
+    def work(message: LockedMessage) -> None:
+        worker(message)
+        if message.message_id == "a0":
+            emulator.faults.entity("unconfirmed").drop_after_nth = 1  # it is completed, which is not confirmed
+        if message.message_id == "a4":
+            processing.stop()
+
+    processing = queue.processing(work, by_session=True, max_wait=2)
+    with anyio.fail_after(45):
+        report = await processing.run()
+    assert worker.order["a"] == [f"a{n}" for n in range(5)]
+    assert [outcome.status for outcome in report][:2] == [OutcomeStatus.UNCONFIRMED, OutcomeStatus.SETTLED]
+
+
+@pytest.mark.parametrize("count", [3, LONG])
 async def test_message_that_is_peeked_and_never_comes_is_given_up(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     async def standing_before(_: SessionBatch, sequence_number: int) -> set[int]:
         return {sequence_number - 1}
 
     monkeypatch.setattr(SessionBatch, "standing_before", standing_before)
-    queue = await filled_queue(namespace, "ghost", in_turn("a", 3), requires_session=True)
+    queue = await filled_queue(namespace, f"ghost-{count}", in_turn("a", count), requires_session=True)
     worker = Worker()
+
+    def work(message: LockedMessage) -> None:
+        worker(message)
+        if message.message_id == "a2":
+            processing.stop()
+
+    processing = queue.processing(work, by_session=True, max_wait=1)
     with anyio.fail_after(60):
-        await queue.process(worker, by_session=True, max_wait=1)
+        await processing.run()
     assert worker.order["a"] == ["a0", "a1", "a2"]
 
 
