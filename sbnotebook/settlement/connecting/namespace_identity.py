@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -20,6 +21,9 @@ __all__ = ["NamespaceIdentity", "identity_of"]
 _EMULATOR_PORT: Final = 5672
 _WITHIN: Final = 10.0
 """Seconds to wait for an emulator's answer."""
+_AMQP: Final = b"AMQP"
+_HEADER: Final = _AMQP + b"\x03\x01\x00\x00"
+"""The protocol header of a client that authenticates by SASL: AMQP 1.0 section 5.3.1."""
 _MAX_ANSWER: Final = 10_000
 _MAX_ID: Final = 100
 
@@ -29,7 +33,8 @@ class NamespaceIdentity:
     """What local files know a namespace by.
 
     Args:
-        name: the host name of a namespace in Azure; for an emulator, ``emulator:`` and its own identity.
+        name: the host name of a namespace in Azure; for sbnotebook's emulator, ``emulator:`` and its own identity; for
+            another emulator, ``address:`` and its address, which no pattern of an earlier address matches.
         earlier: the addresses under which versions without identities wrote about it, as patterns of SQLite's GLOB.
     """
 
@@ -53,10 +58,9 @@ def identity_of(connection: Connection) -> NamespaceIdentity:
     if not connection.is_emulator:
         return NamespaceIdentity(address)
     answer = _ask(connection.host or "")
-    name = answer.get("id")
+    name, here = answer.get("id"), address.replace("[", "[[]")
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_ID or not name.isalnum():
-        return NamespaceIdentity(address)
-    here = address.replace("[", "[[]")
+        return NamespaceIdentity(f"address:{address}", (here,))
     anywhere = ("localhost", "localhost:*") if address.partition(":")[0] == "localhost" else (here,)
     earlier = {"here": (here,), "any": anywhere}.get(str(answer.get("earlier")), ())
     return NamespaceIdentity(f"emulator:{name}", earlier)
@@ -67,14 +71,30 @@ def _ask(host: str) -> dict[str, Any]:
     try:
         with closing(http.client.HTTPConnection(_with_port(host), timeout=_WITHIN)) as http_connection:
             http_connection.request("GET", "/$identity")
+            # After its header, a server that speaks AMQP only may keep silent, and the connection open.
+            if http_connection.sock.recv(len(_AMQP), socket.MSG_PEEK) == _AMQP:
+                return {}
             answer: Any = json.loads(http_connection.getresponse().read(_MAX_ANSWER))
     except (http.client.HTTPException, ConnectionResetError, ValueError):
         return {}  # it speaks AMQP only, or does not know the question
     except OSError as error:
+        if isinstance(error, TimeoutError) and _speaks_amqp(host):
+            return {}
         raise ServiceBusConnectionError(
             message=f"The emulator at {host} does not answer: {error}.", error=error
         ) from error
     return cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+
+
+def _speaks_amqp(host: str) -> bool:
+    """Tell whether an emulator answers AMQP, so that its silence means that it does not speak HTTP."""
+    try:
+        with closing(http.client.HTTPConnection(_with_port(host), timeout=_WITHIN)) as line:
+            line.connect()
+            line.sock.sendall(_HEADER)
+            return line.sock.recv(len(_AMQP)) == _AMQP
+    except OSError:
+        return False
 
 
 def _with_port(host: str) -> str:

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, closing, contextmanager
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,12 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from sbnotebook.emulator import running
 from sbnotebook.model import Complete, Defer, Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.connecting import namespace_identity
 from sbnotebook.settlement.connecting.connection_strings import canonical_host
 from sbnotebook.settlement.connecting.namespace_identity import identity_of
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.settlement.memory.seen import Seen
+from tests.other_emulators import silent, stranger
 
 HOST = "shop.servicebus.windows.net"
 KEY = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
@@ -64,21 +65,6 @@ def test_each_emulator_in_memory_has_its_own() -> None:
         assert identity_of(Connection(one.connection_string)) != first
 
 
-@contextmanager
-def stranger(answer: bytes) -> Generator[str]:
-    """A server that gives every client one answer, and closes; the connection string of Microsoft's emulator there."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-
-        def serve() -> None:
-            client, _ = server.accept()
-            with client:
-                client.recv(8)
-                client.sendall(answer)
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"Endpoint=sb://127.0.0.1:{server.getsockname()[1]};{KEY};UseDevelopmentEmulator=true;"
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -90,9 +76,25 @@ def stranger(answer: bytes) -> Generator[str]:
     ],
 )
 def test_an_emulator_without_identity_is_known_by_its_address(answer: bytes) -> None:
-    with stranger(answer) as connection_string:
-        port = connection_string.partition(";")[0].rpartition(":")[2]
-        assert identity_of(Connection(connection_string)).name == f"localhost:{port}"
+    with stranger(answer) as connection:
+        port = (connection.host or "").rpartition(":")[2]
+        identity = identity_of(connection)
+        assert (identity.name, identity.earlier) == (f"address:localhost:{port}", (f"localhost:{port}",))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_silence_about_http_is_no_failure(at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace_identity, "_WITHIN", 1.0)
+    with silent(speaks=b"AMQP\x03\x01\x00\x00", at_once=at_once) as connection:
+        began = time.monotonic()
+        assert identity_of(connection).name.startswith("address:localhost:")
+        assert not at_once or time.monotonic() - began < 0.9, "its header is an answer"
+
+
+def test_an_emulator_that_answers_nothing_is_not_guessed_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace_identity, "_WITHIN", 0.2)
+    with silent() as connection, pytest.raises(ServiceBusConnectionError, match="does not answer"):
+        identity_of(connection)
 
 
 def test_an_emulator_that_is_gone_is_not_guessed_at(free_tcp_port: int) -> None:

@@ -16,6 +16,7 @@ from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.settlement.memory.notes import Notes
+from tests.other_emulators import stranger
 
 ORDERS = EntityAddress("orders")
 SHOP = "shop.servicebus.windows.net"
@@ -109,6 +110,22 @@ async def test_an_emulator_in_memory_adopts_nothing(tmp_path: Path, free_tcp_por
     with running(port=free_tcp_port) as emulator:
         async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
             assert numbers(journal, namespace.identity()) == everything()
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("users_own")
+async def test_an_emulator_without_identity_keeps_what_is_its_own(tmp_path: Path, data_dir: Path) -> None:
+    with stranger(b"AMQP\x00\x01\x00\x00") as connection:
+        port = (connection.host or "").rpartition(":")[2]
+        journal = written_before(tmp_path, f"127.0.0.1:{port}")
+        async with AsyncNamespace(connection, journal=journal) as namespace:
+            name = namespace.identity()
+            assert numbers(journal, name) == everything(1), "it has what an earlier version wrote"
+            journal.intend([ResubmitEntry(name, "orders", 2, None, "orders", "clone")])
+            with running(data_dir=data_dir) as emulator:
+                async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as users_own:
+                    assert numbers(journal, users_own.identity()) == everything()
+            assert [each.sequence_number for each in journal.unfinished(name)] == [1, 2]
 
 
 def test_deferrals_are_found_by_the_present_spelling(tmp_path: Path) -> None:
