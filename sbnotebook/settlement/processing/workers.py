@@ -45,7 +45,7 @@ _SETTLE_GROUP: Final = 200
 _SESSION_AHEAD: Final = 50
 """Messages of one session that are locked at once; no other receiver can have them anyway."""
 _SESSION_MOST: Final = 1_000
-"""Messages that are held behind one that was given back, a multiple of the above. With more the session is opened again."""
+"""Messages held behind one that was given back, a multiple of the above. With more the session is opened again."""
 _AWAITED_TIMES: Final = 2
 """Times that a session is opened again for a message that does not come, although a peek may show it."""
 _SESSIONS_REMEMBERED: Final = 1_000
