@@ -31,8 +31,8 @@ __all__ = ["plan_resubmit", "resubmit"]
 
 _GROUP: Final = 100
 """Messages that are sent and completed together, and not interrupted."""
-_ATOMIC_GROUP: Final = 10
-"""The same where each has a transaction of its own, one after the other."""
+_ATOMIC_GROUP: Final = 1
+"""The same where each has a transaction of its own, which may take minutes."""
 
 
 def plan_resubmit(

@@ -120,25 +120,10 @@ class TransactionLine:
         Raises:
             ServiceBusError: it could not be opened, or the service refused one of the links.
         """
-        parts, until = self._parts, time.monotonic() + _OPEN_WITHIN
-        parts._config.keep_alive = None
-        await parts._open(_OPEN_WITHIN)
-        for entity_to_send_to in (self._sender, self._via):
-            if entity_to_send_to is not None:
-                await self._put_token(entity_to_send_to, until)
-        session: Any = parts._handler._session
-        self._name_transactions(session)
-        entity = f"amqps://{parts._auth_uri.partition('://')[2]}"
-        target: Any = private(self._sender)._entity_uri
-        # Where the control link comes first, the first entity after it takes what goes to others. Elsewhere there is
-        # only one queue or topic.
-        if self._via is not None:
-            await self._open_control(session, until)
-        await self._attach(session.create_receiver_link(entity, link_credit=0, on_transfer=_ignore), until)
-        self._out = session.create_sender_link(target, send_settle_mode=_UNSETTLED_MODE)
-        await self._attach(self._out, until)
-        if self._via is None:
-            await self._open_control(session, until)
+        try:
+            await self._open(time.monotonic() + _OPEN_WITHIN)
+        except AMQPException as error:  # no connection, or a token that was refused
+            raise self._explained(error) from error
 
     async def move(self, payload: bytes, lock_token: UUID) -> None:
         """Send a message and complete another in one transaction.
@@ -179,6 +164,27 @@ class TransactionLine:
             await hang_up(line)
 
     # ---------------------------------------------------------------- links
+
+    async def _open(self, until: float) -> None:
+        parts = self._parts
+        parts._config.keep_alive = None
+        await parts._open(_OPEN_WITHIN)
+        for entity_to_send_to in (self._sender, self._via):
+            if entity_to_send_to is not None:
+                await self._put_token(entity_to_send_to, until)
+        session: Any = parts._handler._session
+        self._name_transactions(session)
+        entity = f"amqps://{parts._auth_uri.partition('://')[2]}"
+        target: Any = private(self._sender)._entity_uri
+        # Where the control link comes first, the first entity after it takes what goes to others. Elsewhere there is
+        # only one queue or topic.
+        if self._via is not None:
+            await self._open_control(session, until)
+        await self._attach(session.create_receiver_link(entity, link_credit=0, on_transfer=_ignore), until)
+        self._out = session.create_sender_link(target, send_settle_mode=_UNSETTLED_MODE)
+        await self._attach(self._out, until)
+        if self._via is None:
+            await self._open_control(session, until)
 
     async def _put_token(self, sender: ServiceBusSender, until: float) -> None:
         """Put a token for an entity to send to; the SDK has put one for that of the messages to complete."""
