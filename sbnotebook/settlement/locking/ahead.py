@@ -106,6 +106,13 @@ class AheadBatch(LockedBatch):
         return len(self._held)
 
     @property
+    def link_load(self) -> int:
+        """Return how many messages count for the limit of the link, also those that were settled elsewhere."""
+        receiver = self._open_receiver()
+        # Those that wait here are yet to be taken, and have their place on the link.
+        return max(self.held_count, settling.unsettled(receiver) - receivers.waiting(receiver))
+
+    @property
     def has_lost_link(self) -> bool:
         """Return whether some held messages came on a link that is gone, and cannot be released."""
         oldest = next(iter(self._held), None)
@@ -307,7 +314,7 @@ class LockedAhead:
     # ---------------------------------------------------------------- links
 
     async def _open_link(self) -> _Link:
-        link = next((link for link in self._links if link.batch.held_count < self._search.per_link), None)
+        link = next((link for link in self._links if link.batch.link_load < self._search.per_link), None)
         if link is None:
             link, self._coming = self._coming or self._begin(), None
             await link.opened.wait()
@@ -344,7 +351,7 @@ class LockedAhead:
 
     def _count(self, link: _Link, held: int) -> int:
         """Return how many messages to ask for: no more than are needed, may be held, and fit into memory."""
-        room = min(_CHUNK, self._search.per_link - link.batch.held_count, self._search.max_held - held)
+        room = min(_CHUNK, self._search.per_link - link.batch.link_load, self._search.max_held - held)
         if self._search.expected:
             needed = self._search.expected - len(self._seen)
             room = min(room, needed if needed > 0 else _SLACK)

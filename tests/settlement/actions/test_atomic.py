@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from azure.servicebus._pyamqp.aio._cbs_async import CBSAuthenticator
 
 from sbnotebook.emulator import RunningEmulator, Tier, running
 from sbnotebook.errors import DecisionError
@@ -24,7 +26,10 @@ from sbnotebook.model import (
 from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.actions.resubmit import plan_resubmit
+from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.locking.renewal import SystemClock
+from sbnotebook.settlement.sdk.protocol import CbsAuthState
 from sbnotebook.settlement.sdk.transactions import TransactionLine
 from tests.settlement.actions.dead_letters import dead_letters
 from tests.settlement.distance import far_away
@@ -328,3 +333,55 @@ async def test_a_refused_commit_is_no_riddle(emulator: RunningEmulator, tmp_path
         assert outcome.status is FAILED
         assert "Nothing was done, there was no commit" in (outcome.description or "")
         assert await counted(namespace, "late", "late/$dlq") == [0, 1]
+
+
+@pytest.mark.parametrize("what", ["no network", "a token that is refused"])
+async def test_a_connection_that_cannot_be_opened_again_ends_in_a_report(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    letters = await dead_letters(own, "down", 4)
+
+    async def unreachable(*_: Any, **__: Any) -> Any:
+        raise ConnectionRefusedError("down")
+
+    async def refuse(cbs: Any, *_: Any) -> None:  # as the SDK notes an answer of 401
+        vars(cbs).update(
+            auth_state=CbsAuthState.ERROR, _token_status_code=401, _token_status_description="Unauthorized"
+        )
+
+    def end(message: ReceivedMessage) -> Message:
+        if message.message_id == "m1":
+            emulator.faults.entity("down").reject_nth = 1  # so that the next one opens the connection again
+            if what == "no network":
+                monkeypatch.setattr(asyncio, "open_connection", unreachable)
+            else:
+                monkeypatch.setattr(CBSAuthenticator, "_put_token", refuse)
+        return message.with_changes(subject="edited")
+
+    report = await own.entity("down/$dlq").plan_resubmit(letters, atomic(), edit=end).apply()
+    monkeypatch.undo()
+
+    assert [outcome.status for outcome in report] == [SETTLED, FAILED, FAILED, OutcomeStatus.SKIPPED]
+    assert "Nothing was done" in (report[2].description or "")
+    assert await counted(own, "down", "down/$dlq") == [1, 3]
+
+
+async def test_an_interrupt_ends_between_two_transactions(own: AsyncNamespace) -> None:
+    letters = await dead_letters(own, "stopped", 10)
+    with anyio.CancelScope() as scope:
+        plan = own.entity("stopped/$dlq").plan_resubmit(letters, atomic())
+        await plan.apply(progress=lambda _: scope.cancel())
+    assert scope.cancelled_caught
+    assert await counted(own, "stopped", "stopped/$dlq") == [1, 9]
+
+
+@pytest.mark.parametrize("over", ["stop", "detach"])
+async def test_more_than_a_link_holds(own: AsyncNamespace, emulator: RunningEmulator, over: str) -> None:
+    letters = await dead_letters(own, "many", 70)
+    emulator.faults.max_unsettled, emulator.faults.over_max_unsettled = 20, over
+
+    plan = plan_resubmit(own.entity("many/$dlq"), letters, atomic(), search=Search(per_link=20))
+    report = await plan.apply()
+
+    assert report.ok, report.failures
+    assert await counted(own, "many", "many/$dlq") == [70, 0]
