@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 from azure.servicebus.exceptions import SessionLockLostError
 
 from sbnotebook.settlement.sdk.protocol import AnyClient, Handler, LinkState, ReceiverLink, Socket, private
@@ -20,6 +21,8 @@ _LOOKS: Final = 20
 _GLANCE: Final = 0.005
 """Seconds to look for frames that have come already."""
 _MANY_FRAMES: Final = 100
+_HANG_UP_WITHIN: Final = 2.0
+"""Seconds."""
 
 
 def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
@@ -80,9 +83,13 @@ def frame_size(client: ServiceBusReceiver | ServiceBusSender) -> int | None:
 
 
 async def hang_up(line: Socket | None) -> None:
-    """Close a socket; nothing when it is closed."""
+    """Close a socket, also where the work around it was cut off; nothing when it is closed.
+
+    A transaction that is open is rolled back when its connection ends, and over TLS the SDK closes the socket only
+    after a moment of waiting.
+    """
     if line is not None:
-        with contextlib.suppress(Exception):
+        with anyio.move_on_after(_HANG_UP_WITHIN, shield=True), contextlib.suppress(Exception):
             await line.close()
 
 

@@ -345,9 +345,9 @@ async def test_a_connection_that_cannot_be_opened_again_ends_in_a_report(
         raise ConnectionRefusedError("down")
 
     async def refuse(cbs: Any, *_: Any) -> None:  # as the SDK notes an answer of 401
-        vars(cbs).update(
-            auth_state=CbsAuthState.ERROR, _token_status_code=401, _token_status_description="Unauthorized"
-        )
+        answer = {"auth_state": CbsAuthState.ERROR, "_token_status_code": 401, "_token_status_description": "No"}
+        for name, value in answer.items():
+            setattr(cbs, name, value)
 
     def end(message: ReceivedMessage) -> Message:
         if message.message_id == "m1":

@@ -6,19 +6,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import Callable
 from typing import Any
 
 import anyio
 import pytest
+import trustme
 from azure.servicebus._pyamqp.aio import _link_async
+from azure.servicebus._pyamqp.aio._transport_async import AsyncTransport
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.sdk import management, receivers
+from sbnotebook.settlement.sdk import links, management, receivers
 
 pytestmark = pytest.mark.anyio
 
@@ -133,3 +136,52 @@ async def test_withdraw_credit_on_a_lost_connection_does_nothing(
         assert await receiver.receive_messages(10, max_wait_time=0.01) == []
         shared_emulator.drop_connections("lost")
         await receivers.withdraw_credit(receiver)
+
+
+async def test_a_socket_is_closed_also_where_the_work_was_cut_off() -> None:
+    authority, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    is_silent, ended = anyio.Event(), anyio.Event()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry what is said, until the other side is silent; then only notice the end."""
+        inward, outward = await asyncio.open_connection("127.0.0.1", port_of(server))
+
+        async def back() -> None:
+            while data := await inward.read(1 << 16):
+                if not is_silent.is_set():
+                    writer.write(data)
+
+        answering = asyncio.create_task(back())
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                if not is_silent.is_set():
+                    outward.write(data)
+        ended.set()
+        outward.close()
+        answering.cancel()
+
+    async def say_nothing(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0, ssl=context)
+    proxy = await asyncio.start_server(carry, "127.0.0.1", 0)
+    options: Any = {"context": trusting}
+    line = AsyncTransport("127.0.0.1", port=port_of(proxy), ssl_opts=options)
+    await line.connect()
+    is_silent.set()
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await links.hang_up(line)
+
+    with anyio.fail_after(5):
+        await ended.wait()
+    proxy.close()
+    server.close()
+
+
+def port_of(server: asyncio.Server) -> int:
+    return server.sockets[0].getsockname()[1]
