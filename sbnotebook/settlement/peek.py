@@ -23,6 +23,8 @@ __all__ = ["PAGE", "Page", "PeekCursor", "Peeker", "covered_up_to"]
 PAGE: Final = 250
 """Messages asked for at once; the service gives no more (azure-sdk-for-python issue 26643), and often fewer."""
 
+_ATTEMPTS: Final = 2
+"""Peeks until an empty answer counts."""
 _CROWDED: Final = 2
 """Messages of a page for each chosen one from which on the others in between are too many to peek."""
 
@@ -70,21 +72,21 @@ class Peeker:
         An empty answer is asked for once more, because Azure gives one now and then although there are messages
         (azure-sdk-for-js issues 12450 and 13471, azure-sdk-for-python issue 39459).
         """
+        payloads: list[bytes] = []
         async with self._busy:  # a browser is not safe to share between tasks
-            payloads = await self._answer(from_sequence_number, count, session_id)
-            payloads = payloads or await self._answer(from_sequence_number, count, session_id)
+            for _ in range(_ATTEMPTS):
+                was_open = self._browser is not None
+                try:
+                    payloads = await self._peek(from_sequence_number, count, session_id)
+                except ServiceBusError as error:
+                    # The service detaches a link that is idle for ten minutes, and the SDK fails then, as for what it
+                    # does not know; by the next use it has opened another. To peek twice does no harm.
+                    if not was_open or type(error) is not ServiceBusError:
+                        raise
+                    payloads = await self._peek(from_sequence_number, count, session_id)
+                if payloads:
+                    break
         return Page(self.address, from_sequence_number, payloads)
-
-    async def _answer(self, from_sequence_number: int, count: int, session_id: str | None) -> list[bytes]:
-        was_open = self._browser is not None
-        try:
-            return await self._peek(from_sequence_number, count, session_id)
-        except ServiceBusError as error:
-            # The service detaches a link that is idle for ten minutes, and the SDK fails then, as for what it does
-            # not know; by the next use it has opened another. To peek twice does no harm.
-            if not was_open or type(error) is not ServiceBusError:
-                raise
-            return await self._peek(from_sequence_number, count, session_id)
 
     def _peek(self, from_sequence_number: int, count: int, session_id: str | None) -> Awaitable[list[bytes]]:
         if self._browser is None:
