@@ -89,7 +89,7 @@ def check_atomic(address: EntityAddress, decision: Resubmit, messages: Sequence[
             f"{own} has stored the clone, and forwards it to {decision.to} later."
         )
     if decision.to != own and decision.delay is not None:
-        raise DecisionError(f"Nobody knows whether a delay survives that {own} forwards the clone. {_NOT_HERE}")
+        raise DecisionError(f"It is unknown whether a delay survives when {own} forwards the clone. {_NOT_HERE}")
     if any(partition_of(message.sequence_number) for message in messages):
         raise DecisionError(f"{own} is partitioned, and a transaction is for one partition. {_NOT_HERE}")
 
