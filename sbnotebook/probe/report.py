@@ -1,4 +1,4 @@
-"""What probes found, as text to attach to an issue: no secrets, and not the name of the namespace."""
+"""The report of a probe run, to attach to an issue, without secrets or the name of the namespace."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Resources:
         return self.connection.host or ""
 
     def identity(self) -> str:
-        """Return what local files know the namespace by. Call it in a thread: an emulator is asked the first time.
+        """Return the identity of the namespace in local files. Call it in a thread: the first call asks an emulator.
 
         See :func:`sbnotebook.settlement.connecting.namespace_identity.identity_of`.
 

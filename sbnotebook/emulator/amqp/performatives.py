@@ -155,7 +155,7 @@ class TransactionalState:
 
 
 DeliveryState = Outcome | Declared | TransactionalState
-"""What one side tells the other about a delivery, apart from how much of it has arrived."""
+"""The states of a delivery other than how much of it has arrived."""
 _State = Received | DeliveryState | None
 _STATES: Final = (Received, Accepted, Rejected, Released, Modified, Declared, TransactionalState)
 

@@ -49,7 +49,7 @@ class EarlierAddresses(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceIdentity:
-    """What clients know a namespace by, whatever its address is.
+    """The identity of a namespace for clients, the same at every address.
 
     Args:
         id: a random text.

@@ -62,7 +62,7 @@ class Broker:
     answers are written. So no answer confirms a change that could still be lost.
 
     Attributes:
-        identity: what clients know the namespace by, whatever its address is.
+        identity: the identity of the namespace for clients, the same at every address.
         session_links: the session that a link receives from, by entity and the link's name.
 
     Args:

@@ -6,7 +6,7 @@
 ``GET /entities``                         the entities with their counts, as JSON
 ``GET /faults``, ``POST /faults``         the faults on demand, as JSON
 ``GET /lease``                            held open by a process that uses the emulator
-``GET /$identity``                        what clients know the namespace by, whatever its address is
+``GET /$identity``                        the identity of the namespace for clients, the same at every address
 ``GET /$servicebus/websocket``            AMQP in a WebSocket
 anything else                             the administration of entities: ``entity_routes``
 ========================================  ==================================================

@@ -184,7 +184,7 @@ class Atomic:
             is_over_at = self._clock.now() + _OVER_AFTER
             await self.close()
             return await self._look(original, clone, is_over_at)
-        except Exception as error:  # noqa: BLE001 (whatever the SDK raises, without a commit nothing is done)
+        except Exception as error:  # noqa: BLE001 (the SDK raises many kinds; without a commit nothing is done)
             await self.close()
             return self._nothing_done(original, error)
         return outcome_for(original, self._decision, OutcomeStatus.SETTLED)

@@ -1,4 +1,4 @@
-"""The identity of a namespace: what local files know it by, whatever address and spelling it is reached by."""
+"""The identity of a namespace in local files, the same for every address and spelling."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_ID: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class NamespaceIdentity:
-    """What local files know a namespace by.
+    """The identity of a namespace in local files.
 
     Args:
         name: the host name of a namespace in Azure; for sbnotebook's emulator, ``emulator:`` and its own identity; for

@@ -120,7 +120,7 @@ class HeldMessages:
         self._ended: dict[UUID, tuple[int, OutcomeStatus, str | None]] = {}
         self._newly_lost: list[int] = []
         self.confirms_ranges = True
-        """Whether the service confirms what settles several messages at once, as far as that was seen."""
+        """False after the service left the settlement of several messages at once unconfirmed."""
         self.confirms_releases = True
         """The same of releases."""
 

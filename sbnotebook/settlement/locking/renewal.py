@@ -172,7 +172,7 @@ class Links:
                 with anyio.fail_after(_PROBE_WITHIN):
                     await management.renew_locks(own, renewed[:1])
                 self._avoids_own = False
-            except Exception as error:  # noqa: BLE001 (whatever it is, the other receiver serves)
+            except Exception as error:  # noqa: BLE001 (after any error, the other receiver renews)
                 self._avoids_own = not _is_about_messages(error)
             finally:
                 self._busy.release()

@@ -95,7 +95,7 @@ async def _letter_count(site: Site) -> Saw:
     return Saw(len(set(counts)) == 1, words)
 
 
-@probe("deferred-expiry", "A deferred message that has expired cannot be had any more.", operations=10, seconds=20)
+@probe("deferred-expiry", "A deferred message that has expired can no longer be received.", operations=10, seconds=20)
 async def _expiry(site: Site) -> Saw:
     queue = await site.queue()
     async with site.receiver(queue) as receiver:
