@@ -29,10 +29,10 @@ from sbnotebook.model.amqp.types import (
     ULong,
     UShort,
 )
+from sbnotebook.model.budget import LEVELS
 
 __all__ = ["decode", "decode_exactly", "skip"]
 
-_MAX_DEPTH: Final = 64
 _MOST_SYMBOLS, _LONGEST_SYMBOL = 1000, 64
 """What is kept of symbols that were read: how many, and up to which size in bytes."""
 _MAX_EMPTY_ELEMENTS: Final = 64
@@ -163,8 +163,8 @@ def _short_symbol(raw: bytes) -> Symbol:
 
 def _compound_head(data: bytes, offset: int, depth: int, wide: bool) -> tuple[int, int, int]:
     """Return the count of elements, the offset of the first, and the end that the size field gives."""
-    if depth >= _MAX_DEPTH:
-        raise AmqpDecodeError(f"AMQP values are nested deeper than {_MAX_DEPTH}.")
+    if depth >= LEVELS:
+        raise AmqpDecodeError(f"AMQP values are nested deeper than {LEVELS}.")
     if wide:
         size, count = _PAIR32.unpack_from(data, offset)
         start, end = offset + 8, offset + 4 + size
@@ -242,8 +242,8 @@ def _array_constructor(data: bytes, start: int, depth: int) -> tuple[int, int, t
 
 
 def _described(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
-    if depth >= _MAX_DEPTH:
-        raise AmqpDecodeError(f"AMQP values are nested deeper than {_MAX_DEPTH}.")
+    if depth >= LEVELS:
+        raise AmqpDecodeError(f"AMQP values are nested deeper than {LEVELS}.")
     descriptor, offset = _decode(data, offset, depth + 1)
     value, offset = _decode(data, offset, depth + 1)
     return Described(descriptor, value), offset

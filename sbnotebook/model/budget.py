@@ -1,0 +1,68 @@
+"""The budget for hostile input: how much sbnotebook spends on one message, and on all messages of a table.
+
+A sender chooses the bytes of a message, so every limit on what sbnotebook does with them is here. sbnotebook shows a
+message over the budget by its raw bytes, with a notice that says which limit it exceeds. Nothing is lost: the bytes
+stay in ``body``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "CAUSE_SECONDS_OF_TABLE",
+    "ITEMS",
+    "LEVELS",
+    "MATCHED_CHARACTERS",
+    "PARSED_CHARACTERS",
+    "UNPACKED_BYTES",
+    "UNPACKED_BYTES_OF_TABLE",
+    "UNPACKED_TIMES",
+    "Allowance",
+]
+
+# ------------------------------------------------------------ one message
+
+LEVELS: Final = 64
+"""Levels that AMQP values and JSON may be nested, as in Microsoft's clients (``_MAX_NESTING_DEPTH`` of
+azure-servicebus for Python, and the default of System.Text.Json)."""
+ITEMS: Final = 65_536
+"""Items of all lists, maps and arrays of one AMQP value together. Microsoft's clients allow as many in each
+(``MAX_AMQPVALUE_ITEM_COUNT`` of azure-uamqp-c)."""
+UNPACKED_BYTES: Final = 1024 * 1024
+"""Bytes to which a packed body is unpacked, for one message that you look at."""
+UNPACKED_TIMES: Final = 8
+"""A packed body is always unpacked to this many times its size: text seldom shrinks more."""
+PARSED_CHARACTERS: Final = 2_000_000
+"""Characters of a body that are parsed as JSON or XML, for a panel or an expression."""
+MATCHED_CHARACTERS: Final = 64 * 1024
+"""Characters of a text that regular expressions examine, such as a dead-letter description."""
+
+# ------------------------------------------------------------ all messages of a table
+
+UNPACKED_BYTES_OF_TABLE: Final = 64 * 1024 * 1024
+"""Bytes that all packed bodies of a table may take beyond ``UNPACKED_TIMES`` their size."""
+CAUSE_SECONDS_OF_TABLE: Final = 60.0
+"""Seconds of processor time for the causes of all messages of a table."""
+
+
+class Allowance:
+    """What is left of a budget that many messages share.
+
+    Args:
+        most: the whole budget.
+
+    Example:
+        >>> allowance = Allowance(10)
+        >>> allowance.take(6), allowance.take(6), allowance.left
+        (6, 4, 0)
+    """
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def take(self, wanted: int) -> int:
+        """Take up to ``wanted``, and return how much that was."""
+        taken = min(wanted, self.left)
+        self.left -= taken
+        return taken
