@@ -18,6 +18,7 @@ Standing faults are fields, in force until they are changed or ``RunningEmulator
 ``order_after_release``  where a message comes again that was given back: ``front``, ``place`` or ``back``
 ``activated_state``      ``scheduled``: a peek says so of a message that was scheduled and is active by now
 ``slow_disk_ms``         each commit takes longer, and nothing else happens meanwhile; for all entities only
+``network_delay_ms``     every byte of every connection arrives later, in each direction; for all entities only
 ======================== =================================================================================
 
 How transactions behave, where Azure's answer is not known, is set by the last fields of :class:`Faults`. The others
@@ -184,6 +185,8 @@ class Faults(EntityFaults):
 
     Attributes:
         slow_disk_ms: time by which each commit takes longer.
+        network_delay_ms: time by which every byte of every connection arrives later, in each direction: half a round
+            trip. Opening a connection takes a round trip, as over a network. Connections for HTTP have it, too.
         transaction_timeout_ms: time from the first operation of a transaction to its rollback.
         transaction_refusal: how work that is refused in a transaction is answered: with the outcome ``rejected``, with
             the same in a transactional state (``in_state``), or by detaching the link (``detach``).
@@ -202,6 +205,7 @@ class Faults(EntityFaults):
     """
 
     slow_disk_ms: int = 0
+    network_delay_ms: int = 0
     transaction_timeout_ms: int = 120_000
     transaction_refusal: Literal["rejected", "in_state", "detach"] = "rejected"
     settles_before_discharge: bool = True

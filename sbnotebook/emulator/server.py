@@ -14,6 +14,7 @@ from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.entities import AuthorizationRule, EarlierAddresses, QueueOptions, Registry, Tier, restore
+from sbnotebook.emulator.line import at_a_distance
 from sbnotebook.emulator.process import default_data_dir
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.http_app import ProcessLeases, application
@@ -217,8 +218,11 @@ class EmulatorServer:
         return runner
 
     async def _listen(self, port: int, http: _Factory) -> asyncio.Server:
-        def sniff() -> _Sniffer:
-            return _Sniffer(lambda: AmqpPeer(self._broker), http)
+        def delay() -> float:
+            return self._broker.faults.network_delay_ms / 1000
+
+        def sniff() -> asyncio.Protocol:
+            return at_a_distance(_Sniffer(lambda: AmqpPeer(self._broker), http), delay)
 
         try:
             return await asyncio.get_running_loop().create_server(sniff, self._host, port, backlog=_BACKLOG)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
@@ -53,6 +54,11 @@ def seconds(act: Callable[[], object]) -> float:
     return time.monotonic() - begun
 
 
+def send_once(client: ServiceBusClient) -> None:
+    with client.get_queue_sender("orders") as sender:
+        sender.send_messages(X)
+
+
 def active(emulator: RunningEmulator, count: int) -> bool:
     """Whether so many messages are there before long; a connection that was broken may still be heard."""
     deadline = time.monotonic() + 10
@@ -75,6 +81,29 @@ def test_confirmations_are_held_back_at_the_same_time(
             thread.join()
     assert 0.3 <= time.monotonic() - begun < 0.6
     assert emulator.counts("orders").active == 4
+
+
+def test_every_byte_is_under_way_in_both_directions(
+    client: ServiceBusClient, sender: ServiceBusSender, emulator: RunningEmulator
+) -> None:
+    emulator.faults.network_delay_ms = 100
+    assert seconds(lambda: sender.send_messages(X)) >= 0.2
+    # Its connection, SASL, a token, a link, and the message.
+    assert seconds(lambda: send_once(client)) >= 5 * 0.2
+    over_http = HTTPConnection(emulator.http_url.partition("://")[2])
+    assert seconds(lambda: (over_http.request("GET", "/health"), over_http.getresponse())) >= 2 * 0.2
+    over_http.close()
+    assert emulator.counts("orders").active == 3
+
+
+def test_no_byte_overtakes_another_when_the_delay_changes(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    emulator.faults.network_delay_ms = 50
+    with client.get_queue_sender("orders") as sender:
+        for delay in (50, 0, 50, 0, 0):
+            emulator.faults.network_delay_ms = delay
+            sender.send_messages([X] * 3)
+    with client.get_queue_receiver("orders") as receiver:
+        assert len(receiver.receive_messages(15, max_wait_time=5)) == 15
 
 
 def test_the_confirmation_of_a_settlement_is_held_back(receiver: ServiceBusReceiver, emulator: RunningEmulator) -> None:

@@ -27,7 +27,6 @@ from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import DeadLetter, Decision, Defer, Message, Outcome, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.testing.clock import HandClock
-from tests.settlement.distance import far_away
 
 __all__ = [
     "DEAD",
@@ -146,8 +145,8 @@ class Scene:
     lock_seconds: int = 10
     size: int = 20
     body_size: int = 0
-    one_way: float = 0
-    """Seconds that each byte is on its way to the emulator, and as many back."""
+    one_way_ms: int = 0
+    """Milliseconds that each byte is on its way to the emulator, and as many back."""
 
 
 @dataclass
@@ -377,7 +376,7 @@ class World:
         assert not limit.cancelled_caught, "the action hangs"
         self._thaw()
         self.emulator.faults.entities = {path: EntityFaults() for path in PATHS}
-        await anyio.sleep(0.1 + 2 * self.scene.one_way)  # what is under way still arrives
+        await anyio.sleep(0.1 + self.scene.one_way_ms / 500)  # what is under way still arrives
         self.clock.emulators.advance(self.scene.lock_seconds + 1)  # what is held still comes back
         self.judge(self.look(), error)
 
@@ -416,10 +415,8 @@ async def world_of(scene: Scene, folder: Path) -> AsyncGenerator[World]:
     to = QueueOptions(requires_duplicate_detection=scene.detects_duplicates, duplicate_detection_window=7 * 86_400_000)
     with running(queues={QUEUE: options, TO: to}, clock=clock.emulators, tier=Tier.STANDARD) as emulator:
         journal = Journal(folder / "journal.sqlite")
-        async with (
-            far_away(emulator.connection_string, scene.one_way) as address,
-            AsyncNamespace(Connection(address), journal=journal, clock=clock) as namespace,
-        ):
+        emulator.faults.network_delay_ms = scene.one_way_ms
+        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal, clock=clock) as namespace:
             yield World(scene, emulator, namespace, clock)
 
 

@@ -264,7 +264,7 @@ scenes = st.builds(
     lock_seconds=st.sampled_from((10, 30)),
     size=st.sampled_from((20,) if IS_SHORT else (20, 20, 20, 450)),
     body_size=st.sampled_from((0, 0, 70_000)),
-    one_way=st.sampled_from((0, 0, 0.005, 0.03)),
+    one_way_ms=st.sampled_from((0, 0, 5, 30)),
 )
 
 

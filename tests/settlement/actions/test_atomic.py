@@ -32,7 +32,6 @@ from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.sdk.protocol import CbsAuthState
 from sbnotebook.settlement.sdk.transactions import TransactionLine
 from tests.settlement.actions.dead_letters import dead_letters
-from tests.settlement.distance import far_away
 
 pytestmark = pytest.mark.anyio
 
@@ -310,10 +309,8 @@ async def test_a_connection_lost_before_the_commit_rolls_back(
 
 async def test_a_refused_commit_is_no_riddle(emulator: RunningEmulator, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
-    async with (
-        far_away(emulator.connection_string, 0.1) as address,
-        AsyncNamespace(Connection(address), journal=journal) as namespace,
-    ):
+    emulator.faults.network_delay_ms = 100
+    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
         letters = await dead_letters(namespace, "late", 1)
 
         async def lose_amid_transaction() -> None:

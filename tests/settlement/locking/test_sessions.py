@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import anyio
 import pytest
@@ -26,11 +25,10 @@ from sbnotebook.model import (
     OutcomeStatus,
     Release,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, session_messages
-from tests.settlement.distance import far_away
 
 pytestmark = pytest.mark.anyio
 
@@ -248,45 +246,36 @@ async def test_what_has_no_sessions_says_so(namespace: AsyncNamespace) -> None:
 
 @pytest.mark.parametrize("order", ["front", "place", "back"])
 async def test_messages_come_in_order_while_the_session_is_renewed(
-    own: AsyncNamespace, emulator: RunningEmulator, tmp_path: Path, order: str
+    own: AsyncNamespace, emulator: RunningEmulator, order: str
 ) -> None:
     queue = await filled_queue(own, "renewed", 0, requires_session=True)
     emulator.faults.entity("renewed").order_after_release = order
+    emulator.faults.network_delay_ms = 20
     got: list[LockedMessage] = []
-    async with (
-        far_away(emulator.connection_string, 0.02) as far_string,
-        AsyncNamespace(Connection(far_string), journal=Journal(tmp_path / "far.sqlite")) as far,
-        far.entity("renewed").session("a") as session,
-        anyio.create_task_group() as tasks,
-    ):
+    async with queue.session("a") as session, anyio.create_task_group() as tasks:
 
         async def ask() -> None:  # as a renewal does, but often: for an answer, before which messages arrive
             while len(got) < 120:
                 await session.get_state()
 
         async def send() -> None:
-            for _ in range(120):
+            for _ in range(20):
                 await queue.send([Message(session_id="a")])
-                await anyio.sleep(0.005)
 
         tasks.start_soon(ask)
-        tasks.start_soon(send)
+        for _ in range(6):
+            tasks.start_soon(send)
         with anyio.fail_after(60):
             while len(got) < 120:
                 got += await session.receive(50, max_wait=0.5)
     assert [message.sequence_number for message in got] == list(range(1, 121))
 
 
-async def test_message_between_two_receives_waits_for_the_next(
-    own: AsyncNamespace, emulator: RunningEmulator, tmp_path: Path
-) -> None:
+async def test_message_between_two_receives_waits_for_the_next(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     queue = await filled_queue(own, "between", [Message(session_id="a")] * 2, requires_session=True)
     emulator.faults.entity("between").order_after_release = "front"  # released, the second would come first
-    async with (
-        far_away(emulator.connection_string, 0.25) as far_string,  # an answer to a drain comes too late
-        AsyncNamespace(Connection(far_string), journal=Journal(tmp_path / "far.sqlite")) as far,
-        far.entity("between").session("a") as session,
-    ):
+    emulator.faults.network_delay_ms = 250  # an answer to a drain comes too late
+    async with queue.session("a") as session:
         first = [*await session.receive(2, max_wait=0.1)]
         await session.get_state()
         for _ in range(2):
