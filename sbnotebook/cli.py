@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from sbnotebook.errors import MissingExtraError, SbNotebookError
+from sbnotebook.errors import ConfigurationError, MissingExtraError, SbNotebookError
 
 __all__ = ["app", "main"]
 
@@ -73,7 +73,8 @@ def lab(
     if str(folder).startswith("-"):  # an argument after two dashes, without a folder
         folder, given = _COPIED_TO, [str(folder), *given]
     _copy_tutorials(folder)
-    command = [sys.executable, "-m", "jupyterlab", *given]
+    # With -P, because files of the current folder would be imported first.
+    command = [sys.executable, "-P", "-m", "jupyterlab", *given]
     raise typer.Exit(subprocess.run(command, cwd=folder, check=False).returncode)
 
 
@@ -143,8 +144,13 @@ def _run(name: str, context: typer.Context) -> None:
 
 
 def _copy_tutorials(folder: Path) -> None:
+    from sbnotebook.emulator.proof import belongs_to_user
+
     source = next(path for path in _TUTORIALS if path.is_dir())
     folder.mkdir(parents=True, exist_ok=True)
+    # A link is looked at as well: another user could have made it.
+    if not all(belongs_to_user(status) for status in (folder.lstat(), folder.stat())):
+        raise ConfigurationError(f"{folder} belongs to another user of this machine: choose one of your own.")
     for tutorial in sorted(source.glob("*.ipynb")):
         if not (folder / tutorial.name).exists():
             shutil.copy(tutorial, folder)

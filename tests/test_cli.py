@@ -125,10 +125,32 @@ def test_lab_serves_a_copy_of_tutorials_and_keeps_changes(tmp_path: Path, lab: s
     assert (tmp_path / "01_peek_lock_settle.ipynb").read_text() == "mine"
 
 
-def test_lab_takes_options_without_a_folder(tmp_path: Path) -> None:
+def test_lab_takes_options_and_runs_no_files_of_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "sbnotebook-tutorials"
+    folder.mkdir()
+    for name in ("jupyterlab", "json5"):
+        for place in (tmp_path, folder):
+            (place / f"{name}.py").write_text("print('ran')")
     result = subprocess.run(
         [str(SBNOTEBOOK), "lab", "--", "--version"],
         cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     assert re.fullmatch(r"[\d.]+\n", result.stdout)
-    assert [path.name for path in tmp_path.iterdir()] == ["sbnotebook-tutorials"]
+    assert len(list(folder.glob("*.ipynb"))) == len(list((ROOT / "notebooks").glob("*.ipynb")))
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.getuid() != 0, reason="only root can give files to another user")
+def test_lab_refuses_a_folder_or_link_of_another_user(tmp_path: Path) -> None:
+    own, foreign, link = tmp_path / "own", tmp_path / "foreign", tmp_path / "link"
+    own.mkdir()
+    foreign.mkdir()
+    link.symlink_to(own)
+    os.chown(foreign, 65534, 65534)
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    for folder in (foreign, link):
+        refused = run("lab", str(folder), "--", "--version")
+        assert refused.returncode == 2
+        assert (
+            refused.stderr == f"sbnotebook: {folder} belongs to another user of this machine: choose one of your own.\n"
+        )
+    assert not list(own.iterdir())

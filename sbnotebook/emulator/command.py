@@ -8,6 +8,8 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final
@@ -77,10 +79,23 @@ async def _serve(
     async with server:
         apply_config(server.broker.registry, entities, server.broker.clock.now())
         await server.broker.kept()
-        if data_dir is not None:
-            EmulatorState(os.getpid(), server.host, server.port, server.connection_string).write(data_dir)
-        print(server.connection_string, flush=True)  # noqa: T201
-        await server.serve(end_after_unused=end_after_unused)
+        with _found_in(data_dir, server):
+            print(server.connection_string, flush=True)  # noqa: T201
+            await server.serve(end_after_unused=end_after_unused)
+
+
+@contextmanager
+def _found_in(data_dir: Path | None, server: EmulatorServer) -> Generator[None]:
+    """Let other processes find the server by its data directory, as long as it listens."""
+    if data_dir is None:
+        yield
+        return
+    state = EmulatorState(os.getpid(), server.host, server.port, server.connection_string, server.secret)
+    state.write(data_dir)
+    try:
+        yield
+    finally:
+        state.remove(data_dir)
 
 
 def prepare_process() -> None:

@@ -2,6 +2,9 @@
 
 Each process that asks holds a lease, an HTTP connection that stays open as long as the process lives. The emulator ends
 some seconds after the last lease and the last client are gone.
+
+Before a process takes a lease, the emulator proves that it knows the secret in the state file, which only its owner can
+read: after a crash, any user of the machine could listen on the emulator's port.
 """
 
 from __future__ import annotations
@@ -9,17 +12,22 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import secrets
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
+from sbnotebook.emulator.proof import belongs_to_user, prove
 from sbnotebook.emulator.store import is_in_use
 from sbnotebook.errors import EmulatorError, EmulatorStartError
 
@@ -31,48 +39,77 @@ _LOCK_FILE: Final = "starting.lock"
 _START_TIMEOUT: Final = 60.0
 """Seconds; loading half a million messages takes a few of them."""
 _ANSWER_TIMEOUT: Final = 5.0
+"""Seconds for the proof and the lease together."""
+_MAX_ANSWER: Final = 4096
+"""Bytes of an answer that are read."""
 _UNUSED: Final = 10.0
 """Seconds without a user after which it ends."""
 _POLL: Final = 0.05
 _LOG_LINES: Final = 15
 
-# By data directory, with the emulator's process id. A forked worker inherits the connection: it counts, too.
-_leases: dict[Path, tuple[int, http.client.HTTPResponse]] = {}
+# By data directory, with the emulator's secret. A forked worker inherits the connection: it counts, too.
+_leases: dict[Path, tuple[str, http.client.HTTPResponse]] = {}
 # Kept, because Python complains about a process without a reference.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatorState:
-    """The address of an emulator that keeps its messages, which it writes to its data directory once it is ready."""
+    """The address of an emulator that keeps its messages, which it writes to its data directory once it is ready.
+
+    Args:
+        pid: its process.
+        host: where it listens.
+        port: where it listens.
+        connection_string: for clients.
+        secret: what only it and its owner know, see :mod:`sbnotebook.emulator.proof`.
+    """
 
     pid: int
     host: str
     port: int
     connection_string: str
+    secret: str = field(repr=False)
 
     def write(self, data_dir: Path) -> None:
-        """Write the state into the data directory, in one step.
+        """Write the state into the data directory, in one step, to a file that only its owner can read.
 
         Raises:
             EmulatorStartError: it cannot be written.
         """
-        draft = data_dir / f"{_STATE_FILE}.{self.pid}"
+        draft = None
         try:
-            draft.write_text(json.dumps(asdict(self)), encoding="utf-8")
-            draft.replace(data_dir / _STATE_FILE)
+            descriptor, draft = tempfile.mkstemp(prefix=f"{_STATE_FILE}.", dir=data_dir)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(asdict(self), file)
+            Path(draft).replace(data_dir / _STATE_FILE)
         except OSError as error:
+            if draft is not None:
+                Path(draft).unlink(missing_ok=True)
             raise _unusable(data_dir, error) from error
+
+    def remove(self, data_dir: Path) -> None:
+        """Remove the state from the data directory, unless it is another emulator's."""
+        if self.read(data_dir) == self:
+            with suppress(OSError):
+                (data_dir / _STATE_FILE).unlink()
 
     @classmethod
     def read(cls, data_dir: Path) -> EmulatorState | None:
-        """Read the state in the data directory, of an emulator that may have ended since; None if there is none."""
+        """Read the state in the data directory, of an emulator that may have ended since.
+
+        Returns:
+            None if there is none, or another user has written it.
+        """
         try:
-            state = cls(**json.loads((data_dir / _STATE_FILE).read_bytes()))
+            with (data_dir / _STATE_FILE).open("rb") as file:
+                if not belongs_to_user(os.fstat(file.fileno())):
+                    return None
+                state = cls(**json.loads(file.read()))
         except (OSError, ValueError, TypeError):
             return None
-        kinds = [type(value) for value in (state.pid, state.host, state.port, state.connection_string)]
-        return state if kinds == [int, str, int, str] and state.port in range(1 << 16) else None
+        kinds = [type(value) for value in (state.pid, state.host, state.port, state.connection_string, state.secret)]
+        return state if kinds == [int, str, int, str, str] and state.port in range(1 << 16) else None
 
 
 def default_data_dir() -> Path:
@@ -94,12 +131,16 @@ def ensure_running(data_dir: Path | None = None) -> str:
         Its connection string.
 
     Raises:
-        EmulatorStartError: the data directory cannot be used, or it did not start; then the message
-            has the end of its log.
+        EmulatorStartError: the data directory cannot be used or belongs to another user, or the emulator did not
+            start; then the message has the end of its log.
     """
     directory = (data_dir or default_data_dir()).resolve()
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not belongs_to_user(directory.stat()):
+            raise EmulatorStartError(
+                f"The data directory {directory} belongs to another user of this machine: choose one of your own."
+            )
         with _starting(directory):
             state = EmulatorState.read(directory)
             if state is None or not _take_lease(directory, state):
@@ -123,11 +164,13 @@ def stop(data_dir: Path | None = None) -> bool:
     """
     directory = (data_dir or default_data_dir()).resolve()
     state = EmulatorState.read(directory)
-    _, lease = _leases.pop(directory, (0, None))
+    _, lease = _leases.pop(directory, ("", None))
     if lease is not None:
         lease.close()
-    if state is None or not _is_healthy(state):
+    connection = state and _proven(state)
+    if state is None or connection is None:
         return False
+    connection.close()
     with suppress(ProcessLookupError):
         os.kill(state.pid, signal.SIGTERM)
     _wait_until_ended(directory, state)
@@ -136,8 +179,8 @@ def stop(data_dir: Path | None = None) -> bool:
 
 def _wait_until_ended(directory: Path, state: EmulatorState) -> None:
     deadline = time.monotonic() + _START_TIMEOUT
-    # The next emulator may be there already: then the state is its own.
-    while is_in_use(directory) and EmulatorState.read(directory) == state:
+    # It removes its state before it closes its store. If the next emulator is there already, the state is that one's.
+    while is_in_use(directory) and EmulatorState.read(directory) in (None, state):
         if time.monotonic() > deadline:
             raise EmulatorError(f"The emulator did not end within {_START_TIMEOUT:.0f} s: end the process {state.pid}.")
         time.sleep(_POLL)
@@ -162,7 +205,8 @@ def _starting(directory: Path) -> Generator[None]:
 
 
 def _start(directory: Path) -> EmulatorState:
-    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--data-dir", str(directory)]
+    # With -P, because files of the current folder, which may be another user's, would be imported first.
+    command = [sys.executable, "-P", "-m", "sbnotebook.emulator", "--port", "0", "--data-dir", str(directory)]
     command += ["--end-after-unused", str(_UNUSED)]
     with (directory / _LOG_FILE).open("wb") as log:
         process = _spawn(command, log)
@@ -190,30 +234,57 @@ def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _take_lease(directory: Path, state: EmulatorState) -> bool:
-    """Hold a lease on a running emulator; return false if it is not running any more."""
-    if not _is_healthy(state):
+    """Hold a lease on a running emulator; return false if the one that wrote the state is not running any more."""
+    connection = _proven(state)
+    if connection is None:
         return False
-    if _leases.get(directory, (0, None))[0] == state.pid:
+    if _leases.get(directory, ("", None))[0] == state.secret:
+        connection.close()
         return True
     # The emulator holds the answer open: the connection is the lease.
-    connection = http.client.HTTPConnection(state.host, state.port, timeout=_ANSWER_TIMEOUT)
     try:
-        connection.request("GET", "/lease")
-        response = connection.getresponse()
-        is_held = response.readline() == b"held\n"
+        with _ended_in_time(connection.sock):
+            connection.request("GET", "/lease")
+            response = connection.getresponse()
+            is_held = response.readline() == b"held\n"
     except (OSError, http.client.HTTPException):
         return False
     if is_held:
-        _leases[directory] = (state.pid, response)
+        _leases[directory] = (state.secret, response)
     return is_held
 
 
-def _is_healthy(state: EmulatorState) -> bool:
-    """Return whether the emulator that wrote this state is still the one at this port."""
+def _proven(state: EmulatorState) -> http.client.HTTPConnection | None:
+    """Return a connection to the emulator that wrote this state, after it has proved that; None if it is another."""
+    challenge = secrets.token_hex()
+    proof = prove(state.secret, state.port, challenge)
+    with ExitStack() as stack:
+        stack.enter_context(suppress(OSError, http.client.HTTPException, ValueError, RecursionError))
+        connection = http.client.HTTPConnection(state.host, state.port, timeout=_ANSWER_TIMEOUT)
+        stack.callback(connection.close)
+        # What is proved holds for this connection, and not for one that takes its place.
+        connection.auto_open = 0
+        connection.connect()
+        with _ended_in_time(connection.sock):
+            connection.request("GET", f"/health?challenge={challenge}")
+            answer = json.loads(connection.getresponse().read(_MAX_ANSWER))
+        if isinstance(answer, dict) and answer == {"status": "ok", "pid": state.pid, "proof": proof}:
+            stack.pop_all()
+            return connection
+    return None
+
+
+@contextmanager
+def _ended_in_time(connection: socket.socket) -> Generator[None]:
+    """End the connection if the block takes too long: a timeout begins again with each byte."""
+
+    def end() -> None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(_ANSWER_TIMEOUT, end)
+    timer.start()
     try:
-        with closing(http.client.HTTPConnection(state.host, state.port, timeout=_ANSWER_TIMEOUT)) as connection:
-            connection.request("GET", "/health")
-            answer = json.loads(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, ValueError):
-        return False
-    return isinstance(answer, dict) and answer == {"status": "ok", "pid": state.pid}
+        yield
+    finally:
+        timer.cancel()

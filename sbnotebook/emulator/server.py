@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -60,6 +61,9 @@ class EmulatorServer:
         token_clock: clock by which the tokens of clients expire; None for the machine's.
         keys: more keys for the whole namespace, beside the well-known one of the connection string.
 
+    Attributes:
+        secret: what proves to the owner of the data directory which emulator this is.
+
     Raises:
         EmulatorError: when it starts, if the data directory cannot be used.
         EmulatorStartError: when it starts, if the port cannot be listened on.
@@ -92,6 +96,7 @@ class EmulatorServer:
         self._keys = tuple(keys)
         self._registry = Registry(tier)
         self._leases = ProcessLeases()
+        self.secret: Final = secrets.token_hex()
         self._exit = AsyncExitStack()
         self._listeners: list[asyncio.Server] = []
         self._stopping = asyncio.Event()
@@ -212,7 +217,7 @@ class EmulatorServer:
 
     async def _start_http(self) -> web.AppRunner:
         # A handler is cancelled when its client is gone: so a lease ends.
-        app = application(self._broker, self._leases)
+        app = application(self._broker, self._leases, self.secret)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
         await runner.setup()
         return runner

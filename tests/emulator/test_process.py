@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,11 +127,12 @@ def test_an_emulator_started_by_hand_is_found_and_stopped(data_dir: Path) -> Non
         assert process.wait(20) == 0
 
 
-def test_a_stop_waits_until_the_messages_are_let_go(data_dir: Path) -> None:
+def test_a_stop_waits_until_the_messages_are_let_go(data_dir: Path, tmp_path: Path) -> None:
     store = Store(data_dir)
-    with started_by_hand("--in-memory") as (process, where), ThreadPoolExecutor() as pool:
-        port = int(where.split(";", maxsplit=1)[0].rsplit(":", 1)[1])
-        EmulatorState(process.pid, "127.0.0.1", port, where).write(data_dir)
+    with started_by_hand("--data-dir", str(tmp_path / "other")) as (process, _), ThreadPoolExecutor() as pool:
+        state = EmulatorState.read(tmp_path / "other")
+        assert state is not None
+        state.write(data_dir)
         stopped = pool.submit(stop, data_dir)
         process.wait(20)  # it answers no more, but its store is still open
         with pytest.raises(TimeoutError):
@@ -183,18 +185,19 @@ def test_a_state_that_makes_no_sense_is_none(tmp_path: Path, content: bytes) -> 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 2**70), ("127.0.0.1", "x"), (7, 7), ("a b\n", 1)])
 def test_a_state_with_an_unreachable_port_is_ignored(tmp_path: Path, host: object, port: object) -> None:
-    state = {"pid": os.getpid(), "host": host, "port": port, "connection_string": ""}
+    state = {"pid": os.getpid(), "host": host, "port": port, "connection_string": "", "secret": ""}
     (tmp_path / "emulator.json").write_text(json.dumps(state))
     assert not stop(tmp_path)
 
 
-def test_the_state_of_another_server_is_not_believed(data_dir: Path, tmp_path: Path) -> None:
+def test_a_server_without_the_secret_is_not_believed(data_dir: Path, tmp_path: Path) -> None:
     ensure_running(data_dir)
     known = EmulatorState.read(data_dir)
     assert known is not None
-    EmulatorState(known.pid + 1, known.host, known.port, known.connection_string).write(tmp_path)
-    assert json.loads((tmp_path / "emulator.json").read_text())["port"] == known.port
+    replace(known, secret="another").write(tmp_path)
     assert not stop(tmp_path)  # the process at this port is not the one that was written down
+    assert is_alive(known.pid)
+    assert "another" not in repr(EmulatorState.read(tmp_path))
 
 
 def test_the_users_own_directory_is_the_default() -> None:

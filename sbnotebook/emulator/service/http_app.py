@@ -2,7 +2,7 @@
 
 ========================================  ==================================================
 ``GET /``                                 a page for the browser: the entities with their counts
-``GET /health``                           the emulator's status and process ID
+``GET /health``                           the emulator's status and process ID; with ``?challenge=``, its proof
 ``GET /entities``                         the entities with their counts, as JSON
 ``GET /faults``, ``POST /faults``         the faults on demand, as JSON
 ``GET /lease``                            held open by a process that uses the emulator
@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 from aiohttp import web
 
 from sbnotebook.emulator.entities import ReceivingEntity, Topic
+from sbnotebook.emulator.proof import prove
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
 from sbnotebook.emulator.service.fault_injection import change_faults
@@ -68,14 +69,15 @@ class ProcessLeases:
                 unused_since = time.monotonic()
 
 
-def application(broker: Broker, leases: ProcessLeases) -> web.Application:
+def application(broker: Broker, leases: ProcessLeases, secret: str) -> web.Application:
     """Return the HTTP side of a namespace.
 
     Args:
         broker: the namespace.
         leases: counts the processes that hold ``GET /lease`` open.
+        secret: proves to its owner which emulator this is.
     """
-    admin = _Admin(broker, leases)
+    admin = _Admin(broker, leases, secret)
     app = web.Application(middlewares=[answer_errors, refuse_public_names, authorize(broker.access)])
     app.router.add_get("/", admin.page)
     app.router.add_get("/health", admin.health)
@@ -90,17 +92,23 @@ def application(broker: Broker, leases: ProcessLeases) -> web.Application:
 
 
 class _Admin:
-    def __init__(self, broker: Broker, leases: ProcessLeases) -> None:
+    def __init__(self, broker: Broker, leases: ProcessLeases, secret: str) -> None:
         self._broker = broker
         self._leases = leases
+        self._secret = secret
 
     async def page(self, request: web.Request) -> web.Response:
         if "api-version" in request.query:
             raise RequestRefusedError(400, "The name of an entity is missing.")
         return page()
 
-    async def health(self, _request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok", "pid": os.getpid()})
+    async def health(self, request: web.Request) -> web.Response:
+        answer = {"status": "ok", "pid": os.getpid()}
+        challenge = request.query.get("challenge")
+        if challenge is not None and request.transport is not None:
+            port = request.transport.get_extra_info("sockname")[1]
+            answer["proof"] = prove(self._secret, port, challenge)
+        return web.json_response(answer)
 
     async def identity(self, _request: web.Request) -> web.Response:
         return web.json_response(asdict(self._broker.identity))

@@ -1,0 +1,44 @@
+"""The proof that an emulator is the one whose state a user has read.
+
+A port says nothing about the process behind it: once the emulator has ended, another user of the machine can listen on
+it, and the process ID is no secret. So each emulator makes up a secret when it starts, and writes it into a file that
+only its owner can read. A program that has read the file sends a challenge, and believes only an answer that needs the
+secret.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import sys
+from typing import Final
+
+__all__ = ["belongs_to_user", "prove"]
+
+_SUBJECT: Final = "sbnotebook emulator"
+
+
+def prove(secret: str, port: int, challenge: str) -> str:
+    """Return what answers a challenge, as hexadecimal digits.
+
+    Args:
+        secret: of the emulator.
+        port: where the challenge arrived, so that another emulator's answer proves nothing.
+        challenge: what the program sent, a new one each time.
+
+    Example:
+        >>> prove("secret", 5672, "a") == prove("secret", 5673, "a")
+        False
+    """
+    return hmac.digest(secret.encode(), f"{_SUBJECT}\n{port}\n{challenge}".encode(), "sha256").hex()
+
+
+def belongs_to_user(status: os.stat_result) -> bool:
+    """Return whether a file or folder belongs to the user of this process or to an administrator.
+
+    On Windows, files have no such number: there, what is below a user's profile is closed to other users.
+
+    Args:
+        status: what :func:`os.stat` returned for it.
+    """
+    return sys.platform == "win32" or status.st_uid in (0, os.getuid())
