@@ -277,7 +277,9 @@ class Reach:
         left, others = set(wanted), 0
         async with self._batch(session_id) as batch:
             while left and others < _OTHERS and self.run.stopped is None:
-                locked = await batch.receive(_WINDOW, max_wait=MAX_WAIT)
+                # No more than are left, so that none is waited for once they are here; more where others are among them.
+                count = _WINDOW if others else min(_WINDOW, len(left))
+                locked = await batch.receive(count, max_wait=MAX_WAIT)
                 if not locked:
                     break
                 # A message whose lock was lost comes again.

@@ -227,6 +227,16 @@ async def test_more_than_a_window_with_limits_and_progress(own: AsyncNamespace) 
     assert await queue.peek() == []
 
 
+async def test_a_purge_locks_nothing_that_came_later(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = await filled_queue(own, "orders", 3)
+    plan, locked = await queue.purge(), list[int]()
+    assert (await queue.send([Message(message_id=f"m{n}") for n in range(3, 9)])).ok
+    assert (await plan.apply(progress=lambda _: locked.append(emulator.counts("orders").locked))).settled == 3
+    assert locked
+    assert max(locked) <= 3
+    assert numbers(await queue.peek()) == [3, 4, 5, 6, 7, 8]
+
+
 async def test_a_large_plan_keeps_no_bodies(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 150)
     plan = await queue.purge()
