@@ -277,7 +277,7 @@ class Reach:
         left, others = set(wanted), 0
         async with self._batch(session_id) as batch:
             while left and others < _OTHERS and self.run.stopped is None:
-                # No more than are left, so that none is waited for once they are here; more where others are among them.
+                # No more than are left, so that the action ends when they are here; more where others are among them.
                 count = _WINDOW if others else min(_WINDOW, len(left))
                 locked = await batch.receive(count, max_wait=MAX_WAIT)
                 if not locked:
