@@ -47,6 +47,12 @@ def emulator(  # noqa: PLR0913 - one for each option
     ] = None,
     in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep nothing.")] = False,
     queue: Annotated[list[str] | None, typer.Option(help="A queue to have; may be said several times.")] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A host name under which HTTP may reach it, such as a container's; may be said several times."
+        ),
+    ] = None,
     tier: Annotated[Tier, typer.Option(case_sensitive=False, help="What the namespace has and allows.")] = Tier.PREMIUM,
     # An emulator that was started on demand ends when it is not used.
     end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
@@ -63,11 +69,10 @@ def emulator(  # noqa: PLR0913 - one for each option
         data_dir=directory,
         queues=queue or (),
         tier=tier,
+        host_names=allow_host or (),
     )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    if not _is_loopback(host):
-        text = f"everyone who reaches {host} can use the emulator: its key is known to all, and nothing is encrypted."
-        print(f"sbnotebook emulator: warning: {text}", file=sys.stderr)  # noqa: T201
+    _warn_unless_loopback(host)
     prepare_process()
     run_loop(_serve(server, entities, directory, end_after_unused))
 
@@ -115,11 +120,14 @@ def prepare_process() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-def _is_loopback(host: str) -> bool:
+def _warn_unless_loopback(host: str) -> None:
     try:
-        return ip_address(host).is_loopback
+        is_loopback = ip_address(host).is_loopback
     except ValueError:
-        return host.casefold() == "localhost"
+        is_loopback = host.casefold() == "localhost"
+    if not is_loopback:
+        text = f"everyone who reaches {host} can use the emulator: its key is known to all, and nothing is encrypted."
+        print(f"sbnotebook emulator: warning: {text}", file=sys.stderr)  # noqa: T201
 
 
 def _stop_on_signals(server: EmulatorServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -60,6 +61,7 @@ class EmulatorServer:
         tier: tier of the namespace, which decides its features and limits.
         token_clock: clock by which the tokens of clients expire; None for the machine's.
         keys: more keys for the whole namespace, beside the well-known one of the connection string.
+        host_names: names under which HTTP may reach it, beside ``localhost``, addresses and the machine's own name.
 
     Attributes:
         secret: what proves to the owner of the data directory which emulator this is.
@@ -83,6 +85,7 @@ class EmulatorServer:
         tier: Tier = Tier.PREMIUM,
         token_clock: Clock | None = None,
         keys: Sequence[AuthorizationRule] = (),
+        host_names: Iterable[str] = (),
     ) -> None:
         self._host = host
         self._wanted_ports = [port] if http_port is None else [port, http_port]
@@ -94,6 +97,7 @@ class EmulatorServer:
         self._clock = clock or SystemClock()
         self._token_clock = token_clock
         self._keys = tuple(keys)
+        self._host_names = tuple(host_names)
         self._registry = Registry(tier)
         self._leases = ProcessLeases()
         self.secret: Final = secrets.token_hex()
@@ -217,7 +221,12 @@ class EmulatorServer:
 
     async def _start_http(self) -> web.AppRunner:
         # A handler is cancelled when its client is gone: so a lease ends.
-        app = application(self._broker, self._leases, self.secret)
+        app = application(
+            self._broker,
+            self._leases,
+            secret=self.secret,
+            host_names=(self._host, socket.gethostname(), *self._host_names),
+        )
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
         await runner.setup()
         return runner

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -123,6 +123,15 @@ def test_command_warns_when_others_can_reach_it(host: str, reached: str, is_warn
         _, err = process.communicate(timeout=20)
     assert ("everyone who reaches" in err) == is_warned
     assert err.count("\n") == is_warned
+
+
+def test_an_allowed_host_name_is_answered_over_http() -> None:
+    with started("--in-memory", "--allow-host", "broker", "--allow-host", "other") as (_, where):
+        place = where.removeprefix("Endpoint=sb://").partition(";")[0]
+        for name, status in (("broker", 200), ("OTHER:5300", 200), ("unknown", 403)):
+            with closing(http.client.HTTPConnection(place, timeout=20)) as connection:
+                connection.request("GET", "/health", headers={"Host": name})
+                assert connection.getresponse().status == status
 
 
 def test_a_configuration_that_the_tier_does_not_have_is_refused(tmp_path: Path) -> None:

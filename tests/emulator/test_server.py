@@ -115,7 +115,7 @@ async def test_a_head_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("sbnotebook.emulator.server._SILENCE", 0.3)
     async with EmulatorServer() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
         dribble = asyncio.create_task(dribbling(writer))
         with suppress(ConnectionResetError):  # an end, too
             assert await asyncio.wait_for(reader.read(), 5) == b""
@@ -134,7 +134,7 @@ async def dribbling(writer: asyncio.StreamWriter) -> None:
 async def test_a_head_may_come_in_pieces_and_must_not_be_too_long() -> None:
     async with EmulatorServer() as server:
         for head, status in (
-            (b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b" 200 "),
+            (b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b" 200 "),
             (b"GET /health HTTP/1.1\r\nHost: " + b"x" * 70_000, b" 400 "),
             (b"GET /" + b"x" * 70_000, b" 400 "),
         ):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final, cast
@@ -29,7 +29,7 @@ from sbnotebook.emulator.proof import prove
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
 from sbnotebook.emulator.service.fault_injection import change_faults
-from sbnotebook.emulator.service.middleware import RequestRefusedError, answer_errors, authorize, refuse_public_names
+from sbnotebook.emulator.service.middleware import RequestRefusedError, answer_errors, authorize, refuse_other_names
 from sbnotebook.emulator.service.page import page
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH, websocket_handler
 from sbnotebook.errors import ConfigurationError
@@ -69,16 +69,17 @@ class ProcessLeases:
                 unused_since = time.monotonic()
 
 
-def application(broker: Broker, leases: ProcessLeases, secret: str) -> web.Application:
+def application(broker: Broker, leases: ProcessLeases, *, secret: str, host_names: Iterable[str]) -> web.Application:
     """Return the HTTP side of a namespace.
 
     Args:
         broker: the namespace.
         leases: counts the processes that hold ``GET /lease`` open.
         secret: proves to its owner which emulator this is.
+        host_names: names of this machine under which it may be asked, beside ``localhost``.
     """
     admin = _Admin(broker, leases, secret)
-    app = web.Application(middlewares=[answer_errors, refuse_public_names, authorize(broker.access)])
+    app = web.Application(middlewares=[answer_errors, refuse_other_names(host_names), authorize(broker.access)])
     app.router.add_get("/", admin.page)
     app.router.add_get("/health", admin.health)
     app.router.add_get("/entities", admin.entities)

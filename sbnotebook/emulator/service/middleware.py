@@ -1,8 +1,9 @@
 """The middlewares of the HTTP side: refusals, host names, and keys.
 
 If the name of a web page is made to resolve to 127.0.0.1, the page has the same origin as the emulator for a browser,
-which then lets the page send requests and read the answers (DNS rebinding). Only names on the public internet can be
-made to do that, and no client that means this machine uses one.
+which then lets the page send requests and read the answers (DNS rebinding). The owner of a name on the public internet
+can do that, and for a name under ``.local`` or without a dot each machine of the same network can (RFC 6762, "Multicast
+DNS"; RFC 4795, "LLMNR"). So names are refused unless they are in a fixed list.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from sbnotebook.emulator.service.conditions import with_tracking_id
 from sbnotebook.errors import SbNotebookError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aiohttp.typedefs import Handler, Middleware
 
-__all__ = ["OPEN_PAGES", "RequestRefusedError", "answer_errors", "authorize", "refuse_public_names"]
+__all__ = ["OPEN_PAGES", "RequestRefusedError", "answer_errors", "authorize", "refuse_other_names"]
 
 OPEN_PAGES: Final = frozenset(
     ("/", "/health", "/entities", "/faults", "/lease", "/$identity", "/$servicebus/websocket")
@@ -32,9 +35,12 @@ other connection."""
 
 _MAX_PATH: Final = 260
 _LOGGER: Final = logging.getLogger(__name__)
-_OWN: Final = (".internal", ".local", ".localhost", ".servicebus.windows.net")
-"""Ends of names that no stranger can redirect: no public name server answers for the first three (RFC 6761, RFC 6762,
-ICANN's resolution of 2024-07-29), and the last is Azure's, under which some users run the emulator."""
+_NAMES: Final = frozenset(("localhost", "host.docker.internal", "host.containers.internal"))
+"""This machine, by itself and from a container of Docker or Podman. No public name server answers for the last two
+(ICANN's resolution of 2024-07-29)."""
+_ENDS: Final = (".localhost", ".servicebus.windows.net")
+"""Ends of names that no stranger can redirect: the first leads to this machine (RFC 6761), and the second is Azure's,
+under which some users run the emulator."""
 
 
 class RequestRefusedError(Exception):
@@ -59,14 +65,30 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return _refusal(request, 500, "The emulator failed to handle the request; its log says why.")
 
 
-@web.middleware
-async def refuse_public_names(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse requests that came in over the loopback interface for a name of the public internet."""
-    socket = request.transport.get_extra_info("sockname") if request.transport else None
-    name = request.url.host or ""
-    if socket and _is_loopback(socket[0]) and "." in name and not (_is_address(name) or _is_own(name)):
-        raise RequestRefusedError(403, f"Ask for localhost or 127.0.0.1, and not for {name[:100]}.")
-    return await handler(request)
+def refuse_other_names(names: Iterable[str]) -> Middleware:
+    """Return the middleware that refuses requests for a host name that is not in the list.
+
+    Addresses are always accepted: a page cannot make one resolve to another.
+
+    Args:
+        names: more names of this machine.
+    """
+    accepted = _NAMES.union(map(_plain, names))
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        name = _plain(_host_of(request))
+        if not name:
+            raise RequestRefusedError(400, "The header Host has no name or address that can be read.")
+        if name not in accepted and not name.endswith(_ENDS) and not _is_address(name):
+            raise RequestRefusedError(
+                403,
+                f"Ask for localhost or 127.0.0.1, and not for {name[:100]}, "
+                "or start the emulator with --allow-host and this name.",
+            )
+        return await handler(request)
+
+    return check
 
 
 def authorize(access: NamespaceAccess) -> Middleware:
@@ -94,13 +116,21 @@ def _status(error: Exception) -> int:
 
 def _refusal(request: web.Request, status: int, detail: str) -> web.Response:
     # As recorded for azure-sdk-for-net, SessionRecords of ServiceBusManagementClientLiveTests.
-    tracker = f"{request.url.host}:{request.path.strip('/')[:_MAX_PATH]}"
+    tracker = f"{_host_of(request)}:{request.path.strip('/')[:_MAX_PATH]}"
     body = atom.error(status, with_tracking_id(detail, tracker))
     return web.Response(body=body, status=status, content_type="application/xml", charset="utf-8")
 
 
-def _is_own(name: str) -> bool:
-    return name.casefold().rstrip(".").endswith(_OWN)
+def _host_of(request: web.Request) -> str:
+    """Return the host name of a request; "" where it cannot be read."""
+    try:
+        return request.url.host or ""
+    except ValueError:
+        return ""
+
+
+def _plain(name: str) -> str:
+    return name.casefold().rstrip(".")
 
 
 def _is_address(name: str) -> bool:
@@ -109,7 +139,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

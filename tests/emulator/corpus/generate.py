@@ -169,9 +169,11 @@ def http() -> dict[str, bytes]:
     return {
         "400 version-9": b"GET /health HTTP/9.9\r\n\r\n",
         "400 header-without-colon": b"GET /health HTTP/1.1\r\nnonsense\r\n\r\n",
-        "400 negative-length": b"POST /faults HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-        "400 two-lengths": b"POST /faults HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        "400 line-too-long": b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        "400 negative-length": b"POST /faults HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        "400 two-lengths": (
+            b"POST /faults HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx"
+        ),
+        "400 line-too-long": b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "400 header-too-long": b"GET /health HTTP/1.1\r\nHost: " + b"x" * 9000 + b"\r\n\r\n",
         "silence length-that-never-comes": request(b"POST /faults", b"{", b"Content-Length: 999999999999\r\n"),
         "400 deep-json": request(b"POST /faults", deep_json),
@@ -188,13 +190,13 @@ def http() -> dict[str, bytes]:
 def request(line: bytes, body: bytes, length: bytes | None = None, headers: bytes = b"") -> bytes:
     """A request over HTTP/1.1 with a body."""
     length = b"Content-Length: %d\r\n" % len(body) if length is None else length
-    head = b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    head = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
     return line + head + length + headers + b"\r\n" + body
 
 
 def signed() -> bytes:
     """The header of one who may manage, with the emulator's well-known key, until the year 2100."""
-    resource, expiry = quote_plus("http://x/"), 4_102_444_800
+    resource, expiry = quote_plus("http://localhost/"), 4_102_444_800
     signature = base64.b64encode(hmac.digest(b"SAS_KEY_VALUE", f"{resource}\n{expiry}".encode(), "sha256"))
     fields = f"sr={resource}&sig={quote_plus(signature)}&se={expiry}&skn=RootManageSharedAccessKey"
     return f"Authorization: SharedAccessSignature {fields}\r\n".encode()
