@@ -13,6 +13,7 @@ from sbnotebook.emulator.amqp.events import (
     LinkAttaching,
     LinkDetached,
 )
+from sbnotebook.emulator.amqp.held import HeldMemory, SharedMemory
 from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import (
     Accepted,
@@ -44,6 +45,7 @@ __all__ = [
     "DispositionReceived",
     "Error",
     "Event",
+    "HeldMemory",
     "Link",
     "LinkAttaching",
     "LinkDetached",
@@ -53,6 +55,7 @@ __all__ = [
     "Rejected",
     "Released",
     "SendingLink",
+    "SharedMemory",
     "Source",
     "Target",
     "TransactionalState",

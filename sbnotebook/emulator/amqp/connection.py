@@ -33,7 +33,7 @@ from sbnotebook.emulator.amqp.frames import (
     FrameReader,
     FrameWriter,
 )
-from sbnotebook.emulator.amqp.link import ConnectionLimits
+from sbnotebook.emulator.amqp.held import HeldMemory
 from sbnotebook.emulator.amqp.performatives import (
     Attach,
     Begin,
@@ -85,6 +85,7 @@ class AmqpConnection:
         idle_timeout_ms: time that the peer may stay silent, sent to the peer; None for no limit. The
             owner has to watch the time.
         log_in: accepts the name and the password of a peer that brings them; by default no peer is known.
+        held: counts the memory that the peer makes us keep; None for limits of this connection only.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class AmqpConnection:
         max_frame_size: int = _MAX_FRAME_SIZE,
         idle_timeout_ms: int | None = None,
         log_in: LogIn = lambda _name, _password: False,
+        held: HeldMemory | None = None,
     ) -> None:
         self._container_id = container_id
         self._max_frame_size = max_frame_size
@@ -105,7 +107,8 @@ class AmqpConnection:
         self._events: list[Event] = []
         self._sessions: dict[int, AmqpSession] = {}
         self._begun: set[int] = set()
-        self._held = ConnectionLimits()
+        self._held = held or HeldMemory()
+        self._unread = 0
         self._state = _State.HEADER
         self._authenticated = False
         self._has_paused = False
@@ -145,6 +148,13 @@ class AmqpConnection:
         except AmqpDecodeError as error:
             self._fail(Error("amqp:decode-error", str(error)))
 
+    def _count_unread(self) -> None:
+        before, self._unread = self._unread, self._reader.unread
+        try:
+            self._held.messages.add(self._unread - before)
+        except ProtocolViolationError as error:
+            self._fail(Error(error.condition, str(error)))
+
     def receive_eof(self) -> None:
         """Take note that the peer's socket has ended."""
         self._end(None)
@@ -154,6 +164,8 @@ class AmqpConnection:
         if self._has_paused and not self._events:
             self._has_paused = False
             self._read()
+        if not self._events:
+            self._count_unread()
         events = self._events[:]
         self._events.clear()
         return events
@@ -299,4 +311,6 @@ class AmqpConnection:
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.end()
+        self._reader.clear()
+        self._held.leave()
         self._events.append(ConnectionClosed(error))

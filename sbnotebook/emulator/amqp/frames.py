@@ -68,6 +68,15 @@ class FrameReader:
         self._pieces.append(data)
         self._pieces_size += len(data)
 
+    @property
+    def unread(self) -> int:
+        """Return the number of bytes that wait for the rest of their frame."""
+        return len(self._buffer) - self._offset + self._pieces_size
+
+    def clear(self) -> None:
+        """Drop everything that was not read."""
+        self._buffer, self._offset, self._pieces, self._pieces_size = b"", 0, [], 0
+
     def next_header(self) -> bytes | None:
         """Return the next 8 bytes, where a protocol header is due; None until all have arrived."""
         if not self._has(HEADER_SIZE):
@@ -105,6 +114,8 @@ class FrameReader:
         if left >= size:
             return True
         if left + self._pieces_size < size:
+            # What was read is not kept beside what was not.
+            self._buffer, self._offset = self._buffer[self._offset :], 0
             return False
         rest = self._buffer[self._offset :]
         self._buffer = b"".join([rest, *self._pieces] if rest else self._pieces)

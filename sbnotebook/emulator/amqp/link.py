@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar, Final, Protocol
 
+from sbnotebook.emulator.amqp.held import HeldMemory, footprint
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -32,12 +33,14 @@ from sbnotebook.emulator.amqp.performatives import (
 from sbnotebook.errors import ProtocolViolationError
 from sbnotebook.model.amqp import AmqpValue
 
-__all__ = ["ConnectionLimits", "Link", "LinkSession", "LinkState", "ReceivingLink", "SendingLink", "TransferReceived"]
+__all__ = ["Link", "LinkSession", "LinkState", "ReceivingLink", "SendingLink", "TransferReceived"]
 
-_MAX_HANDLES: Final = 5000
-"""Links of one connection: many more than any client has, since every SDK opens several connections before."""
-_MAX_ARRIVING: Final = 134_217_728
-"""Bytes: the largest message that a premium namespace takes, and some more beside it."""
+_LINK_SIZE: Final = 2048
+"""Bytes that a link takes in memory, with its handler and without what the peer sent."""
+_MAX_ATTACH: Final = 65_536
+"""Bytes of a link's name, source, target and properties in memory: as many as a frame of Azure has on the wire."""
+_PIECE_SIZE: Final = 64
+"""Bytes that a piece of a message takes in memory beside its content."""
 _MAX_TAG: Final = 32
 """Bytes of a delivery tag (section 2.8.7)."""
 _SERIAL: Final = 2**32
@@ -57,48 +60,10 @@ class LinkState(Enum):
     DETACHED = auto()
 
 
-class ConnectionLimits:
-    """The resources that all sessions of a connection use together, limited so that no peer can fill the memory.
-
-    Attributes:
-        links: the links that are attached or attaching, by role and name.
-        handles: number that the peer has in use.
-        arriving: bytes of messages whose last frame has not come yet.
-    """
-
-    def __init__(self) -> None:
-        self.links: dict[tuple[bool, str], Link] = {}
-        self.handles = 0
-        self.arriving = 0
-
-    def add_handle(self) -> None:
-        """Count one more handle.
-
-        Raises:
-            ProtocolViolationError: there are too many.
-        """
-        self.handles += 1
-        if self.handles > _MAX_HANDLES:
-            raise ProtocolViolationError(
-                f"A connection can have {_MAX_HANDLES} links: open another one.", "amqp:resource-limit-exceeded"
-            )
-
-    def add_arriving(self, size: int) -> None:
-        """Count the bytes of a message whose frames are still coming in.
-
-        Raises:
-            ProtocolViolationError: there are too many bytes.
-        """
-        self.arriving += size
-        if self.arriving > _MAX_ARRIVING:
-            text = f"The messages that have begun on this connection are larger than {_MAX_ARRIVING} bytes together."
-            raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
-
-
 class LinkSession(Protocol):
     """The part of a session that its links need."""
 
-    held: ConnectionLimits
+    held: HeldMemory
 
     @property
     def is_shut(self) -> bool:
@@ -146,12 +111,13 @@ class Link:
     Attributes:
         name: the peer's name for the link.
         handle: the link's number in the session, the same in both directions.
-        source: where messages come from, as the peer asked for it.
-        target: where messages go to, as the peer asked for it.
-        properties: the link properties that the peer sent, by symbol.
+        source: where messages come from, as the peer asked for it; once the attach is answered, with the address only.
+        target: where messages go to, as the peer asked for it; once the attach is answered, with the address only.
+        properties: the link properties that the peer sent, by symbol; empty once the attach is answered.
         snd_settle_mode: 0 unsettled, 1 settled (receive-and-delete), 2 mixed.
         rcv_settle_mode: 0 first, 1 second (the peer waits for our ``settle``).
         state: the stage of its life.
+        size: bytes that it takes in memory.
     """
 
     role: ClassVar[bool]
@@ -165,8 +131,10 @@ class Link:
         self.snd_settle_mode = attach.snd_settle_mode
         self.rcv_settle_mode = attach.rcv_settle_mode
         self.state = LinkState.ATTACHING
+        self.size = 0
         self._session = session
         self._max_message_size = 0
+        self._count()
 
     @property
     def address(self) -> AmqpValue:
@@ -203,6 +171,7 @@ class Link:
             self._max_message_size = max_message_size
             self._answer_attach(source or self.source or Source(), self.target or Target(), properties)
             self.state = LinkState.ATTACHED
+            self._forget_attach()
 
     def refuse(self, error: Error) -> None:
         """Answer the peer's attach with an attach without our terminus, and detach with this error.
@@ -233,10 +202,31 @@ class Link:
     def end(self, state: LinkState) -> None:
         """End the link: from now on it sends nothing."""
         self.state = state
+        self._forget_attach()
         self._session.forget_deliveries(self)
         links = self._session.held.links
         if links.get((self.role, self.name)) is self:
             del links[self.role, self.name]
+
+    def leave(self) -> None:
+        """Give its memory back, because its handle is free."""
+        self._session.held.state.add(-self.size)
+        self.size = 0
+
+    def _forget_attach(self) -> None:
+        """Keep only what is looked at after the attach was answered."""
+        self.source = self.source and Source(self.source.address)
+        self.target = Target(self.target.address) if isinstance(self.target, Target) else self.target
+        self.properties = {}
+        self._count()
+
+    def _count(self) -> None:
+        size = footprint(self.name, self.source, self.target, self.properties)
+        if size > _MAX_ATTACH:
+            text = f"The name, source, target and properties of a link take {size} bytes, the limit is {_MAX_ATTACH}."
+            raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
+        before, self.size = self.size, _LINK_SIZE + size
+        self._session.held.state.add(self.size - before)
 
     def _detach_unaccepted(self, error: Error | None) -> None:
         # Our terminus is the one that the peer's messages go to or come from; null means "no link".
@@ -268,10 +258,11 @@ class Link:
 class _Arriving:
     """A message whose frames are still coming in. Beyond the limit no more of it is kept."""
 
-    __slots__ = ("first", "pieces", "settled", "size")
+    __slots__ = ("first", "overhead", "pieces", "settled", "size")
 
     def __init__(self, first: Transfer) -> None:
         self.first = first
+        self.overhead = footprint(first.state)
         self.settled = False
         self.pieces: list[bytes] = []
         self.size = 0
@@ -279,7 +270,7 @@ class _Arriving:
     @property
     def kept(self) -> int:
         """Return the number of bytes in memory."""
-        return self.size if self.pieces else 0
+        return self.overhead + (self.size + _PIECE_SIZE * len(self.pieces) if self.pieces else 0)
 
     def add(self, transfer: Transfer, payload: bytes, limit: int) -> None:
         if transfer.delivery_id not in (None, self.first.delivery_id):
@@ -323,6 +314,7 @@ class ReceivingLink(Link):
         self._delivery_count = attach.initial_delivery_count or 0
         self._credit = 0
         self._arriving: _Arriving | None = None
+        self._kept = 0
 
     @property
     def credit(self) -> int:
@@ -349,8 +341,8 @@ class ReceivingLink(Link):
         """End the link, and drop a message that has not come in whole."""
         super().end(state)
         if self._arriving is not None:
-            self._session.held.arriving -= self._arriving.kept
-            self._arriving = None
+            self._session.held.messages.add(-self._kept)
+            self._arriving, self._kept = None, 0
 
     def write_flow(self) -> None:
         """Tell the peer the state of the link."""
@@ -379,12 +371,14 @@ class ReceivingLink(Link):
             if not (transfer.more or transfer.aborted):  # nearly every message
                 return self._arrived(transfer, payload, len(payload), settled=bool(transfer.settled))
             arriving = self._arriving = _Arriving(transfer)
-        held = arriving.kept
+        held = self._kept
         arriving.add(transfer, payload, self._max_message_size)
         if transfer.more and not transfer.aborted:
-            self._session.held.add_arriving(arriving.kept - held)
+            self._kept = arriving.kept
+            self._session.held.messages.add(self._kept - held)
             return None
-        self._session.held.arriving -= held
+        self._kept = 0
+        self._session.held.messages.add(-held)
         self._arriving = None
         if transfer.aborted:
             return None

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from sbnotebook.emulator.amqp.events import CreditChanged, DispositionReceived, Event, LinkAttaching, LinkDetached
 from sbnotebook.emulator.amqp.frames import FrameWriter
-from sbnotebook.emulator.amqp.link import ConnectionLimits, Link, LinkState, ReceivingLink, SendingLink
+from sbnotebook.emulator.amqp.held import HeldMemory
+from sbnotebook.emulator.amqp.link import Link, LinkState, ReceivingLink, SendingLink
 from sbnotebook.emulator.amqp.performatives import (
     SENDER,
     Attach,
@@ -46,6 +47,8 @@ _OUTGOING_WINDOW: Final = 2**31 - 1
 _HANDLE_MAX: Final = 4095
 _MAX_ENDED: Final = 1000
 """Deliveries of a session that have ended without the peer and that the peer may still have something to say about."""
+_SESSION_SIZE: Final = 4096
+"""Bytes that a session takes in memory."""
 _TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", 0, settled=False, more=False))
 """Bytes of a transfer without the payload and the delivery tag."""
 
@@ -66,10 +69,9 @@ class _Delivery:
 class AmqpSession:
     """Our end of the session that the peer began on ``channel``; we use the same channel."""
 
-    def __init__(
-        self, channel: int, begin: Begin, writer: FrameWriter, events: list[Event], held: ConnectionLimits
-    ) -> None:
+    def __init__(self, channel: int, begin: Begin, writer: FrameWriter, events: list[Event], held: HeldMemory) -> None:
         self.held = held
+        held.state.add(_SESSION_SIZE)
         self._channel = channel
         self._writer = writer
         self._events = events
@@ -116,9 +118,11 @@ class AmqpSession:
         """End the session and its links."""
         links, self._links = self._links, {}
         self.held.handles -= len(links)
+        self.held.state.add(-_SESSION_SIZE)
         for link in links.values():
             ours = link.state is LinkState.DETACHING
             link.end(LinkState.DETACHED)
+            link.leave()
             if not ours:
                 self._events.append(LinkDetached(link, None))
 
@@ -153,6 +157,7 @@ class AmqpSession:
         delivery = _Delivery(link, delivery_tag, payload, settled, message_format)
         if self._outbox or self._remote_incoming_window == 0 or not self._write_transfer(delivery):
             self._outbox.append(delivery)
+            self.held.keep(len(payload))
             self._flush()
 
     def report_delivery(self, link: SendingLink, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
@@ -179,7 +184,10 @@ class AmqpSession:
         """Drop everything that was sent, or still waits, on a link that has ended."""
         for delivery_id in self._delivery_ids.pop(link, {}).values():
             del self._unsettled[delivery_id]
-        self._outbox = deque(waiting for waiting in self._outbox if waiting.link is not link)
+        dropped = [waiting for waiting in self._outbox if waiting.link is link]
+        if dropped:
+            self._outbox = deque(waiting for waiting in self._outbox if waiting.link is not link)
+            self.held.keep(-sum(len(waiting.payload) for waiting in dropped))
 
     def _receive_attach(self, attach: Attach) -> None:
         known = self._links.get(attach.handle)
@@ -189,6 +197,8 @@ class AmqpSession:
             raise ProtocolViolationError(f"The handle {attach.handle} is larger than {_HANDLE_MAX}.")
         if known is None:
             self.held.add_handle()
+        else:
+            known.leave()
         link = ReceivingLink(self, attach) if attach.role is SENDER else SendingLink(self, attach)
         self._steal(link)
         self._links[attach.handle] = link
@@ -209,6 +219,7 @@ class AmqpSession:
             self.held.handles -= 1
             ours = link.state is LinkState.DETACHING
             link.receive_detach(detach)
+            link.leave()
             if not ours:
                 self._events.append(LinkDetached(link, detach.error))
 
@@ -276,7 +287,7 @@ class AmqpSession:
     def _flush(self) -> None:
         while self._outbox and self._remote_incoming_window > 0:
             if self._write_transfer(self._outbox[0]):
-                self._outbox.popleft()
+                self.held.keep(-len(self._outbox.popleft().payload))
 
     def _write_transfer(self, delivery: _Delivery) -> bool:
         """Write one frame of a message, and return whether it was the last one."""

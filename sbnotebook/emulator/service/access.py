@@ -201,12 +201,19 @@ class ConnectionAccess:
     Args:
         namespace: the keys of the namespace, and the clock by which tokens expire.
         on_expired: called when a token has expired, so that links that it allowed can be detached.
+        on_granted: called when a token or a key was accepted.
     """
 
-    def __init__(self, namespace: NamespaceAccess, on_expired: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        namespace: NamespaceAccess,
+        on_expired: Callable[[], None],
+        on_granted: Callable[[], None] = lambda: None,
+    ) -> None:
         self._namespace = namespace
         self._clock = namespace.clock
         self._on_expired = on_expired
+        self._on_granted = on_granted
         self._grants: dict[str, Grant] = {}
         self._host = "emulator"
         self._cancel_alarm: Callable[[], None] | None = None
@@ -234,12 +241,14 @@ class ConnectionAccess:
         if len(self._grants) > _MAX_TOKENS:
             del self._grants[next(iter(self._grants))]
         self._set_alarm()
+        self._on_granted()
 
     def log_in(self, key_name: str, key: str) -> bool:
         """Accept a client that logs in with a key itself (SASL PLAIN), and return whether there is such a key."""
         grant = self._namespace.log_in(key_name, key)
         if grant is not None:
             self._grants[_SASL] = grant
+            self._on_granted()
         return grant is not None
 
     def require(self, path: str, *claims: str) -> None:

@@ -24,6 +24,8 @@ from sbnotebook.model.amqp import AmqpValue, Int, Symbol
 
 __all__ = ["attach", "authorization_error"]
 
+_MAX_TOKEN_SIZE: Final = 65_536
+"""Bytes of one request to ``$cbs``, which anyone can send: some times the longest token."""
 _MAX_REQUEST_SIZE: Final = 16 * 1_048_576
 """Bytes of one request. Much more than a request needs that can be carried out: azure-servicebus never forgets that
 the link rejected a request, while it raises what a reply says once. So the reply says that a message is too large."""
@@ -110,7 +112,7 @@ def _node(peer: LinkPeer, path: str) -> Node | None:
 
 
 def _attach_to_node(peer: LinkPeer, link: _AnyLink, node: Node) -> LinkHandler:
-    link.accept(max_message_size=_MAX_REQUEST_SIZE)
+    link.accept(max_message_size=_MAX_TOKEN_SIZE if isinstance(node, CbsNode) else _MAX_REQUEST_SIZE)
     return RequestLink(peer, link, node) if isinstance(link, ReceivingLink) else ReplyLink(peer, link, node)
 
 
@@ -145,7 +147,9 @@ def _accept_sender(peer: LinkPeer, link: ReceivingLink, entity: Queue | Topic) -
         if error is not None:
             link.refuse(error)
             return None
-    link.accept(max_message_size=peer.broker.max_message_size(destination), properties=properties)
+    limit = peer.broker.max_message_size(destination)
+    peer.broker.memory.expect(limit)
+    link.accept(max_message_size=limit, properties=properties)
     return SenderLink(peer, link, destination, via)
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
+from sbnotebook.emulator.amqp import SharedMemory
 from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.entities import AnyEntity, NamespaceIdentity, Receivable, ReceivingEntity, Registry, Topic
 from sbnotebook.emulator.entities.options import Options
@@ -63,6 +64,7 @@ class Broker:
 
     Attributes:
         identity: the identity of the namespace for clients, the same at every address.
+        memory: the memory that the clients of all connections hold.
         session_links: the session that a link receives from, by entity and the link's name.
 
     Args:
@@ -93,6 +95,7 @@ class Broker:
         self.freezes_new = False
         self.session_links: dict[tuple[ReceivingEntity, str], str] = {}
         self.dispatcher = Dispatcher()
+        self.memory = SharedMemory()
         self.peers: set[Peer] = set()
         self._store = store
         self._on_failure = on_failure

@@ -17,6 +17,7 @@ from sbnotebook.emulator.amqp import (
     DeliveryState,
     DispositionReceived,
     Error,
+    HeldMemory,
     Link,
     Modified,
     Outcome,
@@ -115,6 +116,7 @@ class LinkPeer(Peer, Protocol):
 
     broker: Broker
     access: ConnectionAccess
+    held: HeldMemory
     transactions: Transactions
     vias: ViaEntities
     handlers: dict[Link, LinkHandler]

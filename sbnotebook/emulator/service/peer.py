@@ -14,6 +14,7 @@ from sbnotebook.emulator.amqp import (
     DispositionReceived,
     Error,
     Event,
+    HeldMemory,
     Link,
     LinkAttaching,
     LinkDetached,
@@ -37,12 +38,16 @@ _NO_HANDLER: Final = LinkHandler(None)
 """The handler for events of a link that was refused or detached while they were on the way."""
 _OPEN_TIMEOUT: Final = 30.0
 """Seconds that a client has to open its connection."""
+_TOKEN_TIMEOUT: Final = 60.0
+"""Seconds that a client has to send a token after that. Azure, too, ends a connection that is not used."""
 _IDLE_TIMEOUT: Final = 240.0
 """Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone."""
 _SHORTEST_BEAT: Final = 0.05
 """The least time in seconds between two signs of life, even if the client asks for less."""
 _MAX_UNSENT: Final = 134_217_728
 """Bytes that one read may make us write. Small requests can have large answers."""
+_MAX_UNSENT_TO_A_STRANGER: Final = 4_194_304
+"""The same for a client without a token."""
 
 
 class AmqpPeer(asyncio.Protocol):
@@ -54,26 +59,38 @@ class AmqpPeer(asyncio.Protocol):
     Args:
         broker: the namespace.
         open_timeout: seconds after which a client that has not opened its connection is dropped.
+        token_timeout: more seconds after which a client that has sent no valid token is dropped.
         idle_timeout: seconds within which a client is asked to send something; after twice as many its connection
             is closed.
     """
 
     def __init__(
-        self, broker: Broker, *, open_timeout: float = _OPEN_TIMEOUT, idle_timeout: float = _IDLE_TIMEOUT
+        self,
+        broker: Broker,
+        *,
+        open_timeout: float = _OPEN_TIMEOUT,
+        token_timeout: float = _TOKEN_TIMEOUT,
+        idle_timeout: float = _IDLE_TIMEOUT,
     ) -> None:
         self.broker = broker
-        self.access = ConnectionAccess(broker.access, self._detach_unauthorized)
+        self.access = ConnectionAccess(broker.access, self._detach_unauthorized, self._trust)
+        self.held = HeldMemory(broker.memory, self.drop)
+        self.is_trusted = False
         self.transactions = Transactions(broker)
         self.vias = ViaEntities()
         self.is_writable = True
         self.handlers: dict[Link, LinkHandler] = {}
-        self._connection = AmqpConnection(idle_timeout_ms=round(1000 * idle_timeout), log_in=self.access.log_in)
+        self._connection = AmqpConnection(
+            idle_timeout_ms=round(1000 * idle_timeout), log_in=self.access.log_in, held=self.held
+        )
         self._transport: asyncio.Transport | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._is_full = self._is_frozen = self._is_cut = False
         self._unheard = b""
         self._open_timeout = open_timeout
-        self._open_deadline: asyncio.TimerHandle | None = None
+        self._token_timeout = token_timeout
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unsent = 0
         self._idle_timeout = idle_timeout
         self._idle_check: asyncio.TimerHandle | None = None
         self._was_heard = True
@@ -83,7 +100,7 @@ class AmqpPeer(asyncio.Protocol):
         """Register the connection, and start its timers."""
         self._transport = cast("asyncio.Transport", transport)
         self.broker.peers.add(self)
-        self._open_deadline = asyncio.get_running_loop().call_later(self._open_timeout, self._expect_open)
+        self._deadline = asyncio.get_running_loop().call_later(self._open_timeout, self._expect_open)
         if self.broker.freezes_new:
             self.freeze()
         self._check_idle()
@@ -109,7 +126,7 @@ class AmqpPeer(asyncio.Protocol):
         self.access.close()
         self._connection.receive_eof()
         self._handle_events()
-        for timer in (self._heartbeat, self._open_deadline, self._idle_check):
+        for timer in (self._heartbeat, self._deadline, self._idle_check):
             if timer is not None:
                 timer.cancel()
 
@@ -121,6 +138,7 @@ class AmqpPeer(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Read again, because the client has caught up."""
         self._is_full = False
+        self._count_unsent()
         self._adjust()
 
     def freeze(self) -> None:
@@ -144,6 +162,7 @@ class AmqpPeer(asyncio.Protocol):
         data = self._connection.data_to_send()
         if data:
             self._transport.write(data)
+            self._count_unsent()
         if self._connection.closed:
             self._transport.close()
 
@@ -227,6 +246,23 @@ class AmqpPeer(asyncio.Protocol):
     def _expect_open(self) -> None:
         if not (self._connection.is_open or self._is_frozen):
             self.drop(f"the client did not open it in {self._open_timeout:g} seconds.")
+            return
+        self._deadline = asyncio.get_running_loop().call_later(self._token_timeout, self._expect_token)
+
+    def _expect_token(self) -> None:
+        if not (self.is_trusted or self._is_frozen):
+            self.drop(f"the client sent no token in {self._token_timeout:g} seconds.")
+
+    def _trust(self) -> None:
+        if not self.is_trusted:
+            self.is_trusted = True
+            self.held.trust()
+
+    def _count_unsent(self) -> None:
+        # What the client does not take is in the transport, which is small unless it reads nothing at all.
+        before, self._unsent = self._unsent, 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if self._unsent != before:
+            self.held.keep(self._unsent - before)
 
     def _handle_events(self) -> None:
         while events := self._connection.events_received():
@@ -237,7 +273,8 @@ class AmqpPeer(asyncio.Protocol):
                     _LOGGER.exception("An event was not handled: %s", type(event).__name__)
                     _report_failure(event)
                 # The other events are handled all the same: a client that gave a session back must not hold it.
-                if self._connection.unsent_bytes > _MAX_UNSENT and not self._is_cut:
+                most = _MAX_UNSENT if self.is_trusted else _MAX_UNSENT_TO_A_STRANGER
+                if self._connection.unsent_bytes > most and not self._is_cut:
                     self.drop("the client asked for too much at once.")
 
     def _handle(self, event: Event) -> None:

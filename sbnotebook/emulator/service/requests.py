@@ -132,6 +132,11 @@ class ReplyLink(LinkHandler):
         """Return its names in ``reply-to``: its target's address, and its own name, which the JavaScript SDK uses."""
         return getattr(self._link.target, "address", None), self._link.name
 
+    def detached(self) -> None:
+        """Drop the waiting replies."""
+        self._peer.held.keep(-sum(map(len, self._waiting)))
+        self._waiting.clear()
+
     def answers_for(self, node: Node) -> bool:
         """Return whether the replies of a node go over this link."""
         return self._node.address == node.address
@@ -139,6 +144,7 @@ class ReplyLink(LinkHandler):
     def send(self, payload: bytes) -> None:
         """Send a reply as soon as the client has credit and reads."""
         self._waiting.append(payload)
+        self._peer.held.keep(len(payload))
         self.credit_changed()
         if len(self._waiting) > _CREDIT:
             self._peer.drop("the client does not take the answers to its requests.")
@@ -147,7 +153,9 @@ class ReplyLink(LinkHandler):
         """Send the waiting replies."""
         while self._waiting and self._link.credit > 0 and self._peer.is_writable:
             self._sent += 1
-            self._link.send(self._sent.to_bytes(16), self._waiting.popleft(), settled=True)
+            payload = self._waiting.popleft()
+            self._peer.held.keep(-len(payload))
+            self._link.send(self._sent.to_bytes(16), payload, settled=True)
         if self._link.drain:
             self._link.drained()
         self._peer.broker.touch(self._peer)

@@ -23,7 +23,7 @@ __all__ = ["Transactions", "ViaEntities"]
 _MAX_OPEN: Final = 1000
 """Open transactions of a connection, each of which may have been forgotten by its client."""
 _MAX_BYTES: Final = 134_217_728
-"""Bytes of messages in all open transactions of a connection."""
+"""Bytes of messages in all open transactions of all connections."""
 _NUMBERS: Final = count(1)
 _UNKNOWN: Final = "Transaction hasn't been declared yet, or has already been discharged."
 _NOT_DECLARED: Final = "Transaction is not declared."
@@ -49,6 +49,7 @@ class Transactions:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._open: dict[bytes, _Open] = {}
+        self._size = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -88,8 +89,9 @@ class Transactions:
             clock = self._broker.clock
             found.end = clock.now() + self._broker.faults.transaction_timeout_ms
             found.cancel_alarm = clock.wake_at(found.end, partial(self.roll_back, txn_id))
-        if sum(each.transaction.size for each in self._open.values()) > _MAX_BYTES:
-            text = f"The open transactions of a connection have at most {_MAX_BYTES} bytes of messages."
+        self._count()
+        if self._broker.memory.transactions > _MAX_BYTES:
+            text = f"The open transactions of all connections have at most {_MAX_BYTES} bytes of messages."
             raise RefusedError(Refusal.QUOTA_EXCEEDED, text)
         return found.transaction
 
@@ -138,7 +140,12 @@ class Transactions:
             raise RefusedError(Refusal.UNKNOWN_TRANSACTION, _NOT_DECLARED)
         if found.cancel_alarm is not None:
             found.cancel_alarm()
+        self._count()
         return found
+
+    def _count(self) -> None:
+        before, self._size = self._size, sum(each.transaction.size for each in self._open.values())
+        self._broker.memory.transactions += self._size - before
 
 
 class ViaEntities:

@@ -92,6 +92,9 @@ class _WebSocketTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         self._may_read.set()
 
+    def get_write_buffer_size(self) -> int:
+        return self._waiting
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._pieces += [bytes(data[at : at + _MAX_PIECE]) for at in range(0, len(data), _MAX_PIECE)]
         self._waiting += len(data)
