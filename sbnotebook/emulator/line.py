@@ -80,6 +80,9 @@ class _Line(asyncio.Protocol, asyncio.Transport):
         if self._socket is not None:
             self._socket.resume_reading()
 
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._socket is None else self._socket.get_write_buffer_size()
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._outward.carry(self._send, bytes(data))
 
