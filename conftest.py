@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,16 @@ _LONG = (
     "tests/settlement/actions/test_undo_crash.py",
     "tests/settlement/actions/test_resubmit_crash.py",
 )
+# Dealt out last, test by test, so that all processes end at the same time.
+_SINGLY = (
+    "tests/settlement/actions/test_pick.py",
+    "tests/settlement/probing/test_run.py",
+    "tests/settlement/processing/test_process_sessions.py",
+    "tests/settlement/test_engine_disk.py",
+)
+_ROOT = Path(__file__).parent
+# Quick to start and light on two cores, where nothing runs long enough to be worth optimising.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,22 +57,38 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in _FOLDERS:
         os.environ[name] = str(Path(folder.name, name.lower()))
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["JDK_JAVA_OPTIONS"] = _JAVA
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, so that no process is left with it while the others have nothing to do."""
-    items.sort(key=lambda item: next((n for n, start in enumerate(_LONG) if item.nodeid.startswith(start)), len(_LONG)))
+    items.sort(key=lambda item: _turn(item.nodeid))
+
+
+def _turn(nodeid: str) -> int:
+    if nodeid.startswith(_SINGLY):
+        return len(_LONG) + 1
+    return next((turn for turn, start in enumerate(_LONG) if nodeid.startswith(start)), len(_LONG))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Give the tests of a file to one process, and those of folders that share something large."""
+    """Give the tests of a file to one process, and those of a folder that share something large."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next(filter(nodeid.startswith, _SHARED), super()._split_scope(nodeid))
+            file = super()._split_scope(nodeid)
+            return nodeid if file in _SINGLY else _shared(file)
 
     return Scheduling(config, log)
+
+
+@cache
+def _shared(file: str) -> str:
+    """The folder that a file shares something large with, or the file itself, such as one that uses no Spark."""
+    folder = next(filter(file.startswith, _SHARED), file)
+    is_apart = folder == "tests/spark/" and "SparkSession" not in (_ROOT / file).read_text()
+    return file if is_apart else folder

@@ -67,8 +67,6 @@ def spark(event_log: Path, connection_string: str) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
         environment.setenv("SBNOTEBOOK_TESTS_TARGET", connection_string)
-        # Quick to start and light on two cores, where nothing runs long enough to be worth optimising.
-        environment.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
             environment.setenv(name, os.environ.get(name, ""))  # session sets them; they are put back
         spark = session(said.append)
