@@ -1,51 +1,54 @@
 """Filter messages by a SQL boolean expression over the message columns.
 
 DuckDB parses and evaluates it over Arrow, without access to anything outside. It is one expression about one message:
-queries within it are refused, so that it cannot run for ever, or reach another table.
+queries within it are refused, so that it cannot reach another table. DuckDB runs in a process of its own with limits of
+time and memory, :mod:`sbnotebook.analysis.query_worker`, because its own limits do not hold for all expressions. The
+process stays, so that only the first expression waits for its start.
 """
 
 from __future__ import annotations
 
-import difflib
+import atexit
 import json
-import re
-import threading
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from shlex import quote
+from typing import IO, TYPE_CHECKING, Final, NoReturn, TypeVar, cast
 
 import pyarrow as pa
 
+from sbnotebook.analysis import query_worker
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
+from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
 
 if TYPE_CHECKING:
-    import duckdb
+    from sbnotebook.analysis.query_worker import Answer, Found, Request
 
 __all__ = ["filtered", "matching", "where"]
 
 M = TypeVar("M", bound=Message)
 
-_INDEX: Final = "row_index_"
-_BODY_JSON: Final = "body_json"
-_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
-    "enable_external_access": "false",
-    "python_enable_replacements": "false",
-    "memory_limit": "1GB",
-}
 _MOST_SECONDS: Final = 60.0
+_MOST_MEMORY: Final = 10**9
+"""Bytes."""
 _LONGEST: Final = 20_000
+_PORTION: Final = 32 * 1024 * 1024
+"""Bytes of a table that are evaluated at a time."""
+_MOST_IDLE: Final = 2
 _SHOWN: Final = 200
-_SHOWN_REASON: Final = 500
-# A body that is not JSON must not fail the expression for all the others.
-_COLUMNS: Final = f"*, CASE WHEN json_valid(body_text) THEN CAST(body_text AS JSON) END AS {_BODY_JSON}"
-_SELECT: Final = "SELECT "
-_CLAUSES: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
-_OUTSIDE: Final = frozenset({"current_setting", "getenv", "getvariable", "nextval", "currval", "query", "query_table"})
-"""Functions that read something else than the message."""
-_NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
-_TRUTHS: Final = frozenset({"BOOLEAN", "NULL", '"NULL"', "SQLNULL"})
+
+_idle: defaultdict[int, list[subprocess.Popen[bytes]]] = defaultdict(list)
+"""Processes that wait for requests, by the process that started them: a fork must not use those of its parent."""
 
 
 def where(messages: Sequence[M], expression: str | None) -> list[M]:
@@ -55,10 +58,12 @@ def where(messages: Sequence[M], expression: str | None) -> list[M]:
         messages: the messages to filter.
         expression: over the message columns and ``body_json``, in DuckDB's SQL, for example
             ``dead_letter_reason = 'Invalid' and body_json->>'$.carrier' = 'UA'``; None for all messages. A missing
-            value makes a comparison neither true nor false, and ``body_json`` is missing where a body is not JSON.
+            value makes a comparison neither true nor false, and ``body_json`` is missing where a body is not JSON, is
+            nested deeper than 64 levels, or is longer than 2,000,000 characters.
 
     Raises:
-        ConfigurationError: the expression is wrong; names the column or the place.
+        ConfigurationError: the expression is wrong; names the column or the place. Or it takes more than 60 seconds
+            or 1 GB of memory.
 
     Example:
         >>> messages = [Message(body=b'{"n": 1}'), Message(body=b'{"n": 2}')]
@@ -80,108 +85,135 @@ def filtered(table: pa.Table, expression: str) -> pa.Table:
 
 def matching(table: pa.Table, expression: str) -> list[int]:
     """Return the positions of the rows for which an expression is true, ascending: see :func:`where`."""
-    import duckdb
-
-    expression = str(expression)  # DuckDB takes an instance of a subclass for the name of a column
+    expression = str(expression)  # an instance of a subclass might not be what it seems
     if len(expression) > _LONGEST:
         _refuse(expression, f"it is longer than {_LONGEST:,} characters")
-    # The index tells which rows are left.
-    indexed = table.append_column(_INDEX, pa.array(range(len(table)), type=pa.int64()))
-    with duckdb.connect(":memory:", config=_CONFIG) as database:
-        database.execute("SET lock_configuration = true")
-        # An expression may be slow: interrupt it from another thread.
-        timer = threading.Timer(_MOST_SECONDS, database.interrupt)
-        timer.daemon = True
-        timer.start()
-        tree: Any = None
-        try:
-            tree = _parsed(database, expression)
-            rows = database.from_arrow(indexed).project(_COLUMNS)
-            chosen = rows.filter(expression)
-            kind = str(rows.project(expression).types[0])
-            if kind not in _TRUTHS:
-                _refuse(expression, f"it gives a {kind}, and not true or false: compare it with something")
-            found = chosen.project(_INDEX).fetchall()
-        except duckdb.InterruptException:
-            _refuse(expression, f"it took more than {_MOST_SECONDS:.0f} seconds")
-        except duckdb.Error as error:
-            _refuse(expression, _reason(error, tree, table, expression))
-        finally:
-            timer.cancel()
-    return sorted(index for (index,) in found)
+    table = table.append_column(query_worker.INDEX, pa.array(range(len(table)), type=pa.int64()))
+    with _process() as process:
+        return list(_evaluated(process, table, expression))
 
 
-def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
-    """Parse one expression with DuckDB, and refuse queries in it."""
-    import duckdb
+def _evaluated(process: subprocess.Popen[bytes], table: pa.Table, expression: str) -> Iterator[int]:
+    """Yield the positions, portion by portion: so the memory that is needed does not grow with the table."""
+    deadline = time.monotonic() + _MOST_SECONDS
+    # A table without rows checks the expression, and tells which columns it needs.
+    columns = _ask(process, table.slice(0, 0), expression, deadline)["columns"]
+    for portion in _portions(table.select(columns)):
+        yield from _ask(process, portion, expression, deadline)["rows"]
 
-    # DuckDB describes a statement as JSON, without running it.
+
+def _portions(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows of a table in parts that are small, or one row."""
+    if table.nbytes <= _PORTION or len(table) <= 1:
+        if len(table):
+            yield table
+        return
+    half = len(table) // 2
+    yield from _portions(table.slice(0, half))
+    yield from _portions(table.slice(half))
+
+
+@contextmanager
+def _process() -> Generator[subprocess.Popen[bytes]]:
+    """Lend a process that waits for requests, or a new one, and keep it for the next expression."""
+    waiting = _idle[os.getpid()]
+    process = waiting.pop() if waiting else _start()
     try:
-        [(text,)] = database.execute("SELECT json_serialize_sql($1::VARCHAR)", [_SELECT + expression]).fetchall()
-        answer: Any = json.loads(text)
-    except (RecursionError, UnicodeError, duckdb.Error) as error:
-        _refuse(expression, f"it cannot be parsed: {_shown(error)}")
-    if answer.get("error"):
-        _refuse(expression, f"{_shown(answer.get('error_message'))}{_place(expression, answer.get('position'))}")
-    # It must be one term, without clauses or tables.
-    statements: Any = answer["statements"]
-    node: Any = statements[0]["node"] if len(statements) == 1 else {}
-    terms: Any = node.get("select_list", ())
-    if len(terms) != 1 or any(node.get(clause) for clause in _CLAUSES) or node["from_table"]["type"] != "EMPTY":
-        _refuse(expression, "it must be one expression that is true or false of a message")
-    # No part of it may be a query, or a function that reads something else.
-    for part in _parts(terms[0]):
-        if part.get("class") == "SUBQUERY":
-            _refuse(
-                expression,
-                f"there is a query in it{_place(expression, part.get('query_location'))}, and only columns may be",
-            )
-        if str(part.get("function_name", "")).lower() in _OUTSIDE:
-            name = part["function_name"]
-            _refuse(
-                expression,
-                f"the function {name}{_place(expression, part.get('query_location'))} is not about a message",
-            )
-    return terms[0]
+        yield process
+    except ConfigurationError:  # It has answered, or it has ended.
+        raise
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        if process.returncode is None and len(waiting) < _MOST_IDLE:
+            waiting.append(process)
+        else:
+            _end(process)
 
 
-def _parts(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield all objects of a tree of JSON."""
-    waiting = [tree]
-    while waiting:
-        part: Any = waiting.pop()
-        if isinstance(part, dict):
-            yield part  # pyright: ignore[reportUnknownVariableType]
-            waiting += part.values()  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-        elif isinstance(part, list):
-            waiting += part  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _reason(error: duckdb.Error, tree: Any, table: pa.Table, expression: str) -> str:
-    missing = _NO_COLUMN.search(str(error))
-    if missing is None:
-        return _shown(error)
-    name = missing[1]
-    places = [part["query_location"] for part in _parts(tree) if part.get("column_names", [None])[0] == name]
-    columns = [*table.column_names, _BODY_JSON]
-    near = difflib.get_close_matches(name.lower(), columns, n=1)
-    advice = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(columns)}."
-    return f"there is no column {printable(name[:_SHOWN])!r}{_place(expression, min(places, default=None))}; {advice}"
-
-
-def _place(expression: str, position: Any) -> str:
-    # DuckDB counts bytes of the parsed text from 0; users count characters of their text from 1.
+def _start() -> subprocess.Popen[bytes]:
+    # It finds DuckDB where this process does, but -P keeps it from importing files of the folder it is started in. It
+    # gets no interrupts of the notebook, which wait for its answer here.
+    folders = {str(Path(str(module.origin)).parents[1]) for module in map(find_spec, ("duckdb", "pyarrow")) if module}
+    command = [sys.executable, "-P", query_worker.__file__, str(_MOST_MEMORY), *folders]
     try:
-        before = expression.encode()[: int(position) - len(_SELECT)]
-    except (TypeError, ValueError):
-        return ""
-    return f" at character {len(before.decode(errors='ignore')) + 1}"
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            creationflags=subprocess.CREATE_NO_WINDOW if sys.platform == "win32" else 0,
+        )
+    except OSError as error:
+        raise ConfigurationError(f"Expressions need a process of their own, which did not start: {error}.") from None
+    if cast("IO[bytes]", process.stdout).readline() != query_worker.READY:
+        _end(process)
+        raise ConfigurationError(
+            "Expressions need a process of their own, which did not start: see what "
+            f"{' '.join(map(quote, command))} prints, and whether there is memory for it."
+        )
+    return process
 
 
-def _shown(reason: object) -> str:
-    # DuckDB quotes values that it cannot convert, and they come from messages.
-    return printable(" ".join(str(reason).split())[:_SHOWN_REASON])
+@atexit.register
+def _end_all() -> None:
+    for process in _idle.pop(os.getpid(), ()):
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode is None:
+        process.kill()
+        process.communicate()
+
+
+def _ask(process: subprocess.Popen[bytes], table: pa.Table, expression: str, deadline: float) -> Found:
+    """Send a request, and return the answer.
+
+    Raises:
+        ConfigurationError: the expression is wrong, or needs too much time or memory.
+    """
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    data = sink.getvalue()
+    request: Request = {
+        "expression": expression,
+        "seconds": max(deadline - time.monotonic(), 0.001),
+        "size": data.size,
+        "levels": LEVELS,
+        "characters": PARSED_CHARACTERS,
+    }
+    source, target = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stdin)
+    try:
+        target.write(json.dumps(request).encode() + b"\n")
+        target.write(data)
+        target.flush()
+        line = source.readline()
+    except BrokenPipeError:
+        line = b""
+    answer: Answer = json.loads(line) if line else {}
+    if "refused" in answer:
+        _refuse(expression, answer["refused"])
+    if "found" not in answer:
+        _end(process)
+        _refuse(
+            expression, f"{_ended(answer, process.returncode, deadline)}: make it simpler, or look at fewer messages"
+        )
+    return answer["found"]
+
+
+def _ended(answer: Answer, code: int, deadline: float) -> str:
+    """Return why the process has not evaluated an expression."""
+    if answer.get("exhausted"):
+        return f"it needs more than {_MOST_MEMORY / 10**9:g} GB of memory"
+    if time.monotonic() >= deadline:
+        return f"it takes more than {_MOST_SECONDS:.0f} seconds"
+    return f"DuckDB crashed ({code}), which texts that are nested very deep can cause"
 
 
 def _refuse(expression: str, why: str) -> NoReturn:
-    raise ConfigurationError(f"The expression {expression[:_SHOWN]!r} cannot be used: {why}") from None
+    # DuckDB quotes values that it cannot convert, and they come from messages.
+    raise ConfigurationError(f"The expression {expression[:_SHOWN]!r} cannot be used: {printable(why)}") from None

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -179,81 +177,17 @@ def test_query_within_an_expression_is_refused(expression: str) -> None:
         numbers(expression)
 
 
-@pytest.mark.parametrize("expression", ["len(range(100000000000)) > 0", "length(repeat(body_text, 10000000000)) > 0"])
-def test_expression_cannot_take_all_memory(expression: str) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be used"):
-        numbers(expression)
+def test_expressions_that_need_all_columns_get_them() -> None:
+    assert numbers("#2 = 20") == [20]
+    assert numbers("COLUMNS('^entity|^sequence_number') is not null") == [10, 20, 30, 40, 50]
 
 
-def test_expression_cannot_take_all_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query, "_MOST_SECONDS", 0.2)
-    endless = "list_sum(list_transform(range(3000000), lambda x: list_sum(range(10000 + x % 2)))) > sequence_number"
-    with pytest.raises(ConfigurationError, match="took more than 0 seconds"):
-        numbers(endless)
-
-
-INJECTIONS = [
-    "true; DROP TABLE messages",
-    "true; SELECT 1",
-    "true) --",
-    "1=1) UNION SELECT 1 --",
-    "true LIMIT 1",
-    "true ORDER BY 1",
-    "true; ATTACH 'FILE' AS other",
-    "true; COPY (SELECT 1) TO 'FILE'",
-    "true; SET enable_external_access = true",
-    "true; INSTALL httpfs; LOAD httpfs",
-    "(COPY (SELECT 1) TO 'FILE') = 1",
-    "(SELECT count(*) FROM query('COPY (SELECT 1) TO ''FILE''')) > 0",
-    "(WITH x AS (INSERT INTO t VALUES (1) RETURNING 1) SELECT 1) = 1",
-]
-READS = [
-    "(SELECT count(*) FROM read_text('FILE')) > 0",
-    "(SELECT count(*) FROM read_csv('FILE')) > 0",
-    "(SELECT count(*) FROM read_csv_auto('FILE')) > 0",
-    "(SELECT count(*) FROM read_blob('FILE')) > 0",
-    "(SELECT count(*) FROM read_json('FILE')) > 0",
-    "(SELECT count(*) FROM read_parquet('FILE')) > 0",
-    "(SELECT count(*) FROM sniff_csv('FILE')) > 0",
-    "(SELECT count(*) FROM glob('FILE*')) > 0",
-    "(SELECT count(*) FROM 'FILE') > 0",
-    "(SELECT count(*) FROM parquet_metadata('FILE')) > 0",
-    "(SELECT count(*) FROM read_csv('https://127.0.0.1:9/x')) > 0",
-    "(SELECT count(*) FROM query('SELECT * FROM read_text(''FILE'')')) > 0",
-    "(SELECT count(*) FROM query_table('FILE')) > 0",
-    "EXISTS (FROM sqlite_scan('FILE', 't'))",
-    "getenv('HOME') <> ''",
-    "current_setting('memory_limit') <> ''",
-    "Current_Setting('memory_limit') <> ''",
-    "EXISTS (FROM duckdb_settings())",
-    "EXISTS (FROM pragma_version())",
-    "true; PRAGMA version",
-    "true; CALL pragma_version()",
-    "true; EXPORT DATABASE 'FILE'",
-    "getvariable('x') = 1",
-    "EXISTS (FROM 'FILE')",
-    "set_config('enable_external_access', 'true') IS NULL",
-]
-
-
-@pytest.mark.parametrize("expression", [*INJECTIONS, *READS])
-def test_expression_reaches_nothing_outside(expression: str, tmp_path: Path) -> None:
-    secret = tmp_path / "secret.csv"
-    secret.write_text("a\nhunter2\n")
-    with pytest.raises(ConfigurationError) as refused:
-        where(MESSAGES, expression.replace("FILE", str(secret)))
-    assert "hunter2" not in str(refused.value)
-    assert secret.read_text() == "a\nhunter2\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
-
-
-def test_same_expressions_reach_a_file_without_settings(tmp_path: Path) -> None:
-    # So that the test above would fail if the settings were lost.
-    secret = tmp_path / "secret.csv"
-    secret.write_text("a\nhunter2\n")
-    for read in (READS[0], READS[1], READS[3], READS[7]):
-        with duckdb.connect(":memory:") as database:
-            assert database.execute(f"SELECT {read.replace('FILE', str(secret))}").fetchall() == [(True,)]
+def test_large_tables_are_evaluated_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "_PORTION", 10_000)
+    table = to_arrow(Message(message_id=str(number), body=b"{}") for number in range(3_000))
+    assert matching(table, "message_id::int % 3 = 0 and body_json is not null") == list(range(0, 3_000, 3))
+    # A message that is larger than a portion is a portion.
+    assert where([Message(body=b"x" * 20_000), Message(body=b"y")], "body_text like 'x%'")
 
 
 def test_pythons_variables_are_not_seen() -> None:

@@ -1,0 +1,288 @@
+"""Evaluate expressions, in a process of its own with limits of time and memory.
+
+:mod:`sbnotebook.analysis.query` starts it. DuckDB's own limits do not hold for a single value, such
+as a long list, and DuckDB crashes on JSON that is nested deeply enough, which a sender chooses. Here the operating
+system holds the limits, and a crash ends this process and not the notebook's kernel.
+
+A request is a line of JSON and a table as a stream of Arrow; an answer is a line of JSON. So that it starts quickly,
+this module imports nothing else of sbnotebook, and hides numpy and pandas from DuckDB, which would import them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import faulthandler
+import json
+import os
+import re
+import sys
+from array import array
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, TypedDict
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+__all__ = ["INDEX", "READY", "Answer", "Found", "Request", "main", "serve"]
+
+INDEX: Final = "row_index_"
+"""The column that numbers the rows."""
+READY: Final = b"ready\n"
+"""The first line that the process writes."""
+_BODY: Final = "body_text"
+_BODY_JSON: Final = "body_json"
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "enable_external_access": "false",
+    "python_enable_replacements": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    # Each thread reserves memory, and the portions of a table are too small for many.
+    "threads": "2",
+}
+_MOST_NAME: Final = 200
+_MOST_REASON: Final = 500
+# A body that is not JSON must not fail the expression for all the others.
+_COLUMNS: Final = f"* REPLACE (CASE WHEN json_valid({_BODY_JSON}) THEN CAST({_BODY_JSON} AS JSON) END AS {_BODY_JSON})"
+_SELECT: Final = "SELECT "
+_CLAUSES: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
+_OUTSIDE: Final = frozenset(
+    {
+        *("current_setting", "getenv", "getvariable", "query", "query_table"),
+        *("nextval", "currval", "setval", "setseed", "sleep_ms", "pg_sleep", "write_log", "current_query"),
+        # These read a query from a text, and plan it.
+        *("json_serialize_plan", "json_serialize_sql", "json_deserialize_sql", "json_execute_serialized_sql"),
+    }
+)
+"""Functions that do or read something else than the message."""
+_POSITIONS: Final = frozenset({"STAR", "POSITIONAL_REFERENCE"})
+"""Parts of an expression that need all columns in their places."""
+_NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
+_TRUTHS: Final = frozenset({"BOOLEAN", "NULL", '"NULL"', "SQLNULL"})
+_TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""The texts of JSON. Possessive, so that a text without an end takes no longer than others."""
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
+
+
+class Request(TypedDict):
+    """Is sent before a table."""
+
+    expression: str
+    seconds: float
+    """Until this process ends itself."""
+    size: int
+    """Bytes of the table."""
+    levels: int
+    """``body_json`` is missing where a body is nested deeper."""
+    characters: int
+    """``body_json`` is missing where a body is longer."""
+
+
+class Found(TypedDict):
+    """Which rows an expression is true for."""
+
+    rows: list[int]
+    """The values of `INDEX`, ascending."""
+    columns: list[str]
+    """The columns that the expression needs."""
+
+
+class Answer(TypedDict, total=False):
+    """What came of a request: one of these."""
+
+    found: Found
+    refused: str
+    """Why the expression cannot be used. It may quote messages."""
+    exhausted: bool
+    """Whether it needs more memory than there may be; then this process ends."""
+
+
+class _RefusedError(Exception):
+    """The expression cannot be used; the text says why."""
+
+
+def main(memory: int, *folders: str) -> None:
+    """Answer the requests of standard input on standard output, until there are no more.
+
+    Args:
+        memory: bytes that a request may take, beside what DuckDB takes at its start.
+        folders: where DuckDB and pyarrow are, if they are not in Python's own folders.
+    """
+    sys.path += folders
+    # Of the environment, DuckDB needs only the time zone in which it shows times.
+    kept = {name: value for name, value in os.environ.items() if name in {"TZ", "SYSTEMROOT"}}
+    os.environ.clear()
+    os.environ.update(kept)
+    sys.modules.update({"numpy": None, "pandas": None})  # pyright: ignore[reportArgumentType, reportCallIssue]
+    import duckdb
+
+    with duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": f"{memory}B"}) as database:
+        database.execute("SET lock_configuration = true")
+        _limit_memory(memory)
+        sys.stdout.buffer.write(READY)
+        sys.stdout.flush()
+        serve(database, sys.stdin.buffer, sys.stdout.buffer)
+
+
+def _limit_memory(most: int) -> None:
+    """Let this process take so many bytes more than it has, where the system has such a limit."""
+    try:
+        import resource
+    except ImportError:  # Windows, where only DuckDB's own limit holds.
+        return
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the image of a crash has messages in it
+        with open("/proc/self/statm", encoding="ascii") as sizes:  # noqa: PTH123 - Path is slower to import
+            taken = int(sizes.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + most, taken + most))
+
+
+def serve(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer requests until there are no more, or until one has exhausted the memory."""
+    import pyarrow as pa
+
+    answer: Answer = {}
+    while not answer.get("exhausted") and (line := source.readline()):
+        request: Request = json.loads(line)
+        # A thread in C, which neither a busy DuckDB nor a lost parent holds up.
+        faulthandler.dump_traceback_later(request["seconds"], exit=True)
+        table = pa.ipc.open_stream(source.read(request["size"])).read_all()
+        answer = _answer(database, table, request)
+        faulthandler.cancel_dump_traceback_later()
+        sink.write(json.dumps(answer).encode() + b"\n")
+        sink.flush()
+
+
+def _answer(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Request) -> Answer:
+    import duckdb
+
+    expression, tree = request["expression"], None
+    try:
+        tree = _parsed(database, expression)
+        rows = database.from_arrow(_with_json(table, request["levels"], request["characters"]))
+        if _BODY in table.column_names:
+            rows = rows.project(_COLUMNS)
+        kind = str(rows.project(expression).types[0])
+        if kind not in _TRUTHS:
+            _refuse(f"it gives a {kind}, and not true or false: compare it with something")
+        found = rows.filter(expression).project(INDEX).fetchall() if len(table) else []
+    except _RefusedError as refused:
+        return {"refused": str(refused)}
+    except (duckdb.OutOfMemoryException, MemoryError):
+        return {"exhausted": True}
+    except duckdb.Error as error:
+        return {"refused": _reason(error, tree, table, expression)}
+    return {"found": {"rows": sorted(index for (index,) in found), "columns": _needed(tree, table)}}
+
+
+def _with_json(table: pa.Table, levels: int, characters: int) -> pa.Table:
+    """Add the bodies that may be parsed as JSON; DuckDB calls itself for each level, and crashes on too many."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    if _BODY not in table.column_names:
+        return table
+    pc: Any = pyarrow.compute
+    bodies: Any = table[_BODY]
+    too_long = pc.fill_null(pc.greater(pc.utf8_length(bodies), characters), False)
+    # Few bodies have so many brackets, and only those are looked at.
+    brackets = pc.add(pc.count_substring(bodies, "["), pc.count_substring(bodies, "{"))
+    left_out: list[bool] = too_long.to_pylist()
+    for index in pc.indices_nonzero(pc.and_not(pc.greater(brackets, levels), too_long)).to_pylist():
+        left_out[index] = _levels(bodies[index].as_py()) > levels
+    if any(left_out):
+        bodies = pc.if_else(pa.array(left_out, pa.bool_()), pa.scalar(None, bodies.type), bodies)
+    return table.append_column(_BODY_JSON, bodies)
+
+
+def _levels(text: str) -> int:
+    """Return how deep JSON is nested, in time that grows with its length."""
+    brackets = _TEXTS.sub(b"", text.encode()).translate(_STEPS, _NOT_BRACKETS)
+    return max(accumulate(array("b", brackets)), default=0)
+
+
+def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
+    """Parse one expression with DuckDB, and refuse queries in it."""
+    import duckdb
+
+    # DuckDB describes a statement as JSON, without running it.
+    try:
+        [(text,)] = database.execute("SELECT json_serialize_sql($1::VARCHAR)", [_SELECT + expression]).fetchall()
+        answer: Any = json.loads(text)
+    except (RecursionError, UnicodeError, duckdb.Error) as error:
+        _refuse(f"it cannot be parsed: {_shown(error)}")
+    if answer.get("error"):
+        _refuse(f"{_shown(answer.get('error_message'))}{_place(expression, answer.get('position'))}")
+    # It must be one term, without clauses or tables.
+    statements: Any = answer["statements"]
+    node: Any = statements[0]["node"] if len(statements) == 1 else {}
+    terms: Any = node.get("select_list", ())
+    if len(terms) != 1 or any(node.get(clause) for clause in _CLAUSES) or node["from_table"]["type"] != "EMPTY":
+        _refuse("it must be one expression that is true or false of a message")
+    # No part of it may be a query, or a function that does or reads something else.
+    for part in _parts(terms[0]):
+        place = _place(expression, part.get("query_location"))
+        if part.get("class") == "SUBQUERY":
+            _refuse(f"there is a query in it{place}, and only columns may be")
+        if str(part.get("function_name", "")).lower() in _OUTSIDE:
+            _refuse(f"the function {part['function_name']}{place} is not about a message")
+    return terms[0]
+
+
+def _parts(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects of a tree of JSON."""
+    waiting = [tree]
+    while waiting:
+        part: Any = waiting.pop()
+        if isinstance(part, dict):
+            yield part  # pyright: ignore[reportUnknownVariableType]
+            waiting += part.values()  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        elif isinstance(part, list):
+            waiting += part  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _needed(tree: Any, table: pa.Table) -> list[str]:
+    """Return the columns of a table that an expression needs."""
+    parts = list(_parts(tree))
+    if any(part.get("class") in _POSITIONS for part in parts):
+        return table.column_names
+    named = {str(name).lower() for part in parts for name in part.get("column_names", ())}
+    if _BODY_JSON in named:
+        named.add(_BODY)
+    return [column for column in table.column_names if column in named or column == INDEX]
+
+
+def _reason(error: duckdb.Error, tree: Any, table: pa.Table, expression: str) -> str:
+    missing = _NO_COLUMN.search(str(error))
+    if missing is None:
+        return _shown(error)
+    name = missing[1]
+    places = [part["query_location"] for part in _parts(tree) if part.get("column_names", [None])[0] == name]
+    columns = [column for column in (*table.column_names, _BODY_JSON) if column != INDEX]
+    near = difflib.get_close_matches(name.lower(), columns, n=1)
+    advice = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(columns)}."
+    return f"there is no column {name[:_MOST_NAME]!r}{_place(expression, min(places, default=None))}; {advice}"
+
+
+def _place(expression: str, position: Any) -> str:
+    # DuckDB counts bytes of the parsed text from 0; users count characters of their text from 1.
+    try:
+        before = expression.encode()[: int(position) - len(_SELECT)]
+    except (TypeError, ValueError):
+        return ""
+    return f" at character {len(before.decode(errors='ignore')) + 1}"
+
+
+def _shown(reason: object) -> str:
+    return " ".join(str(reason).split())[:_MOST_REASON]
+
+
+def _refuse(why: str) -> NoReturn:
+    raise _RefusedError(why)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:])
