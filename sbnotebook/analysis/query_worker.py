@@ -112,6 +112,9 @@ def main(memory: int, *folders: str) -> None:
         folders: where DuckDB and pyarrow are, if they are not in Python's own folders.
     """
     sys.path += folders
+    # DuckDB writes a bar of its progress to standard output, which is for answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
     # Of the environment, DuckDB needs only the time zone in which it shows times.
     kept = {name: value for name, value in os.environ.items() if name in {"TZ", "SYSTEMROOT"}}
     os.environ.clear()
@@ -122,9 +125,9 @@ def main(memory: int, *folders: str) -> None:
     with duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": f"{memory}B"}) as database:
         database.execute("SET lock_configuration = true")
         _limit_memory(memory)
-        sys.stdout.buffer.write(READY)
-        sys.stdout.flush()
-        serve(database, sys.stdin.buffer, sys.stdout.buffer)
+        answers.write(READY)
+        answers.flush()
+        serve(database, sys.stdin.buffer, answers)
 
 
 def _limit_memory(most: int) -> None:
