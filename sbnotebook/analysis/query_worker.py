@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = ["INDEX", "READY", "Answer", "Found", "Request", "main", "serve"]
+__all__ = ["INDEX", "READY", "Answer", "Found", "Request", "answer_requests", "work"]
 
 INDEX: Final = "row_index_"
 """The column that numbers the rows."""
@@ -104,7 +104,7 @@ class _RefusedError(Exception):
     """The expression cannot be used; the text says why."""
 
 
-def main(memory: int, *folders: str) -> None:
+def work(memory: int, *folders: str) -> None:
     """Answer the requests of standard input on standard output, until there are no more.
 
     Args:
@@ -127,7 +127,7 @@ def main(memory: int, *folders: str) -> None:
         _limit_memory(memory)
         answers.write(READY)
         answers.flush()
-        serve(database, sys.stdin.buffer, answers)
+        answer_requests(database, sys.stdin.buffer, answers)
 
 
 def _limit_memory(most: int) -> None:
@@ -143,7 +143,7 @@ def _limit_memory(most: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (taken + most, taken + most))
 
 
-def serve(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink: BinaryIO) -> None:
+def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until there are no more, or until one has exhausted the memory."""
     import pyarrow as pa
 
@@ -288,4 +288,4 @@ def _refuse(why: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])
+    work(int(sys.argv[1]), *sys.argv[2:])
