@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, Described, decode
+from sbnotebook.model.amqp import AmqpValue, Described, decode_all
 from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml
 from sbnotebook.model.decoders import decoded_by_others
 
@@ -59,11 +59,7 @@ def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
     """
     if body_type is BodyType.DATA:
         return body
-    values: list[AmqpValue] = []
-    offset = 0
-    while offset < len(body):
-        value, offset = decode(body, offset)
-        values.append(value)
+    values = decode_all(body)
     if body_type is BodyType.SEQUENCE:
         if any(type(value) is not list for value in values):
             raise AmqpDecodeError("A sequence body holds AMQP lists only.")

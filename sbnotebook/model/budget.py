@@ -18,6 +18,7 @@ __all__ = [
     "UNPACKED_BYTES",
     "UNPACKED_BYTES_OF_TABLE",
     "UNPACKED_TIMES",
+    "UNUSUAL_KEYS",
     "Allowance",
 ]
 
@@ -29,6 +30,8 @@ azure-servicebus for Python, and the default of System.Text.Json)."""
 ITEMS: Final = 65_536
 """Items of all lists, maps and arrays of one AMQP value together. Microsoft's clients allow as many in each
 (``MAX_AMQPVALUE_ITEM_COUNT`` of azure-uamqp-c)."""
+UNUSUAL_KEYS: Final = 1_000
+"""Keys of an AMQP map that are neither texts nor bytes, such as numbers and ids. Of several maps, the squares count."""
 UNPACKED_BYTES: Final = 1024 * 1024
 """Bytes to which a packed body is unpacked, for one message that you look at."""
 UNPACKED_TIMES: Final = 8

@@ -62,6 +62,9 @@ def encode_section(code: int, value: AmqpValue) -> bytes:
     return section_head(code) + encode(value)
 
 
+_TEXTS: Final = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
+_SIMPLE: Final = frozenset({*range(0x40, 0xC0)} - {0x45})
+"""Constructors of values that hold no other values (section 1.2)."""
 _MAP_HEADS: Final = {0xC1: 3, 0xD1: 9}
 """Bytes before the first item of a map: its constructor, size and count (section 1.6.23)."""
 _REPEATABLE: Final = frozenset((DATA, SEQUENCE))
@@ -148,16 +151,16 @@ def map_start(payload: bytes, section: Section) -> int:
 
 
 def readable_items(payload: bytes, section: Section) -> dict[str, AmqpValue]:
-    """Return the items of a section that is a map, without those that cannot be decoded; keys are texts."""
+    """Return the items of a section that is a map: texts with simple values, without those that cannot be decoded."""
     found: dict[str, AmqpValue] = {}
     at = map_start(payload, section)
     try:
         while at < section.end:
             value_start = skip(payload, at)
             end = skip(payload, value_start)
-            with contextlib.suppress(AmqpDecodeError):
-                key, value = decode(payload, at)[0], decode(payload, value_start)[0]
-                found |= {key: value} if isinstance(key, str) else {}
+            if payload[at] in _TEXTS and payload[value_start] in _SIMPLE:
+                with contextlib.suppress(AmqpDecodeError):
+                    found[cast("str", decode(payload, at)[0])] = decode(payload, value_start)[0]
             at = end
     except AmqpDecodeError:
         pass

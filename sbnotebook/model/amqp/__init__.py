@@ -8,7 +8,7 @@ the others have a class each, so that what is decoded is encoded again as the sa
 Source: AMQP 1.0 part 1, types, section 1.6.
 """
 
-from sbnotebook.model.amqp.decoding import decode, decode_exactly, skip
+from sbnotebook.model.amqp.decoding import decode, decode_all, decode_exactly, skip
 from sbnotebook.model.amqp.encoding import encode, list_of_encoded
 from sbnotebook.model.amqp.types import (
     AmqpValue,
@@ -52,6 +52,7 @@ __all__ = [
     "ULong",
     "UShort",
     "decode",
+    "decode_all",
     "decode_exactly",
     "encode",
     "list_of_encoded",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from sbnotebook.errors import AmqpDecodeError
@@ -29,14 +29,20 @@ from sbnotebook.model.amqp.types import (
     ULong,
     UShort,
 )
-from sbnotebook.model.budget import LEVELS
+from sbnotebook.model.budget import ITEMS, LEVELS, UNUSUAL_KEYS
 
-__all__ = ["decode", "decode_exactly", "skip"]
+__all__ = ["decode", "decode_all", "decode_exactly", "skip"]
 
 _MOST_SYMBOLS, _LONGEST_SYMBOL = 1000, 64
 """What is kept of symbols that were read: how many, and up to which size in bytes."""
 _MAX_EMPTY_ELEMENTS: Final = 64
 """Elements of no width (an array of nulls) that one array may claim, so that a few bytes cannot ask for gigabytes."""
+
+Room = list[int]
+"""What is left of the budget of a value: levels, items, and the squares of the numbers of unusual keys."""
+_LEVELS, _ITEMS, _KEYS = 0, 1, 2
+_FEW_KEYS: Final = 16
+"""Maps of so few keys are not looked at: a value has no room for enough of them."""
 
 
 def decode(data: bytes | memoryview, offset: int = 0) -> tuple[AmqpValue, int]:
@@ -50,15 +56,33 @@ def decode(data: bytes | memoryview, offset: int = 0) -> tuple[AmqpValue, int]:
         The value and the offset of the first byte after it.
 
     Raises:
-        AmqpDecodeError: the bytes are cut short or are not AMQP data.
+        AmqpDecodeError: the bytes are cut short, are not AMQP data, or hold more than a message may: see
+            :mod:`sbnotebook.model.budget`.
 
     Example:
         >>> decode(bytes([0x54, 0x07]))
         (7, 2)
     """
-    buffer = data if isinstance(data, bytes) else bytes(data)
+    return _decode_within(data if isinstance(data, bytes) else bytes(data), offset, _new_room())
+
+
+def decode_all(data: bytes) -> list[AmqpValue]:
+    """Decode values that follow each other up to the end; together they may hold as much as one."""
+    values: list[AmqpValue] = []
+    offset, room = 0, _new_room()
+    while offset < len(data):
+        value, offset = _decode_within(data, offset, room)
+        values.append(value)
+    return values
+
+
+def _new_room() -> Room:
+    return [LEVELS, ITEMS, UNUSUAL_KEYS**2]
+
+
+def _decode_within(data: bytes, offset: int, room: Room) -> tuple[AmqpValue, int]:
     try:
-        return _decode(buffer, offset, 0)
+        return _decode(data, offset, room)
     except AmqpDecodeError:
         raise
     except (IndexError, struct.error, ValueError, OverflowError, TypeError) as error:
@@ -103,19 +127,19 @@ _WIDTHS: Final = {
 _UINT32: Final = struct.Struct(">I")
 _PAIR32: Final = struct.Struct(">II")
 
-_Decoder = Callable[[bytes, int, int], tuple[Any, int]]
+_Decoder = Callable[[bytes, int, Room], tuple[Any, int]]
 
 
-def _unknown(data: bytes, offset: int, _depth: int) -> tuple[Any, int]:
+def _unknown(data: bytes, offset: int, _room: Room) -> tuple[Any, int]:
     raise AmqpDecodeError(f"There is no AMQP type 0x{data[offset - 1]:02x}.")
 
 
 _DECODERS: Final[list[_Decoder]] = [_unknown] * 256
-"""By constructor: takes the bytes, the offset behind the constructor, and how deep the value stands."""
+"""By constructor: takes the bytes, the offset behind the constructor, and the room."""
 
 
-def _decode(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
-    return _DECODERS[data[offset]](data, offset + 1, depth)
+def _decode(data: bytes, offset: int, room: Room) -> tuple[Any, int]:
+    return _DECODERS[data[offset]](data, offset + 1, room)
 
 
 def _fixed(code: int, layout: str, make: Callable[[Any], Any]) -> None:
@@ -123,25 +147,25 @@ def _fixed(code: int, layout: str, make: Callable[[Any], Any]) -> None:
     width = reader.size
     unpack = reader.unpack_from
 
-    def read(data: bytes, offset: int, _depth: int) -> tuple[Any, int]:
+    def read(data: bytes, offset: int, _room: Room) -> tuple[Any, int]:
         return make(unpack(data, offset)[0]), offset + width
 
     _DECODERS[code] = read
 
 
 def _constant(code: int, value: Any) -> None:
-    _DECODERS[code] = lambda _data, offset, _depth: (value, offset)
+    _DECODERS[code] = lambda _data, offset, _room: (value, offset)
 
 
 def _sized(codes: tuple[int, int], make: Callable[[bytes], Any]) -> None:
-    def short(data: bytes, offset: int, _depth: int) -> tuple[Any, int]:
+    def short(data: bytes, offset: int, _room: Room) -> tuple[Any, int]:
         start = offset + 1
         end = start + data[offset]
         if end > len(data):
             raise AmqpDecodeError("An AMQP value is cut short.")
         return make(data[start:end]), end
 
-    def long(data: bytes, offset: int, _depth: int) -> tuple[Any, int]:
+    def long(data: bytes, offset: int, _room: Room) -> tuple[Any, int]:
         start = offset + 4
         end = start + _UINT32.unpack_from(data, offset)[0]
         if end > len(data):
@@ -161,10 +185,8 @@ def _short_symbol(raw: bytes) -> Symbol:
     return Symbol(raw.decode())
 
 
-def _compound_head(data: bytes, offset: int, depth: int, wide: bool) -> tuple[int, int, int]:
+def _compound_head(data: bytes, offset: int, room: Room, wide: bool) -> tuple[int, int, int]:
     """Return the count of elements, the offset of the first, and the end that the size field gives."""
-    if depth >= LEVELS:
-        raise AmqpDecodeError(f"AMQP values are nested deeper than {LEVELS}.")
     if wide:
         size, count = _PAIR32.unpack_from(data, offset)
         start, end = offset + 8, offset + 4 + size
@@ -173,50 +195,73 @@ def _compound_head(data: bytes, offset: int, depth: int, wide: bool) -> tuple[in
         start, end = offset + 2, offset + 1 + size
     if end > len(data) or start > end:
         raise AmqpDecodeError("An AMQP compound value is cut short.")
+    room[_LEVELS] -= 1
+    room[_ITEMS] -= count
+    if room[_LEVELS] < 0 or room[_ITEMS] < 0:
+        _refuse(room)
     return count, start, end
 
 
-def _items(data: bytes, start: int, end: int, count: int, depth: int) -> list[Any]:
+def _refuse(room: Room) -> NoReturn:
+    if room[_LEVELS] < 0:
+        raise AmqpDecodeError(f"AMQP values are nested deeper than {LEVELS}.")
+    raise AmqpDecodeError(f"An AMQP value holds more elements than the {ITEMS:,} that are read.")
+
+
+def _items(data: bytes, start: int, end: int, count: int, room: Room) -> list[Any]:
     if count > end - start:
         raise AmqpDecodeError("An AMQP compound value claims more elements than it has bytes.")
     values: list[Any] = []
-    deeper = depth + 1
     for _ in range(count):
-        value, start = _DECODERS[data[start]](data, start + 1, deeper)
+        value, start = _DECODERS[data[start]](data, start + 1, room)
         values.append(value)
+    room[_LEVELS] += 1
     if start != end:
         raise AmqpDecodeError("The size of an AMQP compound value does not fit its elements.")
     return values
 
 
 def _list(wide: bool) -> _Decoder:
-    def read(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
-        count, start, end = _compound_head(data, offset, depth, wide)
-        return _items(data, start, end, count, depth), end
+    def read(data: bytes, offset: int, room: Room) -> tuple[Any, int]:
+        count, start, end = _compound_head(data, offset, room, wide)
+        return _items(data, start, end, count, room), end
 
     return read
 
 
 def _map(wide: bool) -> _Decoder:
-    def read(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
-        count, start, end = _compound_head(data, offset, depth, wide)
+    def read(data: bytes, offset: int, room: Room) -> tuple[Any, int]:
+        count, start, end = _compound_head(data, offset, room, wide)
         if count % 2:
             raise AmqpDecodeError("An AMQP map has a key without a value.")
-        flat = _items(data, start, end, count, depth)
+        flat = _items(data, start, end, count, room)
+        keys = flat[0::2]
+        if len(keys) > _FEW_KEYS:
+            _check_keys(keys, room)
         try:
-            return dict(zip(flat[0::2], flat[1::2], strict=True)), end
+            return dict(zip(keys, flat[1::2], strict=True)), end
         except TypeError:
             raise AmqpDecodeError("An AMQP map has a list or a map as a key, which cannot be read.") from None
 
     return read
 
 
+def _check_keys(keys: list[Any], room: Room) -> None:
+    # Python salts the hashes of texts and bytes. A sender can choose numbers and ids whose hashes collide, which
+    # takes the square of their number in time.
+    unusual = sum(not isinstance(key, (str, bytes)) for key in keys)
+    room[_KEYS] -= unusual**2
+    if room[_KEYS] < 0:
+        raise AmqpDecodeError(f"An AMQP map has more than {UNUSUAL_KEYS:,} keys that are no texts.")
+
+
 def _array(wide: bool) -> _Decoder:
-    def read(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
-        count, start, end = _compound_head(data, offset, depth, wide)
+    def read(data: bytes, offset: int, room: Room) -> tuple[Any, int]:
+        count, start, end = _compound_head(data, offset, room, wide)
         if count == 0 and start == end:
+            room[_LEVELS] += 1
             return Array(), end  # azure-servicebus leaves out the constructor of an empty array
-        code, start, descriptor = _array_constructor(data, start, depth)
+        code, start, descriptor = _array_constructor(data, start, room)
         decoder = _DECODERS[code]
         if decoder is _unknown or code == 0x00:
             raise AmqpDecodeError(f"There is no AMQP type 0x{code:02x}.")
@@ -225,8 +270,9 @@ def _array(wide: bool) -> _Decoder:
         described = descriptor is not None and count > 0
         values = Array(element_type=Described if described else _ELEMENT_TYPES.get(code, str))
         for _ in range(count):
-            value, start = decoder(data, start, depth + 1)
+            value, start = decoder(data, start, room)
             values.append(value if descriptor is None else Described(descriptor[0], value))
+        room[_LEVELS] += 1
         if start != end:
             raise AmqpDecodeError("The size of an AMQP array does not fit its elements.")
         return values, end
@@ -234,22 +280,24 @@ def _array(wide: bool) -> _Decoder:
     return read
 
 
-def _array_constructor(data: bytes, start: int, depth: int) -> tuple[int, int, tuple[Any] | None]:
+def _array_constructor(data: bytes, start: int, room: Room) -> tuple[int, int, tuple[Any] | None]:
     if data[start] != 0x00:
         return data[start], start + 1, None
-    descriptor, start = _decode(data, start + 1, depth + 1)
+    descriptor, start = _decode(data, start + 1, room)
     return data[start], start + 1, (descriptor,)
 
 
-def _described(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
-    if depth >= LEVELS:
-        raise AmqpDecodeError(f"AMQP values are nested deeper than {LEVELS}.")
-    descriptor, offset = _decode(data, offset, depth + 1)
-    value, offset = _decode(data, offset, depth + 1)
+def _described(data: bytes, offset: int, room: Room) -> tuple[Any, int]:
+    room[_LEVELS] -= 1
+    if room[_LEVELS] < 0:
+        _refuse(room)
+    descriptor, offset = _decode(data, offset, room)
+    value, offset = _decode(data, offset, room)
+    room[_LEVELS] += 1
     return Described(descriptor, value), offset
 
 
-def _boolean(data: bytes, offset: int, _depth: int) -> tuple[bool, int]:
+def _boolean(data: bytes, offset: int, _room: Room) -> tuple[bool, int]:
     if data[offset] > 1:
         raise AmqpDecodeError("An AMQP boolean is neither 0 nor 1.")
     return data[offset] == 1, offset + 1
@@ -292,7 +340,7 @@ _sized((0xA1, 0xB1), bytes.decode)
 _sized((0xA3, 0xB3), _symbol)
 _compound: Final[dict[int, _Decoder]] = {
     0x00: _described,
-    0x45: lambda _data, offset, _depth: ([], offset),
+    0x45: lambda _data, offset, _room: ([], offset),
     0x56: _boolean,
     0xC0: _list(False),
     0xD0: _list(True),

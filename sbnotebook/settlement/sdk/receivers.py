@@ -12,8 +12,6 @@ from uuid import UUID
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
 
 from sbnotebook.settlement.sdk.protocol import (
-    AMQPException,
-    AmqpMessage,
     Frame,
     ReceiveHandler,
     Receiver,
@@ -21,7 +19,7 @@ from sbnotebook.settlement.sdk.protocol import (
     decode_payload,
     private,
 )
-from sbnotebook.settlement.wire.service_part import what_can_be_read
+from sbnotebook.settlement.wire.service_part import lock_annotations
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -82,22 +80,27 @@ def keep_payloads(receiver: ServiceBusReceiver) -> None:
 
 
 def _join_frames(link: ReceiverLink) -> None:
-    """Have the first frame of a message in several carry the bytes of all; the SDK keeps the bytes of only one."""
+    """Have a link pass on the bytes of all frames of a message, and the SDK decode only what the service wrote in it.
+
+    A sender chooses the rest. The SDK would decode it without a limit on its size in memory, and receive nothing more
+    after bytes that it cannot decode.
+    """
     if hasattr(link, _WHOLE):
         return
     take, pass_on = link._incoming_transfer, link._on_transfer
     setattr(link, _WHOLE, b"")
+    joined = bytearray()
 
     async def take_and_join(frame: Frame) -> None:
+        joined.extend(frame[_FRAME_PAYLOAD])
+        bare = [*frame]
+        bare[_FRAME_PAYLOAD] = b""
         if not frame[_FRAME_MORE]:  # this is the last frame of its message
-            setattr(link, _WHOLE, bytes(link._received_payload) + bytes(frame[_FRAME_PAYLOAD]))
-        try:
-            await take(frame)
-        except (OSError, AMQPException):
-            raise
-        except Exception:  # noqa: BLE001 (it cannot be decoded, and the SDK would silently receive nothing more)
-            link._received_payload = bytearray()
-            await link._process_incoming_message(link._first_frame, _without_content(getattr(link, _WHOLE)))
+            whole = bytes(joined)
+            joined.clear()
+            setattr(link, _WHOLE, whole)
+            bare[_FRAME_PAYLOAD] = memoryview(lock_annotations(whole))
+        await take(bare)
 
     async def pass_whole(frame: Frame, message: Any) -> Any:
         whole = [*frame]
@@ -115,24 +118,12 @@ def received_deferred(receiver: ServiceBusReceiver, item: Any) -> ServiceBusRece
         item: the message in the answer of the management node.
     """
     payload, mode = bytes(item[b"message"]), ServiceBusReceiveMode.PEEK_LOCK
-    try:
-        decoded = decode_payload(memoryview(payload))
-    except Exception:  # noqa: BLE001 (it must not hide those that were locked with it)
-        decoded = _without_content(payload)
+    decoded = decode_payload(memoryview(lock_annotations(payload)))
     message = ServiceBusReceivedMessage(
         decoded, lock_token=item[b"lock-token"], receiver=receiver, receive_mode=mode, is_deferred_message=True
     )
     setattr(message, _PAYLOAD, payload)
     return message
-
-
-def _without_content(payload: bytes) -> AmqpMessage:
-    """Return what the service says of a message that the SDK cannot decode, such as lists that are 65 deep."""
-    said = what_can_be_read(payload)
-    annotations: dict[str | bytes, Any] = {_NUMBER: said["sequence_number"]}
-    if said["locked_until"] is not None:
-        annotations[_LOCKED_UNTIL] = round(said["locked_until"].timestamp() * 1000)
-    return AmqpMessage(message_annotations=annotations)
 
 
 def payload_of_received(message: ServiceBusReceivedMessage) -> bytes | None:

@@ -17,13 +17,14 @@ from typing import Any, Final, NamedTuple
 
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import MessageState
-from sbnotebook.model.amqp import AmqpValue, Timestamp, encode, skip
+from sbnotebook.model.amqp import AmqpValue, Long, Timestamp, encode, skip
 from sbnotebook.model.message import HEADER_EXTRAS
 from sbnotebook.model.sections import (
     DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    encode_section,
     map_start,
     readable_items,
     readable_start,
@@ -53,10 +54,10 @@ from sbnotebook.settlement.wire.layout import (
     senders_own,
 )
 
-__all__ = ["ServicePart", "expiry", "read_service_part", "what_can_be_read"]
+__all__ = ["ServicePart", "expiry", "lock_annotations", "read_service_part", "what_can_be_read"]
 
 _STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}
-_MAX_COUNT: Final = 2**31 - 1
+_MAX_COUNT, _MAX_LONG = 2**31 - 1, 2**63 - 1
 _MOST_TEMPLATES: Final = 8
 _LEARN_EVERY: Final = 8
 """Messages per new template: where each message starts differently, templates only cost time."""
@@ -157,6 +158,22 @@ def what_can_be_read(payload: bytes) -> dict[str, Any]:
     return _fields(header, annotations)
 
 
+def lock_annotations(payload: bytes) -> bytes:
+    """Return a message with nothing but the sequence number and the end of the lock of another, both encoded.
+
+    It is small, and holds no byte that a sender chose. Of bytes that are no message, it has what can be read.
+    """
+    try:
+        fields = read_service_part(payload).fields
+    except AmqpDecodeError:
+        fields = what_can_be_read(payload)
+    until: datetime | None = fields["locked_until"]
+    annotations: dict[Any, AmqpValue] = {SEQUENCE_NUMBER: Long(fields["sequence_number"])}
+    if until is not None:
+        annotations[LOCKED_UNTIL] = Timestamp.from_datetime(until)
+    return encode_section(MESSAGE_ANNOTATIONS, annotations)
+
+
 def expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:
     """Return when a message expires; None for never."""
     if enqueued is None or ttl is None:
@@ -242,4 +259,4 @@ def _state(number: int | None, enqueued: datetime | None, scheduled: datetime | 
 
 
 def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int) else None
+    return int(value) if isinstance(value, int) and -_MAX_LONG - 1 <= value <= _MAX_LONG else None

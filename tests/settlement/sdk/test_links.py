@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 import trustme
+from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus._pyamqp.aio import _link_async
 from azure.servicebus._pyamqp.aio._transport_async import AsyncTransport
 from azure.servicebus.exceptions import ServiceBusError
@@ -22,6 +23,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import links, management, receivers
+from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +33,12 @@ CLIENTS: dict[str, Callable[[AsyncNamespace, EntityAddress], Any]] = {
     "browser": lambda namespace, address: namespace.connection.browser(address),
 }
 TIMES = 12
+
+
+def delivery_count(message: ServiceBusReceivedMessage) -> int:
+    payload = receivers.payload_of_received(message)
+    assert payload is not None
+    return peeked_from_payload(payload, EntityAddress("orders")).delivery_count
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
@@ -113,7 +121,7 @@ async def test_withdraw_credit_leaves_later_messages_unlocked(namespace: AsyncNa
         await namespace.entity("afterwards").send([Message(message_id="m")])
         async with namespace.connection.receiver(EntityAddress("afterwards")) as another:
             (message,) = await another.receive_messages(1, max_wait_time=5)
-            assert message.delivery_count == 0
+            assert delivery_count(message) == 0
             await another.complete_message(message)
 
 
@@ -125,7 +133,7 @@ async def test_withdraw_credit_releases_messages_on_their_way(namespace: AsyncNa
         await receivers.withdraw_credit(receiver)
         async with namespace.connection.receiver(EntityAddress("on-its-way")) as another:
             (message,) = await another.receive_messages(1, max_wait_time=5)
-            assert (message.message_id, message.delivery_count) == ("m", 0)
+            assert delivery_count(message) == 0
 
 
 async def test_withdraw_credit_on_a_lost_connection_does_nothing(
