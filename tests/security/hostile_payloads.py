@@ -402,7 +402,8 @@ def _dead_letters() -> dict[str, bytes]:
 def _fields() -> dict[str, bytes]:
     many = [(encode(f"k{n}"), b"\x40") for n in range(25_000)]
     kinds = {"null": b"\x40", "time": b"\x83" + b"\x7f" * 8, "decimal": b"\x94" + b"\x77" * 16, "list": b"\x45",
-             "nan": b"\x82\x7f\xf8" + bytes(6), "number": b"\x80" + b"\xff" * 8, "array": _small_array(0x45, 64)}  # fmt: skip
+             "nan": b"\x82\x7f\xf8" + bytes(6), "number": b"\x80" + b"\xff" * 8,
+             "array": _small_array(0x45, 9)}  # fmt: skip
     found = {
         f"9,000 properties, each a {kind}": _property_section(*((key, value) for key, _ in many[:9_000]))
         for kind, value in kinds.items()

@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 import pytest
 import trustme
-from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus._pyamqp.aio import _link_async
 from azure.servicebus._pyamqp.aio._transport_async import AsyncTransport
 from azure.servicebus.exceptions import ServiceBusError
@@ -35,7 +34,7 @@ CLIENTS: dict[str, Callable[[AsyncNamespace, EntityAddress], Any]] = {
 TIMES = 12
 
 
-def delivery_count(message: ServiceBusReceivedMessage) -> int:
+def delivery_count(message: Any) -> int:
     payload = receivers.payload_of_received(message)
     assert payload is not None
     return peeked_from_payload(payload, EntityAddress("orders")).delivery_count
