@@ -64,17 +64,22 @@ class scrubbed(ContextDecorator):  # noqa: N801 (used like a function)
             raise
 
 
-def in_words(error: BaseException) -> str:
-    """Return the text of an error, with the name of its type unless it is one of sbnotebook's own."""
+def in_words(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """Return the text of an error, with the name of its type unless it is one of sbnotebook's own.
+
+    Args:
+        error: the error; of a group, its first.
+        secrets: texts to hide besides those that look like secrets.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     if isinstance(error, SbNotebookError):
         return str(error)
-    return f"{type(error).__name__}: {explained(error)[:_MAX_TEXT]}"  # pyright: ignore[reportUnknownArgumentType]
+    return f"{type(error).__name__}: {explained(error, secrets)[:_MAX_TEXT]}"  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _clean(error: Exception, secrets: Iterable[str]) -> SbNotebookError:
-    text = in_words(error)
+    text = in_words(error, secrets)
     for secret in secrets:
         text = text.replace(secret, "***")
     text = scrub(text)

@@ -26,7 +26,7 @@ from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.actions.destination import destinations_of
 from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.actions.recall import Recall, Verdict
-from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.memory.deferral_ledger import time_text
@@ -204,7 +204,7 @@ class ResubmitSteps:
             try:
                 clone = clone_of(step.original, self._decision, self._edit, now)
             except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; the others go on)
-                why = f"The edit failed, nothing was sent: {type(error).__name__}: {error}"[:_MAX_DESCRIPTION]
+                why = f"The edit failed, nothing was sent: {type(error).__name__}: {explained(error)}"[:_MAX_DESCRIPTION]
                 outcomes.append(outcome_for(step.original, self._decision, OutcomeStatus.FAILED, why))
                 continue
             if step.earlier is not None and self._is_same(step.earlier):

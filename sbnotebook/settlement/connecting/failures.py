@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from azure.servicebus.exceptions import (
@@ -31,6 +32,7 @@ __all__ = ["explained", "outcome_of_error"]
 
 _TRACKING_ID: Final = re.compile(r"(?i)tracking-?id\s*[:=]\s*([^,\s]+)")
 _MAX_DESCRIPTION: Final = 500
+_MAX_TEXT: Final = 2_000
 
 # The first that fits wins. A request that timed out or lost its connection has no answer: its outcome is unknown.
 _STATUSES: Final[tuple[tuple[type[BaseException], OutcomeStatus], ...]] = (
@@ -96,15 +98,21 @@ def outcome_of_error(
     )
 
 
-def explained(error: BaseException) -> str:
-    """Return the text of an exception in one line and without secrets.
+def explained(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """Return the text of an exception in one line, without secrets, at most 2,000 characters of it.
 
     When a token is refused, as for an entity that does not exist, azure-servicebus says only that there was an error.
     The service's own words are in the exception inside.
+
+    Args:
+        error: the exception.
+        secrets: texts to hide besides those that look like secrets.
     """
     inner = getattr(error, "inner_exception", None)
     text = f"{error} {inner}" if isinstance(error, ServiceBusAuthenticationError) and inner else str(error)
-    return scrub(" ".join(text.split()))
+    for secret in secrets:  # while they are whole: half a secret is not found
+        text = text.replace(secret, "***")
+    return scrub(" ".join(text.split()), _MAX_TEXT)
 
 
 def _status(error: BaseException, condition: str | None) -> OutcomeStatus:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, cast
 
+from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.probing.site import Site
 from sbnotebook.settlement.sdk.errors import condition_of
 
@@ -80,7 +81,7 @@ def words_of(error: BaseException | None) -> str:
         return words_of(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     condition = condition_of(error)[0]
     text = " ".join([type(error).__name__, f"({condition})" if condition else "", str(error).partition("\n")[0]])
-    return text[:_MAX_WORDS]
+    return scrub(text, _MAX_WORDS)
 
 
 def probe(name: str, expectation: str, *, operations: int, seconds: int = 5) -> Callable[[_Look], Probe]:

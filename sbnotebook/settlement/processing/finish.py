@@ -200,7 +200,7 @@ class Finisher:
             if not isinstance(error, ServiceBusError):
                 self.error = self.error or error
             why = f"Not attempted: {type(error).__name__}: {error}"
-            return [outcome_for(m, decision, OutcomeStatus.SKIPPED, scrub(why)) for m in messages]
+            return [outcome_for(m, decision, OutcomeStatus.SKIPPED, scrub(why, _MAX_DESCRIPTION)) for m in messages]
 
 
 def _key(destination: EntityAddress, message: LockedMessage) -> tuple[EntityAddress, int, datetime | None]:
@@ -249,7 +249,7 @@ def _explained(outcome: Outcome, ended: EndedCall) -> Outcome:
     if explanation is None:
         return outcome
     text = explanation if outcome.ok else f"{explanation} {outcome.description or ''}"
-    return replace(outcome, description=scrub(text.strip())[:_MAX_DESCRIPTION])
+    return replace(outcome, description=scrub(text.strip(), _MAX_DESCRIPTION))
 
 
 def _explanation(ended: EndedCall) -> str | None:

@@ -120,8 +120,8 @@ class Fault:
             component[:_MAX_NAME],
             component_kind,
             type(cause).__name__[:_MAX_NAME],
-            scrub(str(reason))[:_MAX_REASON],
-            scrub(str(text))[:_MAX_DESCRIPTION] if text else None,
+            scrub(str(reason), _MAX_REASON),
+            scrub(str(text), _MAX_DESCRIPTION) if text else None,
             time,
         )
 

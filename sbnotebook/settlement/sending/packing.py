@@ -233,7 +233,7 @@ class Packer:
             # An ID that is a number or a UUID is sent as it is; a report has text only.
             payload, message_id = payload_of(message), as_text(message.message_id)
         except Exception as error:  # noqa: BLE001 (an input may hold anything; the rest is sent)
-            said = scrub(f"{type(error).__name__}: {error}")[:_MAX_DESCRIPTION]
+            said = scrub(f"{type(error).__name__}: {error}", _MAX_DESCRIPTION)
             return self._refusal(getattr(message, "message_id", None), "amqp:encode-error", said)
         return self._checked(self._count, message_id, payload)
 
