@@ -22,6 +22,9 @@ _OLDEST_PYTHON: Final = (3, 11)
 _OLDEST_JAVA: Final = 17
 _OLDEST_PYSPARK: Final = (4, 2)
 _AMQPS_PORT: Final = 5671
+_JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
+_NUMBER: Final = re.compile(r"\d+")
 _REACH_SECONDS: Final = 5.0
 
 
@@ -79,7 +82,7 @@ def java_version(home: str | None) -> int:
     except OSError:
         return 0
     # Java 8 and older call themselves 1.8.
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    found = _JAVA_VERSION.search(answer.stderr + answer.stdout)
     return int(found[1]) if found else 0
 
 
@@ -92,7 +95,7 @@ def _python() -> Finding:
 
 def _packages() -> Finding:
     try:
-        needed = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in requires("sbnotebook") or [] if ";" not in line]
+        needed = [_NOT_IN_NAMES.split(line, maxsplit=1)[0] for line in requires("sbnotebook") or [] if ";" not in line]
         own = version("sbnotebook")
     except PackageNotFoundError:
         return Finding("sbnotebook", State.MISSING, "not installed", "pip install sbnotebook")
@@ -107,7 +110,7 @@ def _pyspark() -> Finding:
     remedy = "For Spark: pip install 'sbnotebook[spark]' (Databricks brings its own)."
     if found is None:
         return Finding("PySpark", State.OPTIONAL, "not installed", remedy)
-    if tuple(map(int, re.findall(r"\d+", found)[:2])) < _OLDEST_PYSPARK:
+    if tuple(map(int, _NUMBER.findall(found)[:2])) < _OLDEST_PYSPARK:
         return Finding("PySpark", State.MISSING, f"{found} is too old", remedy)
     return Finding("PySpark", State.GOOD, found)
 

@@ -11,14 +11,14 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from sbnotebook.model.budget import MATCHED_CHARACTERS
+
 __all__ = ["Cause", "cause_of", "masked", "masked_reason", "read_stack_trace"]
 
 _MAX_CAUSE: Final = 200
 _MOST_TEXT: Final = 4_096
 """Characters that are masked: the beginning of a cause identifies it."""
 _MOST_REASON: Final = 1_000
-_MOST_TRACE: Final = 64 * 1024
-"""Characters that are read; Service Bus keeps 4,096 of a description, forwarded properties may be longer."""
 _MOST_LINE: Final = 500
 _LEAST_LINES, _SHORT_LINE = 64, 24
 """Lines that are read of each text, and the characters for each line more; the lines of traces are longer."""
@@ -92,7 +92,7 @@ _PARTS: Final = (
     ("id", _GUID),
     ("time", _MOMENT),
     ("value", _QUOTED),
-    ("email", r"\b[\w.+-]{1,64}+@[\w-]{1,63}+(?:\.[\w-]{1,63}+){1,6}"),
+    ("email", r"(?<![\w.+-])[\w.+-]{1,64}+@[\w-]{1,63}+(?:\.[\w-]{1,63}+){1,6}"),
     ("path", r"(?<!\w)[A-Za-z]:\\[^\s'\"<>|:*?]{1,400}|\\\\[\w.$-]{1,63}\\[^\s'\"<>|:*?]{1,400}"),
     ("path", r"(?<![\w/.<>])~?(?:/[\w.@%+~$-]{1,128}+){2,40}/?"),
     ("ip", r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b"),
@@ -152,7 +152,8 @@ _LINE: Final = re.compile(
     r"|File \"(?P<file>[^\"]++)\", line \d++(?:, in (?P<function>.+))?"
     r"|(?P<cause>Caused by: )"
     r"|(?P<noise>(?:Traceback \(most recent call last\):?|\.\.\. \d++ (?:more|common frames omitted))\Z"
-    r"|(?:-{3}.*-{3}|[\s^~]*+)\Z|(?:During handling of the above|The above exception was the direct|\[CIRCULAR REFERENCE))"
+    r"|(?:-{3}.*-{3}|[\s^~]*+)\Z"
+    r"|(?:During handling of the above|The above exception was the direct|\[CIRCULAR REFERENCE))"
 )
 """A line of a trace, without the blanks around it."""
 _PLACE: Final = re.compile(r"\(?(?<![^\s():])((?:[A-Za-z]:)?[^\s():]++):\d+(?::\d+)?\)?\Z")
@@ -201,7 +202,7 @@ def read_stack_trace(description: str) -> Cause:
     said: list[str] = []
     frames: list[_Frame] = []
     in_python, is_python = False, False
-    text = description[:_MOST_TRACE]
+    text = description[:MATCHED_CHARACTERS]
     for long_line in _LINES.split(text, max(_LEAST_LINES, len(text) // _SHORT_LINE)):
         line = long_line[:_MOST_LINE]
         match = _LINE.match(line.strip())

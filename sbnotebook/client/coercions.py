@@ -15,7 +15,7 @@ from sbnotebook.settlement.actions.selection import Filter
 __all__ = ["address", "duration", "message_filter", "message_state", "start_time"]
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_PART: Final = re.compile(r"(?<!\d)(\d++(?:\.\d++)?)\s*+(ms|s|m|h|d)")
 _LONGEST: Final = 60
 
 

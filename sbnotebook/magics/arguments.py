@@ -34,8 +34,10 @@ __all__ = [
     "split_words",
 ]
 
-WORD: Final = re.compile(r"""(--[\w-]+=)?("(?P<double>.*?)"|'(?P<single>.*?)')(?=\s|$)|\S+""", re.DOTALL)
-"""A word of a line; the content of quotes is a group of its own."""
+WORD: Final = re.compile(
+    r"""(--[\w-]+=)?(?:"(?P<double>.*?)"(?=\s|$)|'(?P<single>.*?)'(?=\s|$)|["'](?P<open>.*))|\S+""", re.DOTALL
+)
+"""A word of a line; the content of quotes is a group of its own, and what follows a quotation mark without its end."""
 _HIDDEN: Final = "\0"
 LAST_REPORT: Final = "sb_report"
 """The user's variable with the report of the last magic that sent or settled, also when it was interrupted."""
@@ -79,9 +81,9 @@ def split_words(line: str) -> list[str]:
     for match in WORD.finditer(line):
         option, double, single = match[1], match["double"], match["single"]
         quoted = double if double is not None else single
+        if match["open"] is not None:
+            raise UsageError(f"The quotation mark before {match['open'][:29]!r} is not closed.")
         if quoted is None:
-            if match[0][0] in "\"'":
-                raise UsageError(f"The quotation mark before {match[0][1:30]!r} is not closed.")
             words.append(match[0])
         else:
             words.append(f"{option}{quoted}" if option else Quoted(quoted))

@@ -31,7 +31,7 @@ _REMEMBERED: Final = 60.0
 _PATIENCE: Final = 3.0
 """Seconds that a press of the tab key may take."""
 _DURATIONS: Final = ("30s", "5m", "1h", "1d")
-_NAME_AT_END: Final = re.compile(r"\w*$")
+_NAME_AT_END: Final = re.compile(r"(?<!\w)\w*+$")
 _FRAMES: Final = frozenset({"pandas", "pyarrow", "pyspark"})
 
 
@@ -121,9 +121,10 @@ class _Place:
     def of(cls, text: str) -> _Place:
         words: list[str] = []
         for match in WORD.finditer(text):
-            if match["double"] is None and match["single"] is None and match[0][0] in "\"'":
-                last = _NAME_AT_END.search(text[match.start() + 1 :])
-                return cls(words, last[0] if last else "", is_quoted=True)
+            if match["open"] is not None:
+                last = _NAME_AT_END.search(match["open"])
+                before = [*words, match[1].removesuffix("=")] if match[1] else words
+                return cls(before, last[0] if last else "", is_quoted=True)
             words.append(match[0])
         if not words or text[-1].isspace():
             return cls(words, "")

@@ -70,6 +70,7 @@ _UINT32: Final = struct.Struct(">I")
 _SHORT_SIZES, _LONG_SIZES = struct.Struct(">BB"), struct.Struct(">II")
 _NO_CONSTANT: Final = object()
 _MAX_NAME: Final = 80
+_WORD_IN_NAME: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CONSTANTS: Final[dict[type, dict[int, Any]]] = {UInt: {0x43: 0}, bool: {0x41: True, 0x42: False}}
 """Values that are nothing but their constructor byte, by the wire type of the field."""
 _CODES: Final[dict[type[Any], int]] = {}
@@ -87,7 +88,7 @@ def composite(code: int) -> Callable[[type[_T]], type[_T]]:
     def register(cls: type[_T]) -> type[_T]:
         hints = typing.get_type_hints(cls, include_extras=True)
         _CODES[cls], _CLASSES[code] = code, cls
-        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+        words = _WORD_IN_NAME.sub("-", cls.__name__).lower()
         _CLASSES[f"amqp:{words}:list"] = cls
         _FIELDS[cls] = fields = tuple(
             _field(each, hints[each.name].__metadata__) for each in dataclasses.fields(cast("Any", cls))

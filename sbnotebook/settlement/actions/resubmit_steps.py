@@ -204,8 +204,9 @@ class ResubmitSteps:
             try:
                 clone = clone_of(step.original, self._decision, self._edit, now)
             except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; the others go on)
-                why = f"The edit failed, nothing was sent: {type(error).__name__}: {explained(error)}"[:_MAX_DESCRIPTION]
-                outcomes.append(outcome_for(step.original, self._decision, OutcomeStatus.FAILED, why))
+                why = f"The edit failed, nothing was sent: {type(error).__name__}: {explained(error)}"
+                failed = outcome_for(step.original, self._decision, OutcomeStatus.FAILED, why[:_MAX_DESCRIPTION])
+                outcomes.append(failed)
                 continue
             if step.earlier is not None and self._is_same(step.earlier):
                 # The very one that may have arrived, so that it is dropped if it has.

@@ -16,7 +16,7 @@ __all__ = ["VARIABLE", "is_over_websocket"]
 
 VARIABLE: Final = "SBNOTEBOOK_TRANSPORT"
 """The environment variable for all connections of a process, except those to an emulator."""
-_IN_CONNECTION_STRING: Final = re.compile(r"(?i)(?:^|;)\s*TransportType\s*=\s*([^;]*?)\s*(?:;|$)")
+_IN_CONNECTION_STRING: Final = re.compile(r"(?i)(?:^|;)\s*+TransportType\s*+=([^;]*+)")
 _KINDS: Final = {"amqp": False, "amqptcp": False, "websocket": True, "amqpwebsockets": True}
 
 
@@ -35,7 +35,7 @@ def is_over_websocket(connection_string: str | None, *, is_emulator: bool = Fals
         True
     """
     said = _IN_CONNECTION_STRING.search(connection_string or "")
-    kind = said[1] if said else "" if is_emulator else os.environ.get(VARIABLE, "")
+    kind = said[1].strip() if said else "" if is_emulator else os.environ.get(VARIABLE, "")
     if not kind:
         return False
     if kind.casefold() not in _KINDS:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.connection_strings import canonical_host
 
 __all__ = ["kind_of_host", "without_names"]
+
+_WORD: Final = re.compile(r"[\w-]++")
+_ADDRESS: Final = re.compile(r"(?<!\d)(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?")
 
 
 def without_names(text: str, host: str) -> str:
@@ -21,9 +25,9 @@ def without_names(text: str, host: str) -> str:
         >>> without_names("Shop.servicebus.windows.net:5671, SystemTracker:shop:queue", "shop.servicebus.windows.net")
         'NAMESPACE.servicebus.windows.net:5671, SystemTracker:NAMESPACE:queue'
     """
-    name = canonical_host(host).partition(".")[0].partition(":")[0]
-    shown = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "NAMESPACE", scrub(text), flags=re.IGNORECASE)
-    return re.sub(r"(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?", "ADDRESS", shown)
+    name = canonical_host(host).partition(".")[0].partition(":")[0].lower()
+    shown = _WORD.sub(lambda match: "NAMESPACE" if match[0].lower() == name else match[0], scrub(text))
+    return _ADDRESS.sub("ADDRESS", shown)
 
 
 def kind_of_host(host: str) -> str:

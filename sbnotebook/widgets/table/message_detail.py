@@ -40,6 +40,7 @@ _DELIVERY: Final = (
 )  # fmt: skip
 _SHOWN_ABOVE: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount"})
 _NESTED: Final = frozenset({"list", "map", "array", "described"})
+_NOT_IN_FILE_NAMES: Final = re.compile(r"\W+", re.ASCII)
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _SAMPLE, _MOST_CONTROLS = 1_000, 10
 """A text of which every tenth character is a control character is more likely something else."""
@@ -68,7 +69,7 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
     views, notes = _views(message, text)
     size = f"{len(message.body):,} byte{'' if len(message.body) == 1 else 's'}"
     entity = str(message.entity)
-    name = re.sub(r"\W+", "-", f"{entity}-{message.sequence_number}", flags=re.ASCII)
+    name = _NOT_IN_FILE_NAMES.sub("-", f"{entity}-{message.sequence_number}")
     return {
         "title": visible(f"Message {message.sequence_number} of {entity}"),
         "file_name": f"{name}.{_EXTENSIONS[views[0]['name']]}",

@@ -34,7 +34,7 @@ _WIDTHS: Final = {"time": "160px", "number": "80px", "flag": "60px"}
 _WIDE: Final = ("body_text", "dead_letter_error_description")
 _CAUSE_PARTS: Final = ("reason", "cause", "frame", "subject")
 _CAUSE_TEXT: Final = 120
-_LONGEST_LINE: Final = 500
+_LONG_LINE: Final = re.compile(r"[^\n]{500}(?=[^\n])")
 
 
 class PlainTable(Table, widgets.VBox):
@@ -271,7 +271,7 @@ def _detail_text(message: ReceivedMessage) -> str:
     view = detail["views"][0]
     told = "\n".join([*parts, "", f"Body ({view['name']}) {view['note']}".rstrip(), view["text"]])
     # A browser needs half a minute to lay out a long line that changes its direction.
-    return re.sub(rf"[^\n]{{{_LONGEST_LINE}}}(?=[^\n])", r"\g<0>\n", told)
+    return _LONG_LINE.sub(r"\g<0>\n", told)
 
 
 # ------------------------------------------------------------ which rows, and what is in their cells

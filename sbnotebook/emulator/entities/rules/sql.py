@@ -27,7 +27,7 @@ MOST_NESTED: Final = 16
 """Parentheses, NOT and signs inside of each other; sqlglot calls itself for each of them."""
 
 _REGULAR_IDENTIFIER: Final = re.compile(r"[^\W\d_]\w*")
-_NUMBER: Final = re.compile(r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?|[0-9]+\.", re.ASCII)
+_NUMBER: Final = re.compile(r"(?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]++\.", re.ASCII)
 _PREFIXES: Final = frozenset((TokenType.NOT, TokenType.DASH, TokenType.PLUS))
 
 _BINARY: Final = frozenset(("this", "expression"))
