@@ -14,7 +14,7 @@ from typing import Final
 __all__ = ["module", "style"]
 
 _FOLDER: Final = Path(__file__).with_name("static")
-_IMPORT: Final = re.compile(r"""^import\s[^;"'\n]*+["']\./[^"'\n]++["'];?[ \t]*\n""", re.MULTILINE)
+_IMPORT: Final = re.compile(r"""^import\s[^;"']{0,300}+["']\./[^"'\n]++["'];?[ \t]*\n""", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?!default\b)", re.MULTILINE)
 
 
