@@ -43,7 +43,7 @@ class Pattern:
 
     module: str
     name: str
-    compiled: re.Pattern[str]
+    compiled: Any  # of text or of bytes
     methods: frozenset[str]
 
     def __str__(self) -> str:
@@ -51,14 +51,15 @@ class Pattern:
 
     def run(self, text: str) -> None:
         """Use it as the code does: at all places of a text, at one after the other, or for all of it."""
+        subject = text if isinstance(self.compiled.pattern, str) else text.encode("latin-1", "replace")
         if not self.methods or self.methods - _AT_ITS_PLACE:
-            deque(self.compiled.finditer(text), maxlen=0)
+            deque(self.compiled.finditer(subject), maxlen=0)
         if "match" in self.methods:
             place = -1
-            while (match := self.compiled.match(text, max(0, place))) and match.end() > place:
+            while (match := self.compiled.match(subject, max(0, place))) and match.end() > place:
                 place = match.end()
         if "fullmatch" in self.methods:
-            self.compiled.fullmatch(text)
+            self.compiled.fullmatch(subject)
 
 
 # ---------------------------------------------------------------- finding them
@@ -129,13 +130,13 @@ def _methods_of(name: str, tree: ast.Module) -> frozenset[str]:
 # ---------------------------------------------------------------- hostile texts
 
 
-def parts_of(pattern: re.Pattern[str]) -> list[str]:
+def parts_of(pattern: re.Pattern[Any]) -> list[str]:
     """Return short texts that parts of a pattern match."""
     return _taken_apart(pattern)[0]
 
 
 @cache
-def _taken_apart(pattern: re.Pattern[str]) -> tuple[list[str], list[str]]:
+def _taken_apart(pattern: re.Pattern[Any]) -> tuple[list[str], list[str]]:
     """Return what the parts of a pattern match, and how a text begins before it comes to each part."""
     tree = _PARSER.parse(pattern.pattern, pattern.flags)
     parts: dict[str, None] = dict.fromkeys(["a", " ", "0", "-", "\n"])
@@ -185,7 +186,7 @@ def _matching(node: Any, state: Any) -> list[str]:
     return [each for each in "a0 -" + "".join(_POOL) if one.fullmatch(each)]
 
 
-def hostile_texts(pattern: re.Pattern[str], chance: random.Random, count: int) -> Iterator[Writer]:
+def hostile_texts(pattern: re.Pattern[Any], chance: random.Random, count: int) -> Iterator[Writer]:
     """Yield what writes a beginning, parts of the pattern again and again, and an end that fits nowhere."""
     parts, beginnings = _taken_apart(pattern)
     ends = ("", "!\0", "\n")
