@@ -277,6 +277,7 @@ class Connection:
             over_websocket: whether it uses a WebSocket; None for what the connection string or the environment says.
         """
         options: dict[str, Any] = {"retry_total": retries, "logging_enable": False}
+        options["ssl_context"] = transport.tls_context()
         if over_websocket is None:
             over_websocket = transport.is_over_websocket(self.connection_string, is_emulator=self.is_emulator)
         if over_websocket:

@@ -23,6 +23,7 @@ try:
     from azure.servicebus._common import mgmt_handlers as _mgmt_handlers
     from azure.servicebus._pyamqp._decode import decode_payload
     from azure.servicebus._pyamqp.aio import _cbs_async, _sender_async, _session_async, _transport_async
+    from azure.servicebus._pyamqp.client import certifi  # pyright: ignore[reportPrivateImportUsage]
     from azure.servicebus._pyamqp.constants import (
         FIELD,
         MESSAGE_DELIVERY_DONE_STATES,
@@ -89,6 +90,7 @@ __all__ = [
     "Socket",
     "Transport",
     "authenticator_class",
+    "certificates",
     "check_disposition_outcome",
     "constants",
     "create_authentication",
@@ -119,6 +121,8 @@ transport_module: Any = _transport_async
 """``AsyncTransportMixin.receive_frame``, ``decode_frame`` and ``decode_empty_frame``."""
 authenticator_class: Any = _cbs_async.CBSAuthenticator
 """``update_token`` and ``_on_execute_operation_complete``, which :mod:`~sbnotebook.settlement.sdk.tokens` replaces."""
+certificates: Final[Callable[[], str]] = certifi.where
+"""The file of the certificates that the SDK trusts, in ``_pyamqp/client.py``."""
 
 
 class Answers(Protocol):

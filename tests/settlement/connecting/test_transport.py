@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import asyncio
+import ssl
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import trustme
 from azure.servicebus._pyamqp.aio import _connection_async  # pyright: ignore[reportPrivateUsage]
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
@@ -11,8 +15,10 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.connecting.transport import VARIABLE, is_over_websocket
+from sbnotebook.settlement.connecting.transport import VARIABLE, is_over_websocket, tls_context
 from sbnotebook.settlement.sdk import links
+from sbnotebook.settlement.sdk.protocol import certificates, transport_module
+from tests.filled_queues import filled_queue
 
 AZURE = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5"
 
@@ -52,3 +58,49 @@ async def test_websocket_carries_every_operation(
     monkeypatch.setattr(_connection_async, "WEBSOCKET_PORT", 1)
     with pytest.raises(ServiceBusConnectionError, match="websocket"):
         await links.reopen(connection.sender(EntityAddress("orders")))
+
+
+def test_what_the_sdk_trusts_is_trusted() -> None:
+    theirs = transport_module.AsyncTransportMixin()._build_ssl_opts({"ca_certs": certificates()})  # noqa: SLF001
+    ours = tls_context()
+    assert ours.get_ca_certs(binary_form=True) == theirs.get_ca_certs(binary_form=True)
+    assert (ours.verify_mode, ours.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert (ours.verify_mode, ours.verify_flags, ours.options) == (
+        theirs.verify_mode,
+        theirs.verify_flags,
+        theirs.options,
+    )
+
+
+@pytest.mark.anyio
+async def test_a_service_without_a_trusted_certificate_is_refused() -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority: Any = trustme.CA()
+    authority.issue_cert("localhost").configure_cert(server)
+
+    def never(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+        raise AssertionError("It was trusted.")
+
+    async with await asyncio.start_server(never, "127.0.0.1", ssl=server) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.open_connection("127.0.0.1", port, ssl=tls_context(), server_hostname="localhost")
+        listening.close()
+
+
+@pytest.mark.anyio
+async def test_certificates_are_read_once_for_all_connections(
+    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls_context()
+
+    def read(*_: object, **__: object) -> None:
+        raise AssertionError("The certificates are read again, which takes 20 to 30 ms.")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", read)
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", read)
+    queue = await filled_queue(own, "orders", 3)
+    async with queue.batch() as batch:
+        await batch.receive(3)
+        assert (await batch.settle(Complete())).ok
+    assert await queue.peek() == []
