@@ -39,8 +39,8 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "python_enable_replacements": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    # Each thread reserves memory, and the portions of a table are too small for many.
-    "threads": "2",
+    # More threads take more memory, and what is evaluated at a time is too small for them.
+    "threads": "1",
 }
 _MOST_NAME: Final = 200
 _MOST_REASON: Final = 500
