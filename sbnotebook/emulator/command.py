@@ -18,6 +18,7 @@ import typer
 
 from sbnotebook.emulator.config import Config, apply_config, read_config
 from sbnotebook.emulator.entities import Tier
+from sbnotebook.emulator.logs import LogLimit
 from sbnotebook.emulator.loop import run_loop
 from sbnotebook.emulator.process import EmulatorState, default_data_dir
 from sbnotebook.emulator.server import EmulatorServer
@@ -71,7 +72,9 @@ def emulator(  # noqa: PLR0913 - one for each option
         tier=tier,
         host_names=allow_host or (),
     )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.addFilter(LogLimit())
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", handlers=[handler])
     _warn_unless_loopback(host)
     prepare_process()
     run_loop(_serve(server, entities, directory, end_after_unused))

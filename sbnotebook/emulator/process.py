@@ -27,8 +27,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from sbnotebook.emulator.proof import belongs_to_user, prove
-from sbnotebook.emulator.store import is_in_use
+from sbnotebook.emulator.proof import PROOF, belongs_to_user, prove, prove_lease
+from sbnotebook.emulator.store import is_in_use, make_private
 from sbnotebook.errors import EmulatorError, EmulatorStartError
 
 __all__ = ["EmulatorState", "default_data_dir", "ensure_running", "stop"]
@@ -199,6 +199,7 @@ def _starting(directory: Path) -> Generator[None]:
 
     SQLite's lock works alike on every system, and ends with the process that holds it.
     """
+    make_private(directory / _LOCK_FILE)
     with closing(sqlite3.connect(directory / _LOCK_FILE, timeout=2 * _START_TIMEOUT, isolation_level=None)) as lock:
         lock.execute("BEGIN EXCLUSIVE")
         yield
@@ -208,6 +209,7 @@ def _start(directory: Path) -> EmulatorState:
     # With -P, because files of the current folder, which may be another user's, would be imported first.
     command = [sys.executable, "-P", "-m", "sbnotebook.emulator", "--port", "0", "--data-dir", str(directory)]
     command += ["--end-after-unused", str(_UNUSED)]
+    make_private(directory / _LOG_FILE)
     with (directory / _LOG_FILE).open("wb") as log:
         process = _spawn(command, log)
     _started.append(process)
@@ -244,7 +246,7 @@ def _take_lease(directory: Path, state: EmulatorState) -> bool:
     # The emulator holds the answer open: the connection is the lease.
     try:
         with _ended_in_time(connection.sock):
-            connection.request("GET", "/lease")
+            connection.request("GET", "/lease", headers={PROOF: prove_lease(state.secret)})
             response = connection.getresponse()
             is_held = response.readline() == b"held\n"
     except (OSError, http.client.HTTPException):

@@ -13,8 +13,10 @@ import os
 import sys
 from typing import Final
 
-__all__ = ["belongs_to_user", "prove"]
+__all__ = ["PROOF", "belongs_to_user", "prove", "prove_lease"]
 
+PROOF: Final = "Proof"
+"""The header with the proof of a lease."""
 _SUBJECT: Final = "sbnotebook emulator"
 
 
@@ -31,6 +33,15 @@ def prove(secret: str, port: int, challenge: str) -> str:
         False
     """
     return hmac.digest(secret.encode(), f"{_SUBJECT}\n{port}\n{challenge}".encode(), "sha256").hex()
+
+
+def prove_lease(secret: str) -> str:
+    """Return what a program sends with a lease, to show that it has read the secret. No challenge has it as its answer.
+
+    Args:
+        secret: of the emulator.
+    """
+    return hmac.digest(secret.encode(), b"sbnotebook lease", "sha256").hex()
 
 
 def belongs_to_user(status: os.stat_result) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,16 +16,18 @@ from aiohttp import web
 from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.entities import AuthorizationRule, EarlierAddresses, QueueOptions, Registry, Tier, restore
 from sbnotebook.emulator.line import at_a_distance
+from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.process import default_data_dir
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.http_app import ProcessLeases, application
 from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.emulator.store import Store
+from sbnotebook.emulator.visitors import Visitors
 from sbnotebook.errors import EmulatorError, EmulatorStartError
 
 __all__ = ["EmulatorServer"]
 
-_LOGGER: Final = logging.getLogger(__name__)
+_LOGGER: Final = clean_logger(__name__)
 _Factory = Callable[[], asyncio.Protocol]
 _HTTP_INITIALS: Final = frozenset(b"CDGHOPT")
 """The first letters of the methods of HTTP; AMQP begins with an A, and TLS with a control character."""
@@ -36,6 +37,10 @@ _SILENCE: Final = 30.0
 """Seconds that a client may take to its first byte, or to the end of its first request's head."""
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
 """Addresses at which this machine reaches a server on all addresses: not every system lets clients connect to those."""
+_KEEP_ALIVE: Final = 75.0
+"""Seconds that a connection over HTTP stays without a request."""
+_DEAF: Final = 30.0
+"""Seconds that a client over HTTP may take to read what fills its connection."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _MAX_HEAD: Final = 65_536
 """Bytes of a head that are waited for; more than the server for HTTP takes."""
@@ -227,7 +232,14 @@ class EmulatorServer:
             secret=self.secret,
             host_names=(self._host, socket.gethostname(), *self._host_names),
         )
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_LOGGER,
+            handler_cancellation=True,
+            shutdown_timeout=0,
+            keepalive_timeout=_KEEP_ALIVE,
+        )
         await runner.setup()
         return runner
 
@@ -236,7 +248,8 @@ class EmulatorServer:
             return self._broker.faults.network_delay_ms / 1000
 
         def sniff() -> asyncio.Protocol:
-            return at_a_distance(_Sniffer(lambda: AmqpPeer(self._broker), http), delay)
+            sniffer = _Sniffer(self._broker.visitors, lambda: AmqpPeer(self._broker), http)
+            return at_a_distance(sniffer, delay)
 
         try:
             return await asyncio.get_running_loop().create_server(sniff, self._host, port, backlog=_BACKLOG)
@@ -251,42 +264,77 @@ class EmulatorServer:
 class _Sniffer(asyncio.Protocol):
     """Passes a connection to the protocol that its first byte shows; for HTTP once the request's head is complete.
 
-    A connection that stays silent, or never completes a head, is ended: it would keep its place for ever.
+    A connection that stays silent, never completes a head, or does not read what it asked for over HTTP, is ended: it
+    would keep its place for ever.
     """
 
-    def __init__(self, amqp: _Factory, http: _Factory) -> None:
+    def __init__(self, visitors: Visitors, amqp: _Factory, http: _Factory) -> None:
+        self._visitors = visitors
         self._amqp = amqp
-        self._http = http
+        self._new_http = http
+        self._http: asyncio.Protocol | None = None
         self._transport: asyncio.Transport | None = None
         self._end: asyncio.TimerHandle | None = None
         self._head = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._end = asyncio.get_running_loop().call_later(_SILENCE, self._transport.abort)
+        self._end_after(_SILENCE)
+        self._visitors.arrive(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        if self._end is not None:
-            self._end.cancel()
+        self._end_after(None)
+        if self._transport is not None:
+            self._visitors.leave(self._transport)
+        if self._http is not None:
+            self._http.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._http is not None:
+            self._http.data_received(data)
+            return
         searched = max(len(self._head) - len(_END_OF_HEAD), 0)
         self._head += data
         if self._head.startswith(b"A"):
-            self._hand_over(self._amqp())
+            self._pass_on(self._amqp())
         elif self._head[0] not in _HTTP_INITIALS:
             _LOGGER.info("A client speaks neither AMQP nor HTTP; the emulator has no TLS.")
             if self._transport is not None:
                 self._transport.abort()
         elif self._head.find(_END_OF_HEAD, searched) >= 0 or len(self._head) > _MAX_HEAD:
-            self._hand_over(self._http())  # which refuses a head that is too long
+            self._http = self._new_http()  # which refuses a head that is too long
+            self._pass_on(self._http)
 
-    def _hand_over(self, protocol: asyncio.Protocol) -> None:
-        if self._transport is None or self._end is None:
+    def eof_received(self) -> bool | None:
+        return None if self._http is None else self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        if self._http is not None:
+            self._http.pause_writing()
+            self._end_after(_DEAF)
+
+    def resume_writing(self) -> None:
+        if self._http is not None:
+            self._http.resume_writing()
+            self._end_after(None)
+
+    def _end_after(self, seconds: float | None) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        loop = asyncio.get_running_loop()
+        self._end = None
+        if seconds is not None and self._transport is not None:
+            self._end = loop.call_later(seconds, self._transport.abort)
+
+    def _pass_on(self, protocol: asyncio.Protocol) -> None:
+        if self._transport is None or self._transport.is_closing():
             return
-        self._end.cancel()
-        self._transport.set_protocol(protocol)
+        self._end_after(None)
+        # AMQP has the connection for itself; what comes over HTTP still passes here.
+        if protocol is self._http:
+            self._visitors.speak_http(self._transport)
+        else:
+            self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         protocol.data_received(bytes(self._head))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 import subprocess
 import sys
 from contextlib import closing
@@ -89,9 +90,18 @@ def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
 
 def test_the_data_is_the_owners_only(tmp_path: Path) -> None:
     store = Store(tmp_path / "data")
-    assert store.path.stat().st_mode & 0o077 == 0
     assert store.path.parent.stat().st_mode & 0o077 == 0
+    modes = {path.name: path.stat().st_mode & 0o077 for path in store.path.parent.iterdir()}
+    assert modes.items() >= {"emulator.sqlite3": 0, "emulator.lock": 0}.items()
+    assert set(modes.values()) == {0}
     store.close()
+
+
+def test_a_lock_that_others_can_read_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / "emulator.lock").touch(mode=0o644)
+    with closing(Store(tmp_path)):
+        assert stat.S_IMODE((tmp_path / "emulator.lock").stat().st_mode) == 0o600
+        assert is_in_use(tmp_path)
 
 
 def test_a_foreign_file_is_left_as_it_is(tmp_path: Path) -> None:

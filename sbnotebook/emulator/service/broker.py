@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
@@ -13,14 +12,16 @@ from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.entities import AnyEntity, NamespaceIdentity, Receivable, ReceivingEntity, Registry, Topic
 from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.dispatcher import Dispatcher
 from sbnotebook.emulator.store import Store
+from sbnotebook.emulator.visitors import Visitors
 
 __all__ = ["Broker", "Peer", "boxes"]
 
-_LOGGER: Final = logging.getLogger(__name__)
+_LOGGER: Final = clean_logger(__name__)
 
 
 class Peer(Protocol):
@@ -65,6 +66,7 @@ class Broker:
     Attributes:
         identity: the identity of the namespace for clients, the same at every address.
         memory: the memory that the clients of all connections hold.
+        visitors: the connections of all clients, over HTTP, too.
         session_links: the session that a link receives from, by entity and the link's name.
 
     Args:
@@ -97,6 +99,7 @@ class Broker:
         self.dispatcher = Dispatcher()
         self.memory = SharedMemory()
         self.peers: set[Peer] = set()
+        self.visitors = Visitors()
         self._store = store
         self._on_failure = on_failure
         self._touched: set[Peer] = set()

@@ -15,6 +15,7 @@ anything else                             the administration of entities: ``enti
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -25,17 +26,25 @@ from typing import Any, Final, cast
 from aiohttp import web
 
 from sbnotebook.emulator.entities import ReceivingEntity, Topic
-from sbnotebook.emulator.proof import prove
+from sbnotebook.emulator.proof import PROOF, prove, prove_lease
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
 from sbnotebook.emulator.service.fault_injection import change_faults
-from sbnotebook.emulator.service.middleware import RequestRefusedError, answer_errors, authorize, refuse_other_names
+from sbnotebook.emulator.service.middleware import (
+    RequestRefusedError,
+    answer_errors,
+    authorize,
+    expect_body,
+    refuse_other_names,
+)
 from sbnotebook.emulator.service.page import page
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH, websocket_handler
 from sbnotebook.errors import ConfigurationError
 
 __all__ = ["ProcessLeases", "application"]
 
+_MAX_BODY: Final = 262_144
+"""Bytes of a request's body: many times the longest description of an entity."""
 _POLL: Final = 0.5
 """Seconds between two looks."""
 
@@ -79,7 +88,8 @@ def application(broker: Broker, leases: ProcessLeases, *, secret: str, host_name
         host_names: names of this machine under which it may be asked, beside ``localhost``.
     """
     admin = _Admin(broker, leases, secret)
-    app = web.Application(middlewares=[answer_errors, refuse_other_names(host_names), authorize(broker.access)])
+    middlewares = [answer_errors, refuse_other_names(host_names), authorize(broker.access), expect_body]
+    app = web.Application(middlewares=middlewares, client_max_size=_MAX_BODY)
     app.router.add_get("/", admin.page)
     app.router.add_get("/health", admin.health)
     app.router.add_get("/entities", admin.entities)
@@ -134,6 +144,9 @@ class _Admin:
         return web.json_response(faults)
 
     async def lease(self, request: web.Request) -> web.StreamResponse:
+        # A lease that anyone could take may have to make room for others.
+        if request.transport is not None and self._is_proven(request):
+            self._broker.visitors.settle(request.transport)
         with self._leases.held():
             response = web.StreamResponse()
             await response.prepare(request)
@@ -141,6 +154,9 @@ class _Admin:
             await response.write(b"held\n")
             await asyncio.Event().wait()  # Cancelled when the client's connection ends.
         return response
+
+    def _is_proven(self, request: web.Request) -> bool:
+        return hmac.compare_digest(request.headers.get(PROOF, "").encode(), prove_lease(self._secret).encode())
 
 
 def _receiving(entity: ReceivingEntity, name: str) -> dict[str, Any]:

@@ -8,13 +8,14 @@ DNS"; RFC 4795, "LLMNR"). So names are refused unless they are in a fixed list.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-import logging
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
 from sbnotebook.emulator.entities import EntityExistsError, Refusal, RefusedError
+from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service import atom
 from sbnotebook.emulator.service.access import AccessRefusedError, NamespaceAccess
 from sbnotebook.emulator.service.conditions import with_tracking_id
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Handler, Middleware
 
-__all__ = ["OPEN_PAGES", "RequestRefusedError", "answer_errors", "authorize", "refuse_other_names"]
+__all__ = ["OPEN_PAGES", "RequestRefusedError", "answer_errors", "authorize", "expect_body", "refuse_other_names"]
 
 OPEN_PAGES: Final = frozenset(
     ("/", "/health", "/entities", "/faults", "/lease", "/$identity", "/$servicebus/websocket")
@@ -34,7 +35,9 @@ OPEN_PAGES: Final = frozenset(
 other connection."""
 
 _MAX_PATH: Final = 260
-_LOGGER: Final = logging.getLogger(__name__)
+_BODY_TIMEOUT: Final = 30.0
+"""Seconds for the whole body."""
+_LOGGER: Final = clean_logger(__name__)
 _NAMES: Final = frozenset(("localhost", "host.docker.internal", "host.containers.internal"))
 """This machine, by itself and from a container of Docker or Podman. No public name server answers for the last two
 (ICANN's resolution of 2024-07-29)."""
@@ -104,6 +107,19 @@ def authorize(access: NamespaceAccess) -> Middleware:
         return await handler(request)
 
     return check
+
+
+@web.middleware
+async def expect_body(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Take in the body of a request, for which the client has only some time."""
+    try:
+        async with asyncio.timeout(_BODY_TIMEOUT):
+            await request.read()
+    except TimeoutError:
+        response = _refusal(request, 408, f"The body of the request did not come within {_BODY_TIMEOUT:g} seconds.")
+        response.force_close()
+        return response
+    return await handler(request)
 
 
 def _status(error: Exception) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection
 from typing import Final, cast
 
@@ -24,6 +23,7 @@ from sbnotebook.emulator.amqp import (
     TransferReceived,
 )
 from sbnotebook.emulator.faults import Drop
+from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.emulator.service.attaching import attach, authorization_error
 from sbnotebook.emulator.service.broker import Broker
@@ -33,7 +33,7 @@ from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 
 __all__ = ["AmqpPeer"]
 
-_LOGGER: Final = logging.getLogger(__name__)
+_LOGGER: Final = clean_logger(__name__)
 _NO_HANDLER: Final = LinkHandler(None)
 """The handler for events of a link that was refused or detached while they were on the way."""
 _OPEN_TIMEOUT: Final = 30.0
@@ -121,6 +121,8 @@ class AmqpPeer(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up, because the connection is gone. The client's locks stay until they end."""
         del exc
+        if self._transport is not None:
+            self.broker.visitors.leave(self._transport)
         self._transport = None  # uvloop fails where asyncio ignores writes to a closed transport.
         self.broker.peers.discard(self)
         self.access.close()
@@ -257,6 +259,8 @@ class AmqpPeer(asyncio.Protocol):
         if not self.is_trusted:
             self.is_trusted = True
             self.held.trust()
+            if self._transport is not None:
+                self.broker.visitors.settle(self._transport.get_extra_info("line", self._transport))
 
     def _count_unsent(self) -> None:
         # What the client does not take is in the transport, which is small unless it reads nothing at all.

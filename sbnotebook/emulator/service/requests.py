@@ -5,13 +5,13 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-respon
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, cast
 
 from sbnotebook.emulator.amqp import Accepted, ReceivingLink, Rejected, SendingLink, TransferReceived
 from sbnotebook.emulator.entities import AnyEntity, Receivable, RefusedError, Transaction
+from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.conditions import Condition, condition_for
 from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError
@@ -20,7 +20,7 @@ from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE,
 
 __all__ = ["Node", "Reply", "ReplyLink", "Request", "RequestLink"]
 
-_LOGGER: Final = logging.getLogger(__name__)
+_LOGGER: Final = clean_logger(__name__)
 _CREDIT: Final = 100
 _PROPERTIES: Final = b"\x00\x53\x73"
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import WSMsgType, web
 
@@ -82,6 +82,9 @@ class _WebSocketTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._request.transport if name == "line" else default
 
     def is_closing(self) -> bool:
         return self._is_closing

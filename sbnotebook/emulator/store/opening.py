@@ -11,7 +11,16 @@ from uuid import uuid4
 
 from sbnotebook.errors import EmulatorError
 
-__all__ = ["BUSY_TIMEOUT", "FILE_NAME", "MIGRATIONS", "create", "is_in_use", "open_database", "opening_error"]
+__all__ = [
+    "BUSY_TIMEOUT",
+    "FILE_NAME",
+    "MIGRATIONS",
+    "create",
+    "is_in_use",
+    "make_private",
+    "open_database",
+    "opening_error",
+]
 
 FILE_NAME: Final = "emulator.sqlite3"
 _LOCK_FILE: Final = "emulator.lock"
@@ -225,12 +234,24 @@ def create(path: Path) -> None:
     draft.replace(path)
 
 
+def make_private(path: Path) -> None:
+    """Make a file if it is missing, and close it to other users: who may read a file of SQLite may also lock it.
+
+    The file is not opened if it exists, because its lock would be gone with that (fcntl, "F_SETLK").
+    """
+    path.touch(mode=0o600)
+    if path.is_file() and path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+
+
 def _take_lock(directory: Path, timeout: float) -> sqlite3.Connection:
     """Lock a data directory until the result is closed, or the process ends.
 
     The lock is on a file that is never replaced. The database's own lock would be gone once a user removes the
     database, and POSIX drops it when this process closes the file once (fcntl, "F_SETLK").
     """
+    if directory.is_dir():
+        make_private(directory / _LOCK_FILE)
     lock = _connect(directory / _LOCK_FILE, timeout)
     try:
         lock.execute("BEGIN EXCLUSIVE")

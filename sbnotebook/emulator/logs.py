@@ -1,0 +1,89 @@
+"""The emulator's log: no client can fill it, or write lines or terminal commands of its own into it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["LogLimit", "clean_logger"]
+
+_MAX_MESSAGE: Final = 1000
+_MAX_TRACEBACK: Final = 8000
+_BURST: Final = 200
+"""Records that may come at once."""
+_PACE: Final = 10.0
+"""Seconds after which there may be another one."""
+
+
+class _Cleaner(logging.Filter):
+    """Cuts every record, and writes control characters, and those that turn the order of letters, as escapes."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        record.msg, record.args = _visible(text[:_MAX_MESSAGE]) + "…" * (len(text) > _MAX_MESSAGE), ()
+        if record.exc_info:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+            record.exc_info = None
+        if record.exc_text:
+            # Indented, so that no line of it looks like the beginning of another record.
+            lines = record.exc_text[-_MAX_TRACEBACK:].splitlines()
+            record.exc_text = "\n".join(f"  {_visible(line.removeprefix('  '))}" for line in lines)
+        return True
+
+
+class LogLimit(_Cleaner):
+    """Lets through only so many records of a handler: some at once, and after that one every ten seconds.
+
+    The first record after a gap says how many were left out.
+
+    Args:
+        clock: gives the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._left = float(_BURST)
+        self._since = clock()
+        self._missing = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Clean a record, and return whether it is written."""
+        now = self._clock()
+        self._left, self._since = min(_BURST, self._left + (now - self._since) / _PACE), now
+        if self._left < 1:
+            self._missing += 1
+            return False
+        self._left -= 1
+        super().filter(record)
+        if self._missing:
+            record.msg, self._missing = f"({self._missing} lines are left out here.) {record.msg}", 0
+        return True
+
+
+def clean_logger(name: str) -> logging.Logger:
+    r"""Return the logger of a module that logs what clients send.
+
+    Example:
+        >>> import logging, sys
+        >>> log = clean_logger("example")
+        >>> _ = log.addHandler(logging.StreamHandler(sys.stdout))
+        >>> log.warning("A client says: %s", "bye" + chr(10) + "CRITICAL all is lost" + chr(27) + "[2J")
+        A client says: bye\nCRITICAL all is lost\x1b[2J
+    """
+    logger = logging.getLogger(name)
+    logger.addFilter(_CLEANER)
+    return logger
+
+
+_CLEANER: Final = _Cleaner()
+
+
+def _visible(text: str) -> str:
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape", "replace").decode()
