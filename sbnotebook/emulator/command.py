@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ import typer
 
 from sbnotebook.emulator.config import Config, apply_config, read_config
 from sbnotebook.emulator.entities import Tier
-from sbnotebook.emulator.logs import LogLimit
+from sbnotebook.emulator.logs import write_log
 from sbnotebook.emulator.loop import run_loop
 from sbnotebook.emulator.process import EmulatorState, default_data_dir
 from sbnotebook.emulator.server import EmulatorServer
@@ -72,9 +71,7 @@ def emulator(  # noqa: PLR0913 - one for each option
         tier=tier,
         host_names=allow_host or (),
     )
-    handler = logging.StreamHandler()
-    handler.addFilter(LogLimit())
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", handlers=[handler])
+    write_log()
     _warn_unless_loopback(host)
     prepare_process()
     run_loop(_serve(server, entities, directory, end_after_unused))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["LogLimit", "clean_logger"]
+__all__ = ["LogLimit", "clean_logger", "write_log"]
 
 _MAX_MESSAGE: Final = 1000
 _MAX_TRACEBACK: Final = 8000
@@ -76,6 +76,13 @@ def clean_logger(name: str) -> logging.Logger:
     logger = logging.getLogger(name)
     logger.addFilter(_CLEANER)
     return logger
+
+
+def write_log() -> None:
+    """Write the log of a process that does nothing but run an emulator to its standard error, within the limit."""
+    handler = logging.StreamHandler()
+    handler.addFilter(LogLimit())
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", handlers=[handler])
 
 
 _CLEANER: Final = _Cleaner()
