@@ -13,7 +13,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
 from sbnotebook.emulator.amqp import Source, Target
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.frames import SASL_FRAME, FrameReader, FrameWriter
@@ -30,7 +30,9 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
 )
 from sbnotebook.emulator.amqp.sasl import SaslInit, SaslMechanisms, SaslOutcome
+from sbnotebook.emulator.entities import SubscriptionOptions, TopicOptions
 from sbnotebook.model.amqp import AmqpValue, encode
+from tests.emulator.service.transaction_client import TransactionClient, Work
 
 T = TypeVar("T")
 _CHUNK = 65_000
@@ -203,3 +205,30 @@ def connect(emulator: RunningEmulator) -> Iterator[Connect]:
     yield connect
     for client in clients:
         client.socket.close()
+
+
+@pytest.fixture
+def transaction_emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
+    """Has queues of each kind, and the topic ``events`` with the subscription ``audit``."""
+    orders = QueueOptions(30_000, 10)
+    queues: dict[str, QueueOptions | None] = {
+        "orders": orders,
+        "bills": orders,
+        "parts": QueueOptions(enable_partitioning=True),
+        "talks": QueueOptions(requires_session=True),
+        "once": QueueOptions(requires_duplicate_detection=True),
+    }
+    with running(queues=queues, clock=clock) as emulator:
+        emulator.create_topic("events", TopicOptions())
+        emulator.create_subscription("events", "audit", SubscriptionOptions(lock_duration=30_000))
+        yield emulator
+
+
+@pytest.fixture
+def work(connect: Connect) -> Work:
+    """Connect a client with a control link."""
+
+    def work(*, control: bool = True) -> TransactionClient:
+        return TransactionClient(connect(), control=control)
+
+    return work

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
+from sbnotebook.emulator import ManualClock, RunningEmulator, running
 from sbnotebook.emulator.amqp import (
     Accepted,
     Coordinator,
@@ -20,39 +19,18 @@ from sbnotebook.emulator.amqp import (
 )
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.performatives import Disposition, End, Flow, Transfer
-from sbnotebook.emulator.entities import SubscriptionOptions, Tier, TopicOptions
+from sbnotebook.emulator.entities import Tier
 from sbnotebook.model.amqp import Symbol, encode
-from tests.emulator.service.conftest import Connect, RawClient
+from tests.emulator.service.conftest import RawClient
 from tests.emulator.service.transaction_client import VALUE, TransactionClient, Work, body, held, refusal
 
-ORDERS = QueueOptions(30_000, 10)
 BATCH = 0x80013700
 
 
 @pytest.fixture
-def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
-    """The queues ``orders`` and ``bills``, and the topic ``events`` with the subscription ``audit``."""
-    queues: dict[str, QueueOptions | None] = {
-        "orders": ORDERS,
-        "bills": ORDERS,
-        "parts": QueueOptions(enable_partitioning=True),
-        "talks": QueueOptions(requires_session=True),
-        "once": QueueOptions(requires_duplicate_detection=True),
-    }
-    with running(queues=queues, clock=clock) as emulator:
-        emulator.create_topic("events", TopicOptions())
-        emulator.create_subscription("events", "audit", SubscriptionOptions(lock_duration=30_000))
-        yield emulator
-
-
-@pytest.fixture
-def work(connect: Connect) -> Work:
-    """Connect a client with a control link."""
-
-    def work(*, control: bool = True) -> TransactionClient:
-        return TransactionClient(connect(), control=control)
-
-    return work
+def emulator(transaction_emulator: RunningEmulator) -> RunningEmulator:
+    """What ``connect`` and ``work`` connect to."""
+    return transaction_emulator
 
 
 # ------------------------------------------------------------------------------ declare and discharge

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.emulator.amqp import (
     Accepted,
     Source,
@@ -16,38 +15,18 @@ from sbnotebook.emulator.amqp import (
     TransactionalState,
 )
 from sbnotebook.emulator.amqp.performatives import Attach, Begin
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities import AuthorizationRule, Claim
 from sbnotebook.model.amqp import Array, Symbol, Timestamp, encode
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.model.sections import VALUE as VALUE_SECTION
 from tests.emulator.service.conftest import Connect, token
 from tests.emulator.service.transaction_client import VALUE, TransactionClient, Work, body, held, refusal
 
-ORDERS = QueueOptions(30_000, 10)
-
 
 @pytest.fixture
-def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
-    """The queues ``orders`` and ``bills``, and the topic ``events`` with the subscription ``audit``."""
-    queues: dict[str, QueueOptions | None] = {
-        "orders": ORDERS,
-        "bills": ORDERS,
-        "talks": QueueOptions(requires_session=True),
-    }
-    with running(queues=queues, clock=clock) as emulator:
-        emulator.create_topic("events", TopicOptions())
-        emulator.create_subscription("events", "audit", SubscriptionOptions(lock_duration=30_000))
-        yield emulator
-
-
-@pytest.fixture
-def work(connect: Connect) -> Work:
-    """Connect a client with a control link."""
-
-    def work(*, control: bool = True) -> TransactionClient:
-        return TransactionClient(connect(), control=control)
-
-    return work
+def emulator(transaction_emulator: RunningEmulator) -> RunningEmulator:
+    """What ``connect`` and ``work`` connect to."""
+    return transaction_emulator
 
 
 # ------------------------------------------------------------------------------------ several entities

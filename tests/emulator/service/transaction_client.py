@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sbnotebook.emulator.amqp import Accepted, Coordinator, Declare, Declared, Discharge, Rejected, TransactionalState
 from sbnotebook.emulator.amqp.composites import encode_composite
@@ -19,7 +19,9 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
 )
 from sbnotebook.model.amqp import encode
-from tests.emulator.service.conftest import RawClient
+
+if TYPE_CHECKING:
+    from tests.emulator.service.conftest import RawClient
 
 __all__ = ["TransactionClient", "Work", "body", "held", "refusal"]
 
