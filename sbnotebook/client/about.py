@@ -85,4 +85,4 @@ async def about(connection: Connection, found_by: str) -> About:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask_tier)
         tasks.start_soon(ask_who)
-    return About(connection.host or "", connection.is_emulator, tier, who, found_by, connection.read_only)
+    return About(connection.host, connection.is_emulator, tier, who, found_by, connection.read_only)

@@ -160,7 +160,7 @@ class FramePlan:
 
     def _on_executors(self, rows: pa.Table, max_in_flight: int) -> pa.Table:
         connection = self._namespace.connection
-        target = NamespaceTarget(connection.connection_string or self._namespace.host)
+        target = NamespaceTarget(connection.host if connection.parsed is None else connection.parsed.text)
         settle = SettleTask(target, max_in_flight, self._storage)
         if not rows.num_rows:
             return outcome_table((), repeated=False)

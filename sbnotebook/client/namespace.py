@@ -18,6 +18,7 @@ from sbnotebook.client.remembered import Remembered
 from sbnotebook.client.targets import Target, resolve
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry
 from sbnotebook.settlement.namespace import AsyncNamespace
@@ -30,11 +31,12 @@ __all__ = ["Namespace", "connect"]
 
 
 def connect(
-    target: str | None = None,
+    target: str | Hidden | None = None,
     *,
     credential: Any = None,
     archive: Archive | bool | None = True,
     read_only: bool = False,
+    allow_remote: bool = False,
 ) -> Namespace:
     """Connect to a Service Bus namespace. Connections are opened when they are needed.
 
@@ -47,6 +49,8 @@ def connect(
             user's own, unless SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
         read_only: True to only look: you can make and preview plans, but this connection sends, locks, settles,
             creates and removes nothing, and raises ReadOnlyError instead.
+        allow_remote: True to reach an emulator on another machine, such as a container. Everything, the key too, goes
+            there unencrypted. The hosts in the environment variable SBNOTEBOOK_EMULATOR_HOSTS are always allowed.
 
     Raises:
         ConfigurationError: the target cannot be used.
@@ -56,7 +60,8 @@ def connect(
         >>> namespace = connect("emulator")  # doctest: +SKIP
         >>> namespace.entity("orders/$dlq").peek(10)  # doctest: +SKIP
     """
-    found = resolve(target, credential)
+    target = hidden(target)
+    found = resolve(target, credential, allow_remote=allow_remote)
     found.connection.read_only = read_only
     return Namespace(found, archive=archive)
 

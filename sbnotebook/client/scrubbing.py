@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
 from sbnotebook.settlement.connecting.failures import explained
 
 __all__ = ["in_words", "scrubbed", "secrets_of"]
@@ -17,7 +18,7 @@ _MAX_TEXT: Final = 1000
 _SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})
 
 
-def secrets_of(target: str) -> tuple[str, ...]:
+def secrets_of(target: str | Hidden) -> tuple[str, ...]:
     """Return the texts of a target that must not be shown: the connection string and its keys, the longest first.
 
     Example:
@@ -26,11 +27,12 @@ def secrets_of(target: str) -> tuple[str, ...]:
         >>> secrets_of("emulator")
         ()
     """
-    parts = [part.partition("=") for part in target.split(";")]
+    text = hidden(target).reveal()
+    parts = [part.partition("=") for part in text.split(";")]
     # Without the padding, which is easily cut off a key in a text; padding alone reveals nothing.
     keys = [value.strip().rstrip("=") for name, _, value in parts if name.strip().lower() in _SECRET_PARTS]
-    found = {target, *keys} if "=" in target else set(keys)
-    found |= {quote(text, safe="") for text in found}  # as in a URL
+    found = {text, *keys} if "=" in text else set(keys)
+    found |= {quote(each, safe="") for each in found}  # as in a URL
     return tuple(sorted(filter(None, found), key=len, reverse=True))
 
 

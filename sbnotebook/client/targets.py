@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
 
 __all__ = [
     "EMULATOR",
@@ -24,7 +25,25 @@ __all__ = [
 
 EMULATOR: Final = "emulator"
 ENVIRONMENT_VARIABLES: Final = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
-_HOST: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+", re.IGNORECASE)
+_CONNECTION_STRING: Final = "a connection string"
+_VARIABLE: Final = "a variable"
+_BAD_VARIABLE: Final = "no variable"
+_DATABRICKS: Final = "a secret"
+_BAD_DATABRICKS: Final = "no secret"
+_HOST_NAME: Final = "a host name"
+_FORMS: Final = {
+    _VARIABLE: re.compile(r"env:[^\W\d]\w*"),
+    _BAD_VARIABLE: re.compile(r"env:.*", re.DOTALL),
+    _DATABRICKS: re.compile(r"secret:[^/]+/.+", re.DOTALL),
+    _BAD_DATABRICKS: re.compile(r"secret:.*", re.DOTALL),
+    _HOST_NAME: re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+", re.IGNORECASE),
+}
+_REFUSED: Final = {
+    _BAD_VARIABLE: "An environment variable is written env:VARIABLE, by its name.",  # not shown: it may be a secret
+    _BAD_DATABRICKS: "A Databricks secret is written secret:SCOPE/KEY.",
+    "": "The target is emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY "
+    "or, in Python only, a connection string.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +61,24 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceTarget:
-    """A target that can be pickled, and is resolved in each process that connects.
+    """A target for other processes, which is resolved in each process that connects.
+
+    It alone pickles a connection string, because Spark's tasks need it. Spark shows the bytes of a task nowhere.
 
     Args:
-        text: a connection string, a host name, or ``emulator``.
+        text: a connection string that was read and allowed, a host name, or ``emulator``.
         machine: the machine that made this: Spark's driver.
     """
 
-    text: str = field(repr=False)
-    machine: str = field(default_factory=socket.gethostname)
+    text: Hidden
+    machine: str
+
+    def __init__(self, text: str | Hidden, machine: str | None = None) -> None:
+        object.__setattr__(self, "text", hidden(text))
+        object.__setattr__(self, "machine", machine or socket.gethostname())
+
+    def __reduce__(self) -> tuple[type[NamespaceTarget], tuple[str, str]]:
+        return NamespaceTarget, (self.text.reveal(), self.machine)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -65,28 +93,29 @@ class NamespaceTarget:
                 a new and empty one would be started.
             EmulatorStartError: the emulator could not be started.
         """
-        if self.text.lower() == EMULATOR and self.machine != socket.gethostname():
+        if _form(self.text) == EMULATOR and self.machine != socket.gethostname():
             raise ConfigurationError(
                 "The emulator runs on the machine of Spark's driver only, and a worker on another machine needs it: "
                 "use a local Spark, or a namespace in Azure."
             )
-        return resolve(self.text).connection
+        return resolve(self.text, allow_remote=True).connection
 
 
-def refuse_secret(target: str | None) -> None:
+def refuse_secret(target: str | Hidden | None) -> None:
     """Check that a target from the command line is no connection string.
 
     Raises:
         ConfigurationError: it is one.
     """
-    if target is not None and "endpoint=" in target.lower():
+    target = hidden(target)
+    if target is not None and _form(target) == _CONNECTION_STRING:
         raise ConfigurationError(
             "A connection string on the command line is seen by everybody on this machine, and kept in the shell's "
             "history: put it into an environment variable and give env:VARIABLE."
         )
 
 
-def resolve(target: str | None = None, credential: Any = None) -> Target:
+def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow_remote: bool = False) -> Target:
     """Resolve a target to a connection.
 
     Args:
@@ -94,64 +123,78 @@ def resolve(target: str | None = None, credential: Any = None) -> Target:
             or a connection string. None takes the first of the environment variables SBNOTEBOOK_CONNECTION and
             SERVICEBUS_CONNECTION_STRING that is set, and the emulator when none is.
         credential: a token credential for a namespace's host name, azure.identity's DefaultAzureCredential when None.
+        allow_remote: whether an emulator may be on another machine. Everything goes there unencrypted.
 
     Raises:
         ConfigurationError: the target is none of these, or a variable or secret is missing.
         EmulatorStartError: the emulator could not be started.
     """
+    target = hidden(target)
     if target is None:
-        return _default(credential)
-    text = target.strip()
-    # From the most to the least specific form; the error never repeats the text, which may be a secret.
-    if text.lower() == EMULATOR:
+        return _default(credential, allow_remote=allow_remote)
+    # The error never repeats the text, which may be a secret.
+    form = _form(target)
+    if form == EMULATOR:
         return Target(_emulator(), "the emulator on this machine")
+    if form == _CONNECTION_STRING:
+        return Target(Connection(target, allow_remote=allow_remote), "a connection string")
+    if form == _VARIABLE:
+        return _from_environment(_rest(target).reveal(), credential, allow_remote=allow_remote)
+    if form == _DATABRICKS:
+        secret = _databricks_secret(*_rest(target).reveal().split("/", 1))
+        return Target(Connection(secret, allow_remote=allow_remote), "a Databricks secret")
+    if form == _HOST_NAME:
+        return Target(Connection.with_credential(target.reveal().strip(), credential), "a credential")
+    raise ConfigurationError(_REFUSED.get(form, _REFUSED[""]))
+
+
+def _form(target: Hidden) -> str:
+    """Return the form of a target, from the most to the least specific one; the empty text for none."""
+    text = target.reveal().strip()
+    if text.lower() == EMULATOR:
+        return EMULATOR
     if "endpoint=" in text.lower():
-        return Target(Connection(text), "a connection string")
-    if text.startswith("env:"):
-        return _from_environment(text.removeprefix("env:"), credential)
-    if text.startswith("secret:"):
-        return Target(Connection(_databricks_secret(text.removeprefix("secret:"))), "a Databricks secret")
-    if _HOST.fullmatch(text):
-        return Target(Connection.with_credential(text, credential), "a credential")
-    raise ConfigurationError(
-        "The target is emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY "
-        "or, in Python only, a connection string."
-    )
+        return _CONNECTION_STRING
+    for form, pattern in _FORMS.items():
+        if pattern.fullmatch(text):
+            return form
+    return ""
 
 
-def _default(credential: Any) -> Target:
+def _rest(target: Hidden) -> Hidden:
+    """Return what is behind ``env:`` or ``secret:``."""
+    return Hidden(target.reveal().strip().partition(":")[2])
+
+
+def _default(credential: Any, *, allow_remote: bool) -> Target:
     for variable in ENVIRONMENT_VARIABLES:
         if os.environ.get(variable):
-            return _from_environment(variable, credential)
+            return _from_environment(variable, credential, allow_remote=allow_remote)
     return Target(_emulator(), f"the emulator on this machine, because {' and '.join(ENVIRONMENT_VARIABLES)} are unset")
 
 
-def _from_environment(variable: str, credential: Any) -> Target:
-    if not variable.isidentifier():  # not shown: it may be a secret that was typed in the wrong place
-        raise ConfigurationError("An environment variable is written env:VARIABLE, by its name.")
-    value = os.environ.get(variable, "").strip()
-    if not value:
+def _from_environment(variable: str, credential: Any, *, allow_remote: bool) -> Target:
+    value = Hidden(os.environ.get(variable, ""))
+    if not value.reveal().strip():
         raise ConfigurationError(f"The environment variable {variable[:80]} is not set.")
-    if value.startswith("env:"):
+    if _form(value) in (_VARIABLE, _BAD_VARIABLE):
         raise ConfigurationError(f"The environment variable {variable[:80]} names another variable.")
-    return Target(resolve(value, credential).connection, f"the environment variable {variable}")
+    found = resolve(value, credential, allow_remote=allow_remote)
+    return Target(found.connection, f"the environment variable {variable}")
 
 
 def _emulator() -> Connection:
     from sbnotebook.emulator.process import ensure_running
 
-    return Connection(ensure_running())
+    return Connection(Hidden(ensure_running()))
 
 
-def _databricks_secret(name: str) -> str:
-    scope, slash, key = name.partition("/")
-    if not (scope and slash and key):
-        raise ConfigurationError("A Databricks secret is written secret:SCOPE/KEY.")
+def _databricks_secret(scope: str, key: str) -> Hidden:
     dbutils = notebook_variable("dbutils")
     if dbutils is None:
         raise ConfigurationError("There is no dbutils here: secret:SCOPE/KEY works in a Databricks notebook only.")
     try:
-        return str(dbutils.secrets.get(scope, key))
+        return Hidden(str(dbutils.secrets.get(scope, key)))
     except Exception as error:  # whatever the kind of compute makes of an error in Java
         raise ConfigurationError(
             "Databricks gave no secret of this name: dbutils.secrets.list(SCOPE) shows those that you may read."

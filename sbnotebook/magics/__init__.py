@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.magics import completion, display
-from sbnotebook.magics.connection_magics import ConnectionMagics, keep_secrets_out
+from sbnotebook.magics.connection_magics import ConnectionMagics
 from sbnotebook.magics.current import Current, SbMagics
 from sbnotebook.magics.lock_magics import LockMagics
 from sbnotebook.magics.panel_magics import PanelMagics
@@ -18,6 +18,7 @@ from sbnotebook.magics.peek_magics import PeekMagics
 from sbnotebook.magics.recovery_magics import RecoveryMagics
 from sbnotebook.magics.selection_magics import SelectionMagics
 from sbnotebook.magics.send_magics import SendMagics
+from sbnotebook.magics.typed_secrets import keep_secrets_out
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -18,6 +18,7 @@ from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState, Report
 from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden, is_loopback, read
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 
@@ -113,19 +114,31 @@ def expanded(word: str, variables: Mapping[str, Any]) -> str:
     return Quoted(text) if text != word else word
 
 
-def refuse_connection_string(line: str) -> None:
+def refuse_connection_string(line: str | Hidden) -> None:
     """Refuse a line with a connection string, except the emulator's own: the notebook would keep its key.
 
     Raises:
         ConfigurationError: there is a key in the line.
     """
     # In the line as it was typed: the notebook does not keep the value of a variable.
-    text = line.lower()
-    if "endpoint=" in text and scrub(line) != line and "usedevelopmentemulator=true" not in text:
+    line = hidden(line)
+    if "endpoint=" in line.reveal().lower() and not all(map(_may_be_typed, line.reveal().split())):
         raise ConfigurationError(
             "A connection string typed here would be kept in the notebook: delete it from the cell, and use "
             "%sb_connect --prompt, env:VARIABLE or secret:SCOPE/KEY."
         )
+
+
+def _may_be_typed(word: str) -> bool:
+    """Return whether a word holds no key, or only that of an emulator on this machine."""
+    if scrub(word) == word:
+        return True
+    _, found, rest = word.strip("\"'").lower().partition("endpoint=")
+    try:
+        parsed = read(found + rest)
+    except ConfigurationError:
+        return False
+    return parsed.is_emulator and is_loopback(parsed.host)
 
 
 # ---------------------------------------------------------------- errors

@@ -1,9 +1,9 @@
-"""``%sb_connect`` and ``%sb_entities``, and a history without the keys of connection strings."""
+"""``%sb_connect`` and ``%sb_entities``."""
 
 from __future__ import annotations
 
 import getpass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.magic import line_magic, magics_class
@@ -17,12 +17,9 @@ from sbnotebook.magics.arguments import INTO, MagicArguments
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.settlement.administration import EntityCounts
-from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.connecting.connection_strings import Hidden
 
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
-__all__ = ["ConnectionMagics", "Entities", "keep_secrets_out"]
+__all__ = ["ConnectionMagics", "Entities"]
 
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
 _NO_ENTITIES: Final = (
@@ -110,28 +107,8 @@ class ConnectionMagics(PlanMagics):
         return Entities(self.current.namespace.entities())
 
 
-def keep_secrets_out(shell: InteractiveShell) -> None:
-    """Keep the keys of connection strings out of a shell's history.
-
-    A cell is in the history before it runs, so it is cleaned on the way there: ``In``, ``_i``, ``%history`` and the
-    history file never have the key, whatever the cell was.
-
-    Args:
-        shell: one whose history has not been changed by this function yet.
-    """
-    manager: Any = shell.history_manager
-    if manager is None:
-        return
-    store = manager.store_inputs
-
-    def store_inputs(line_num: int, source: str, source_raw: str | None = None) -> None:
-        store(line_num, scrub(source), None if source_raw is None else scrub(source_raw))
-
-    manager.store_inputs = store_inputs
-
-
-def _prompted() -> str:
+def _prompted() -> Hidden:
     try:
-        return getpass.getpass("Connection string: ")
+        return Hidden(getpass.getpass("Connection string: "))
     except (EOFError, StdinNotImplementedError):
         raise ConfigurationError("Nobody can be asked here: use env:VARIABLE or secret:SCOPE/KEY.") from None

@@ -12,6 +12,7 @@ from sbnotebook.client import LockedBatch, Namespace
 from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 
 __all__ = ["Current", "SbMagics"]
@@ -60,7 +61,7 @@ class Current:
 
     def __init__(self, settings: SbMagics | None = None) -> None:
         self.settings = settings or SbMagics()
-        self._target: str | None = None
+        self._target: Hidden | None = None
         self._namespace: Namespace | None = None
         self._connections: list[Connection] = []
         self._batch: LockedBatch | None = None
@@ -93,7 +94,7 @@ class Current:
             raise ConfigurationError("No messages are held: run %sb_lock ENTITY -n 10 first.")
         return self._batch
 
-    def connect(self, target: str | None, *, read_only: bool | None = None) -> Namespace:
+    def connect(self, target: str | Hidden | None, *, read_only: bool | None = None) -> Namespace:
         """Close the connection and make another; when that fails, there is none.
 
         Args:
@@ -101,6 +102,7 @@ class Current:
             read_only: True to only look; None for True outside of the emulator. Earlier connections to the same host
                 change with it.
         """
+        target = hidden(target)
         self.close()
         found = resolve(target)
         only_looks = not found.connection.is_emulator if read_only is None else read_only

@@ -132,6 +132,6 @@ def _show(run: ProbeRun, console: Console) -> None:
 def _write(run: ProbeRun, path: Path, tier: str, when: datetime) -> None:
     from sbnotebook.probe.report import markdown
 
-    text = markdown(run.findings, host=run.connection.host or "", tier=tier, when=when)
+    text = markdown(run.findings, host=run.connection.host, tier=tier, when=when)
     with path.open("x", encoding="utf-8") as file:
         file.write(text)

@@ -227,9 +227,9 @@ async def delete_queue(connection: Connection, name: str) -> None:
 @asynccontextmanager
 async def client_of(connection: Connection) -> AsyncGenerator[AsyncServiceBusAdministrationClient]:
     """Open the SDK's administration client of a namespace while the block runs."""
-    if connection.connection_string is not None:
-        # Messages go to an emulator unencrypted as well, wherever it is.
-        client = async_administration_client(connection.connection_string, allow_remote=True)
+    if connection.parsed is not None:
+        # The connection was allowed to go where it goes.
+        client = async_administration_client(connection.parsed.text, allow_remote=True)
     else:
         client = AsyncServiceBusAdministrationClient(*connection.host_and_credential())
     async with client:

@@ -53,7 +53,7 @@ class Resources:
     @property
     def host(self) -> str:
         """Return the namespace's host name."""
-        return self.connection.host or ""
+        return self.connection.host
 
     def identity(self) -> str:
         """Return the identity of the namespace in local files. Call it in a thread: the first call asks an emulator.

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.client.targets import NamespaceTarget
@@ -15,8 +15,9 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.connecting.connection_strings import Hidden
 
-__all__ = ["MAX_NUMBER", "NamespaceTarget", "OptionParser", "secrets_in"]
+__all__ = ["MAX_NUMBER", "NamespaceTarget", "Option", "OptionParser", "hidden_options", "secrets_in"]
 
 MAX_NUMBER: Final = 2**63 - 1
 """The greatest sequence number."""
@@ -27,7 +28,10 @@ _EVERYWHERE: Final = ("entity", *_TARGETS)
 _SHOWN: Final = 40
 _SIZE: Final = re.compile(r"([0-9]{1,18})([kmg]?)b?", re.ASCII | re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_EMPTY: Final = Hidden("")
 Choice = TypeVar("Choice", bound=StrEnum)
+Option: TypeAlias = str | Hidden | NamespaceTarget
+"""The value of an option; a target is that of a registered connection string."""
 
 
 class OptionParser:
@@ -41,8 +45,9 @@ class OptionParser:
         ConfigurationError: there is no such option.
     """
 
-    def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
-        self._values = {name.lower(): value.strip() for name, value in options.items()}
+    def __init__(self, options: Mapping[str, Option], names: Iterable[str]) -> None:
+        options = hidden_options(options)
+        self._values = options
         known = {name.lower(): name for name in (*_EVERYWHERE, *names)}
         for name in sorted(self._values.keys() - known.keys()):
             near = difflib.get_close_matches(name, known, n=1)
@@ -56,21 +61,23 @@ class OptionParser:
 
     def entity(self) -> EntityAddress:
         """Return the entity."""
-        text = self._values.get("entity")
+        text = self._text("entity")
         if not text:
             raise ConfigurationError('The entity is missing: .option("entity", "orders/$dlq").')
         return EntityAddress.parse(text)
 
     def namespace(self) -> NamespaceTarget:
         """Return the namespace."""
-        given = [name for name in _TARGETS if self._values.get(name.lower())]
+        given = [name for name in _TARGETS if self._values.get(name.lower(), _EMPTY) != _EMPTY]
         if len(given) != 1:
             raise ConfigurationError(f"Give exactly one of the options {', '.join(_TARGETS)}.")
         (name,) = given
         value = self._values[name.lower()]
-        if name == "target" and value.startswith("env:"):
-            value = _from_environment(value.removeprefix("env:"))
-        is_connection_string = "endpoint=" in value.lower()
+        if isinstance(value, NamespaceTarget):
+            return value
+        if name == "target":
+            value = _resolved(value)
+        is_connection_string = "endpoint=" in value.reveal().lower()
         if is_connection_string:
             Connection(value)  # refuses one that cannot be read
         if name != "target" and is_connection_string != (name in _CONNECTION_STRINGS):
@@ -82,14 +89,18 @@ class OptionParser:
 
     def text(self, name: str) -> str | None:
         """Return a text; None when the option is absent."""
-        text = self._values.get(name.lower())
+        text = self._text(name)
         if text == "":
             raise ConfigurationError(f"{name} is empty: leave it out, or give it a value.")
         return text
 
+    def _text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        return value.reveal() if isinstance(value, Hidden) else None
+
     def whole(self, name: str, *, most: int = MAX_NUMBER) -> int | None:
         """Return a whole number from 1 on; None when the option is absent."""
-        text = self._values.get(name.lower())
+        text = self._text(name)
         if text is None:
             return None
         if not (text.isascii() and text.isdecimal() and 1 <= int(text[:_SHOWN]) <= most):
@@ -99,7 +110,7 @@ class OptionParser:
 
     def size(self, name: str) -> int | None:
         """Return a number of bytes, given as ``500000``, ``64k``, ``16m`` or ``1g``; None when the option is absent."""
-        text = self._values.get(name.lower())
+        text = self._text(name)
         if text is None:
             return None
         found = _SIZE.fullmatch(text)
@@ -112,7 +123,7 @@ class OptionParser:
 
     def rate(self, name: str) -> float | None:
         """Return a number of messages a second; None when the option is absent."""
-        text = self._values.get(name.lower())
+        text = self._text(name)
         try:
             rate = None if text is None else float(text)
         except ValueError:
@@ -123,34 +134,54 @@ class OptionParser:
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return whether an option is ``true``; the default when it is absent."""
-        text = self._values.get(name.lower(), str(default)).lower()
+        text = self._text(name)
+        text = str(default).lower() if text is None else text.lower()
         if text not in ("true", "false"):
             raise ConfigurationError(f"{name} is true or false, not {_quoted(text)}.")
         return text == "true"
 
     def choice(self, name: str, kind: type[Choice]) -> Choice | None:
         """Return one of the values of an enumeration; None when the option is absent."""
-        text = self._values.get(name.lower())
+        text = self._text(name)
         try:
             return None if text is None else kind(text.lower())
         except ValueError:
             raise ConfigurationError(f"{name} is {' or '.join(kind)}, not {_quoted(text)}.") from None
 
 
-def secrets_in(options: Mapping[str, str]) -> list[str]:
+def hidden_options(options: Mapping[str, Option]) -> dict[str, Hidden | NamespaceTarget]:
+    """Return options with lower-case names, and with values that no traceback shows."""
+    return {name.lower(): Hidden(value.strip()) if isinstance(value, str) else value for name, value in options.items()}
+
+
+def secrets_in(options: Mapping[str, Option]) -> list[str]:
     """Return the texts in options that must not be shown, also under a misspelt name."""
     targets = {name.lower() for name in _TARGETS}
-    texts = [value.strip() for name, value in options.items() if name.lower() in targets or scrub(value) != value]
-    return [secret for text in texts for secret in secrets_of(text)]
+    values = {name: value for name, value in hidden_options(options).items() if name in targets or _looks_secret(value)}
+    return [secret for value in values.values() for secret in _secrets_of(value)]
+
+
+def _secrets_of(value: Hidden | NamespaceTarget) -> tuple[str, ...]:
+    return value.secrets if isinstance(value, NamespaceTarget) else secrets_of(value)
+
+
+def _looks_secret(value: Hidden | NamespaceTarget) -> bool:
+    return isinstance(value, Hidden) and scrub(value.reveal()) != value.reveal()
+
+
+def _resolved(target: Hidden) -> Hidden:
+    """Return what a target means on this machine: what an environment variable holds, if it names one."""
+    form, _, variable = target.reveal().partition(":")
+    return _from_environment(variable) if form == "env" else target
 
 
 def _quoted(text: str | None) -> str:
     return repr(str(text)[:_SHOWN])
 
 
-def _from_environment(variable: str) -> str:
-    value = os.environ.get(variable, "").strip()
-    if not value or value.startswith("env:"):
+def _from_environment(variable: str) -> Hidden:
+    value = Hidden(os.environ.get(variable, "").strip())
+    if value == _EMPTY or value.reveal().startswith("env:"):
         raise ConfigurationError(
             f"Spark's driver has no target in the environment variable {variable[:_SHOWN]}: "
             "set it before the Spark session starts."

@@ -65,7 +65,7 @@ from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
-from sbnotebook.spark.option_parser import NamespaceTarget, OptionParser
+from sbnotebook.spark.option_parser import NamespaceTarget, Option, OptionParser, hidden_options
 
 __all__ = [
     "DEFAULT_MAX_MESSAGES",
@@ -113,12 +113,13 @@ class Operation(StrEnum):
     SETTLE = "settle"
 
 
-def check_names(options: Mapping[str, str]) -> None:
+def check_names(options: Mapping[str, Option]) -> None:
     """Refuse an option that neither a read nor a stream has: Spark does not say which of the two it plans.
 
     Raises:
         ConfigurationError: there is no such option, or the entity or the namespace is missing.
     """
+    options = hidden_options(options)
     given = OptionParser(options, dict.fromkeys((*_READ, *_STREAM)))
     with scrubbed(given.secrets):
         given.entity()
@@ -148,12 +149,13 @@ class ReadOptions:
     state: MessageState | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+    def parse(cls, options: Mapping[str, Option]) -> ReadOptions:
         """Read the options of ``spark.read``; their names are case-insensitive.
 
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
+        options = hidden_options(options)
         given = OptionParser(options, _READ)
         with scrubbed(given.secrets):
             parsed = cls(
@@ -201,12 +203,13 @@ class StreamOptions:
     fail_on_data_loss: bool = True
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> StreamOptions:
+    def parse(cls, options: Mapping[str, Option]) -> StreamOptions:
         """Read the options of ``spark.readStream``; their names are case-insensitive.
 
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
+        options = hidden_options(options)
         given = OptionParser(options, _STREAM)
         with scrubbed(given.secrets):
             mode = given.choice("mode", Mode) or Mode.BROWSE
@@ -253,15 +256,14 @@ class WriteOptions:
     archived: bool = True
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+    def parse(cls, options: Mapping[str, Option]) -> WriteOptions:
         """Read the options of ``frame.write``; their names are case-insensitive.
 
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
-        given = OptionParser(
-            {name: value for name, value in options.items() if name.lower() not in _SPARKS_OWN}, _WRITE
-        )
+        options = hidden_options(options)
+        given = OptionParser({name: value for name, value in options.items() if name not in _SPARKS_OWN}, _WRITE)
         with scrubbed(given.secrets):
             operation = given.choice("operation", Operation) or Operation.SEND
             _refuse(given, f"operation={operation}", _SETTLE if operation is Operation.SEND else _SEND)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sbnotebook.client import Namespace
+    from sbnotebook.client.targets import NamespaceTarget
 
 __all__ = ["is_elsewhere", "load", "register", "session"]
 
@@ -29,7 +30,7 @@ _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-_REGISTERED: Final[dict[str, str]] = {}
+_REGISTERED: Final[dict[str, NamespaceTarget]] = {}
 """Connection strings by the lower case of their hosts."""
 _CONNECT: Final = ("grpc", "grpc_status", "zstandard")
 _THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
@@ -83,7 +84,7 @@ def is_elsewhere(spark: SparkSession) -> bool:
     return either.client.host not in _THIS_MACHINE
 
 
-def register(spark: SparkSession, *connection_strings: str) -> None:
+def register(spark: SparkSession, *connection_strings: str, allow_remote: bool = False) -> None:
     """Make ``format("servicebus")`` known to a session, where Spark does not find it by itself, and give it secrets.
 
     Spark Connect, which Databricks' shared and serverless compute use, shows every option in its UI and event log, the
@@ -93,9 +94,10 @@ def register(spark: SparkSession, *connection_strings: str) -> None:
     Args:
         spark: classic or of Spark Connect.
         connection_strings: of the namespaces that will be named by their hosts.
+        allow_remote: True for an emulator on another machine. Everything goes there unencrypted.
 
     Raises:
-        ConfigurationError: a connection string cannot be read.
+        ConfigurationError: a connection string cannot be read, or is of an emulator on another machine.
 
     Example:
         >>> register(spark, "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=…")  # doctest: +SKIP
@@ -105,9 +107,12 @@ def register(spark: SparkSession, *connection_strings: str) -> None:
     from sbnotebook.spark.source import ServiceBusDataSource
 
     if connection_strings:
+        from sbnotebook.client.targets import NamespaceTarget
         from sbnotebook.settlement import Connection
 
-        _REGISTERED.update({str(Connection(text).host).lower(): text for text in connection_strings})
+        targets = [NamespaceTarget(text) for text in connection_strings]
+        connection_strings = ()  # a traceback would show it
+        _REGISTERED.update({Connection(each.text, allow_remote=allow_remote).host: each for each in targets})
 
     class Registered(ServiceBusDataSource):
         # A class of a function travels by its value, and the bytes of it are shown nowhere.
@@ -150,7 +155,8 @@ def load(
     given |= {"entity": entity, "fullyQualifiedNamespace": namespace.host}
     ReadOptions.parse(given)  # here, in a sentence, and before Spark starts
     spark = spark or session(say)
-    register(spark, *filter(None, [namespace.connection_string]))
+    # It was allowed when the namespace was made.
+    register(spark, *filter(None, [namespace.connection_string]), allow_remote=True)
     if namespace.is_emulator and is_elsewhere(spark):
         say("This emulator is on this machine only: Spark's workers on other machines do not reach it.")
     return spark.read.format("servicebus").options(**given).load()

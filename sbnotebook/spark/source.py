@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
+    from sbnotebook.client.targets import NamespaceTarget
+    from sbnotebook.settlement.connecting.connection_strings import Hidden
     from sbnotebook.spark.peek_reader import PeekReader
     from sbnotebook.spark.send_writer import SendWriter
     from sbnotebook.spark.settle_writer import SettleWriter
@@ -57,15 +59,19 @@ class ServiceBusDataSource(DataSource):
         connection_strings: those given to :func:`sbnotebook.spark.register`, by host.
     """
 
-    connection_strings: ClassVar[Mapping[str, str]] = {}
+    connection_strings: ClassVar[Mapping[str, NamespaceTarget]] = {}
 
-    def given(self) -> dict[str, str]:
+    def given(self) -> dict[str, Hidden | NamespaceTarget]:
         """Return the options by lower-case names, with the connection string that was registered for the namespace."""
-        options = {name.lower(): value for name, value in self.options.items()}
-        text = self.connection_strings.get(options.get("fullyqualifiednamespace", "").strip().lower())
-        if text is not None:
+        from sbnotebook.settlement.connecting.connection_strings import Hidden
+        from sbnotebook.spark.option_parser import hidden_options
+
+        options = hidden_options(self.options)
+        host = options.get("fullyqualifiednamespace")
+        registered = self.connection_strings.get(host.reveal().lower()) if isinstance(host, Hidden) else None
+        if registered is not None:
             del options["fullyqualifiednamespace"]
-            options["connectionstring"] = text
+            options["connectionstring"] = registered
         return options
 
     @classmethod

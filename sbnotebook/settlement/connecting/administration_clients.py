@@ -7,7 +7,6 @@ allows another one.
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,8 +15,13 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.aio import management as aio_management
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbnotebook.errors import ConfigurationError
-from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.connecting.connection_strings import (
+    ConnectionString,
+    Hidden,
+    hidden,
+    read,
+    refuse_remote_emulator,
+)
 
 __all__ = [
     "AsyncServiceBusAdministrationClient",
@@ -30,7 +34,9 @@ __all__ = [
 AsyncServiceBusAdministrationClient = aio_management.ServiceBusAdministrationClient
 
 
-def administration_client(connection_string: str, *, allow_remote: bool = False) -> ServiceBusAdministrationClient:
+def administration_client(
+    connection_string: str | Hidden, *, allow_remote: bool = False
+) -> ServiceBusAdministrationClient:
     """Return the SDK's administration client for an emulator or for a namespace in Azure.
 
     Args:
@@ -46,13 +52,14 @@ def administration_client(connection_string: str, *, allow_remote: bool = False)
         ...     [queue.name for queue in client.list_queues()]
         ['orders']
     """
-    host = _plain_http_host(connection_string, allow_remote=allow_remote)
-    options: dict[str, Any] = {} if host is None else {"transport": _PlainHttpTransport(host)}
-    return ServiceBusAdministrationClient.from_connection_string(connection_string, **options)
+    connection_string = hidden(connection_string)
+    parsed = _parsed(connection_string, allow_remote=allow_remote)
+    options: dict[str, Any] = {"transport": _PlainHttpTransport(parsed.host)} if parsed.is_emulator else {}
+    return ServiceBusAdministrationClient.from_connection_string(parsed.for_sdk.reveal(), **options)
 
 
 def async_administration_client(
-    connection_string: str, *, allow_remote: bool = False
+    connection_string: str | Hidden, *, allow_remote: bool = False
 ) -> AsyncServiceBusAdministrationClient:
     """Return the same as :func:`administration_client` with ``await``.
 
@@ -63,9 +70,10 @@ def async_administration_client(
     Raises:
         ConfigurationError: the emulator is on another machine, or the connection string cannot be read.
     """
-    host = _plain_http_host(connection_string, allow_remote=allow_remote)
-    options: dict[str, Any] = {} if host is None else {"transport": _AsyncPlainHttpTransport(host)}
-    return AsyncServiceBusAdministrationClient.from_connection_string(connection_string, **options)
+    connection_string = hidden(connection_string)
+    parsed = _parsed(connection_string, allow_remote=allow_remote)
+    options: dict[str, Any] = {"transport": _AsyncPlainHttpTransport(parsed.host)} if parsed.is_emulator else {}
+    return AsyncServiceBusAdministrationClient.from_connection_string(parsed.for_sdk.reveal(), **options)
 
 
 class _PlainHttpTransport(RequestsTransport):
@@ -93,23 +101,11 @@ class _AsyncPlainHttpTransport(AioHttpTransport):
         return await parent.send(request, **config)
 
 
-def _plain_http_host(connection_string: str, *, allow_remote: bool) -> str | None:
-    connection = Connection(connection_string)
-    if not connection.is_emulator or connection.host is None:
-        return None
-    if not (allow_remote or _is_this_machine(urlsplit(f"//{connection.host}").hostname or "")):
-        raise ConfigurationError(
-            f"The emulator at {connection.host} is on another machine, and requests would go there unencrypted: "
-            "say allow_remote=True if you trust the network."
-        )
-    return connection.host
-
-
-def _is_this_machine(name: str) -> bool:
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
+def _parsed(connection_string: Hidden, *, allow_remote: bool) -> ConnectionString:
+    parsed = read(connection_string)
+    if parsed.is_emulator and not allow_remote:
+        refuse_remote_emulator(parsed.host)
+    return parsed
 
 
 def _plain(url: str, host: str) -> str:

@@ -18,6 +18,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement.connecting import connection_strings, transport
+from sbnotebook.settlement.connecting.connection_strings import ConnectionString, Hidden
 from sbnotebook.settlement.connecting.refusals import refusal
 from sbnotebook.settlement.sdk import errors, links, management, receivers, senders
 from sbnotebook.settlement.sdk.patches import prepare_sdk
@@ -82,45 +83,57 @@ def _without_secrets(text: str) -> str:
     return "".join([*shown, text[end:]])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Connection:
     """A connection to one namespace: by a connection string, or by its host name and a credential.
 
-    Creating one opens nothing. Each sender and each receiver opens a socket of its own, so keep them.
+    Creating one opens nothing. Each sender and each receiver opens a socket of its own, so keep them. It cannot be
+    pickled, because the key would be in the bytes.
 
     Args:
         connection_string: with a shared access key, or the emulator's.
         host: the fully qualified namespace, ``NAME.servicebus.windows.net``.
         credential: an asynchronous token credential, to go with ``host``.
         read_only: refuse to send, lock, settle, create or delete anything.
+        allow_remote: whether an emulator may be on another machine. Everything goes there unencrypted.
 
     Raises:
-        ConfigurationError: neither or both are given, the connection string or the host cannot be read, or
-            sbnotebook does not work with the version of azure-servicebus that is installed.
+        ConfigurationError: neither or both are given, the connection string or the host cannot be read, an emulator is
+            on another machine, or sbnotebook does not work with the version of azure-servicebus that is installed.
     """
 
-    connection_string: str | None = field(default=None, repr=False)
-    host: str | None = None
-    credential: AsyncTokenCredential | None = field(default=None, repr=False)
-    read_only: bool = False
-    _entity_path: str | None = field(default=None, init=False, repr=False)
-    _clients: dict[int, ServiceBusClient] = field(default_factory=dict[int, ServiceBusClient], init=False, repr=False)
-    _owns_credential: bool = field(default=False, init=False, repr=False)
+    parsed: ConnectionString | None = field(repr=False)
+    host: str
+    credential: AsyncTokenCredential | None = field(repr=False)
+    read_only: bool
+    _clients: dict[int, ServiceBusClient] = field(repr=False)
+    _owns_credential: bool = field(repr=False)
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        connection_string: str | Hidden | None = None,
+        host: str | Hidden | None = None,
+        credential: AsyncTokenCredential | None = None,
+        *,
+        read_only: bool = False,
+        allow_remote: bool = False,
+    ) -> None:
+        connection_string = connection_strings.hidden(connection_string)
+        host = connection_strings.hidden(host)  # a key may be here by mistake
+        self.parsed, self.host, self.credential, self.read_only = None, "", credential, read_only
+        self._clients, self._owns_credential = {}, False
         prepare_sdk()
-        if (self.connection_string is None) == (self.host is None):
+        if (connection_string is None) == (host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
-        if self.connection_string is not None:
-            parts = connection_strings.read(self.connection_string)
-            self.host, self._entity_path = parts.host, parts.entity_path
-        else:
-            self.host = connection_strings.host_of(self.host or "")
-        if self.connection_string is None and self.credential is None:
+        self.parsed = None if connection_string is None else connection_strings.read(connection_string)
+        self.host = connection_strings.host_of(host or Hidden("")) if self.parsed is None else self.parsed.host
+        if self.parsed is None and credential is None:
             raise ConfigurationError(f"To reach {self.host} without a connection string a credential is needed.")
+        if self.is_emulator and not allow_remote:
+            connection_strings.refuse_remote_emulator(self.host)
 
     @classmethod
-    def with_credential(cls, host: str, credential: Any = None) -> Connection:
+    def with_credential(cls, host: str | Hidden, credential: Any = None) -> Connection:
         """Return a connection with a token credential.
 
         Args:
@@ -128,6 +141,7 @@ class Connection:
             credential: of azure.identity, synchronous or asynchronous; None for its DefaultAzureCredential, which is
                 closed with the connection. Close your own credential yourself.
         """
+        host = connection_strings.hidden(host)
         if credential is None:
             connection = cls(host=host, credential=_default_credential())
             connection._owns_credential = True
@@ -139,7 +153,12 @@ class Connection:
     @property
     def is_emulator(self) -> bool:
         """Return whether the namespace is an emulator."""
-        return self.connection_string is not None and "UseDevelopmentEmulator=true" in self.connection_string
+        return self.parsed is not None and self.parsed.is_emulator
+
+    @property
+    def connection_string(self) -> str | None:
+        """Return the connection string, a secret; None where a credential is used."""
+        return None if self.parsed is None else self.parsed.text.reveal()
 
     def require_writing(self) -> None:
         """Check that the connection may change something.
@@ -233,7 +252,7 @@ class Connection:
         """
         if self._owns_credential and self.credential is None:  # closed, and needed again
             self.credential = _default_credential()
-        if self.host is None or self.credential is None:
+        if self.credential is None:
             raise ConfigurationError("This connection has no credential.")
         return self.host, self.credential
 
@@ -249,7 +268,7 @@ class Connection:
                 await credential.close()
 
     def _check_entity(self, address: EntityAddress) -> None:
-        if self._entity_path not in (None, address.name):
+        if self.parsed is not None and self.parsed.entity_path not in (None, address.name):
             raise ConfigurationError(
                 f"The connection string is for one entity only, by its EntityPath, and that is not {address}: take the "
                 "connection string of the namespace, or leave EntityPath out where the key is the namespace's."
@@ -259,7 +278,7 @@ class Connection:
         self, client: ServiceBusReceiver | ServiceBusSender | management.Browser, address: EntityAddress
     ) -> None:
         def explained(error: ServiceBusError) -> str | None:
-            words = refusal(error, address, self.host or "")
+            words = refusal(error, address, self.host)
             return scrub(words) if words is not None else None
 
         errors.explain_refusals(client, explained)
@@ -279,11 +298,12 @@ class Connection:
         options: dict[str, Any] = {"retry_total": retries, "logging_enable": False}
         options["ssl_context"] = transport.tls_context()
         if over_websocket is None:
-            over_websocket = transport.is_over_websocket(self.connection_string, is_emulator=self.is_emulator)
+            said = None if self.parsed is None else self.parsed.transport
+            over_websocket = transport.is_over_websocket(said, is_emulator=self.is_emulator)
         if over_websocket:
             options["transport_type"] = TransportType.AmqpOverWebsocket
-        if self.connection_string is not None:
-            return ServiceBusClient.from_connection_string(self.connection_string, **options)
+        if self.parsed is not None:
+            return ServiceBusClient.from_connection_string(self.parsed.for_sdk.reveal(), **options)
         return ServiceBusClient(*self.host_and_credential(), **options)
 
 

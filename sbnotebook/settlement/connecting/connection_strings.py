@@ -1,16 +1,33 @@
-"""Connection strings: read them, and explain what is wrong with one without showing any of it."""
+"""Connection strings: read them, hide them, and explain what is wrong with one without showing any of it."""
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
-from dataclasses import dataclass
-from typing import Final
-from urllib.parse import parse_qs
+from dataclasses import dataclass, field
+from typing import Final, Never, overload
+from urllib.parse import parse_qs, urlsplit
 
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["ConnectionString", "canonical_host", "host_of", "read"]
+__all__ = [
+    "EMULATOR_HOSTS",
+    "TRANSPORTS",
+    "ConnectionString",
+    "Hidden",
+    "canonical_host",
+    "hidden",
+    "host_of",
+    "is_loopback",
+    "read",
+    "refuse_remote_emulator",
+]
 
+EMULATOR_HOSTS: Final = "SBNOTEBOOK_EMULATOR_HOSTS"
+"""The environment variable with the hosts of emulators that you trust, beside this machine, separated by commas."""
+TRANSPORTS: Final = {"amqp": False, "amqptcp": False, "websocket": True, "amqpwebsockets": True}
+"""The values of TransportType in lower case, and whether each is a WebSocket."""
 _HOST: Final = re.compile(r"(?:\w+://)?([\w.-]+(?::\d+)?|\[[\da-f:]+\](?::\d+)?)[\s/]*", re.IGNORECASE)
 _EXAMPLE: Final = (
     "Endpoint=sb://NAMESPACE.servicebus.windows.net/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, as it is copied "
@@ -25,6 +42,7 @@ _NAMES: Final = {
         "SharedAccessSignature",
         "EntityPath",
         "UseDevelopmentEmulator",
+        "TransportType",
     )
 }
 _MAX_PORT: Final = 65_535
@@ -34,22 +52,82 @@ _PORTS: Final = frozenset(("443", "5671", _EMULATOR_PORT))
 """Those of AMQP, with and without TLS, and of WebSockets: in Azure they all lead to the same namespace."""
 
 
+_NO_HOST: Final = (
+    "The namespace is no host name: it is written NAMESPACE.servicebus.windows.net, "
+    "in a connection string Endpoint=sb://NAMESPACE.servicebus.windows.net/, with a semicolon behind it."
+)
+
+
+class Hidden:
+    """A text that no repr, no pickle and no variable of a traceback shows. Only :meth:`reveal` returns it.
+
+    A function that gets a secret hides it in its first line, and hands it on like that.
+
+    Args:
+        text: the secret.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the text. Keep it in no variable of a function that may raise."""
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hidden) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __reduce__(self) -> Never:
+        raise ConfigurationError(
+            "A connection to Service Bus is not pickled, because its key would be in the bytes: "
+            "connect anew in each process, for example with env:VARIABLE."
+        )
+
+
+@overload
+def hidden(text: str | Hidden) -> Hidden: ...
+@overload
+def hidden(text: str | Hidden | None) -> Hidden | None: ...
+def hidden(text: str | Hidden | None) -> Hidden | None:
+    """Return a text that is not shown, and what is hidden already or None as it is. Bytes count as an empty text."""
+    if text is None or isinstance(text, Hidden):
+        return text
+    return Hidden(text if isinstance(text, str) else "")  # pyright: ignore[reportUnnecessaryIsInstance]
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """The parts of a connection string that may be shown.
+    """A connection string: its parts that may be shown, and its text, which is not.
 
     Args:
         host: the namespace's host name, with the port where there is one.
         entity_path: the only entity that it is for, None for all.
         key_name: the name of the key, or of the key behind a signature, None if it has none.
+        is_emulator: whether it is for an emulator, which is reached without encryption.
+        transport: its TransportType in lower case, None where it says nothing.
+        text: as it was given.
+        for_sdk: the same with nothing but the parts that are read here. The SDK reads more, such as a HostName, which
+            would lead it to another host than the one that is shown and checked.
     """
 
     host: str
     entity_path: str | None
     key_name: str | None
+    is_emulator: bool = field(repr=False)
+    transport: str | None = field(repr=False)
+    text: Hidden = field(repr=False)
+    for_sdk: Hidden = field(repr=False)
 
 
-def read(text: str) -> ConnectionString:
+def read(given: str | Hidden) -> ConnectionString:
     """Read a connection string.
 
     Raises:
@@ -59,32 +137,62 @@ def read(text: str) -> ConnectionString:
         >>> read("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5")
         ConnectionString(host='shop.servicebus.windows.net', entity_path=None, key_name='root')
     """
-    parts = _parts(text)
-    _expect("Endpoint" in parts, "has no Endpoint=sb://…")
-    host = host_of(parts["Endpoint"])
-    key, name, token = (parts.get(n) for n in ("SharedAccessKey", "SharedAccessKeyName", "SharedAccessSignature"))
-    _expect(key or token, "has neither a SharedAccessKey nor a SharedAccessSignature")
-    _expect(not (key and token), "has a SharedAccessKey and a SharedAccessSignature, of which only one can be used")
-    _expect(not key or name, "has a SharedAccessKey without its SharedAccessKeyName")
-    return ConnectionString(host, parts.get("EntityPath"), name or _key_behind(token or ""))
+    given = hidden(given)
+    found = _read(given)
+    if isinstance(found, str):
+        raise ConfigurationError(found)
+    return found
 
 
-def host_of(endpoint: str) -> str:
+def host_of(endpoint: str | Hidden) -> str:
     """Return the host name of an endpoint or a host name.
 
     Raises:
         ConfigurationError: it is none.
     """
-    match = _HOST.fullmatch(endpoint.strip())
-    if match is None:  # not shown: a connection string that lost a semicolon has its secret here
+    endpoint = hidden(endpoint)
+    host, problem = _host(endpoint.reveal())
+    if problem:
+        raise ConfigurationError(problem)
+    return host
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host, with a port or without, is this machine by its very name.
+
+    Example:
+        >>> is_loopback("localhost:5672"), is_loopback("[::1]"), is_loopback("localhost.example.org")
+        (True, True, False)
+    """
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+def refuse_remote_emulator(host: str) -> None:
+    """Check that an emulator is on this machine, or on a host that the environment names.
+
+    An emulator has no encryption: with ``UseDevelopmentEmulator=true`` the key and all messages are readable on the
+    way. Microsoft's clients are meant to take it for the local host only (azure-sdk-for-net, issue 41956, "Emulator
+    connection string support"); those for Python do not check. Microsoft's documentation has it for other containers,
+    too: "Test locally by using the Service Bus emulator".
+
+    Args:
+        host: with a port or without.
+
+    Raises:
+        ConfigurationError: it is on another machine.
+    """
+    name = urlsplit(f"//{host}").hostname or ""
+    trusted = {each.strip().lower() for each in os.environ.get(EMULATOR_HOSTS, "").split(",")}
+    if not is_loopback(host) and name not in trusted:
         raise ConfigurationError(
-            "The namespace is no host name: it is written NAMESPACE.servicebus.windows.net, "
-            "in a connection string Endpoint=sb://NAMESPACE.servicebus.windows.net/, with a semicolon behind it."
+            f"The emulator at {host} is on another machine, and everything would go there unencrypted: "
+            f"say allow_remote=True, or set {EMULATOR_HOSTS}={name} in the environment, if you trust the network. "
+            "The connection string of a namespace in Azure has no UseDevelopmentEmulator=true."
         )
-    port = match[1].rpartition(":")[2]
-    if ":" in match[1] and port.isdigit() and not 0 < int(port) <= _MAX_PORT:
-        raise ConfigurationError(f"The namespace's port is a number from 1 to {_MAX_PORT:,}.")
-    return match[1].lower()  # one name for it in the journal, however it is spelled
 
 
 def canonical_host(host: str) -> str:
@@ -112,21 +220,74 @@ def _key_behind(token: str) -> str | None:
     return fields.get("skn", [None])[0]
 
 
-def _parts(text: str) -> dict[str, str]:
-    _expect(text.strip(), "is empty")
+# These return what is wrong, because a function that raises shows its variables in a traceback.
+
+
+def _read(given: Hidden) -> ConnectionString | str:
+    parts, problem = _parts(given.reveal())
+    host, no_host = _host(parts.get("Endpoint", ""))
+    key, name, token = (parts.get(n, "") for n in ("SharedAccessKey", "SharedAccessKeyName", "SharedAccessSignature"))
+    emulator = parts.get("UseDevelopmentEmulator", "false").lower()
+    transport = parts.get("TransportType", "").casefold()
+    for is_wrong, otherwise in (
+        (problem, problem),
+        ("Endpoint" not in parts, "has no Endpoint=sb://…"),
+        (no_host, no_host),
+        (not (key or token), "has neither a SharedAccessKey nor a SharedAccessSignature"),
+        (key and token, "has a SharedAccessKey and a SharedAccessSignature, of which only one can be used"),
+        (key and not name, "has a SharedAccessKey without its SharedAccessKeyName"),
+        (not ((key + token).isascii() and (key + token).isprintable()), "has a key with characters that no key has"),
+        (name != name.encode(errors="ignore").decode(), "has a SharedAccessKeyName that is no text"),
+        (emulator not in ("true", "false"), "has a UseDevelopmentEmulator that is neither true nor false"),
+        (
+            transport not in ("", *TRANSPORTS),
+            "has a TransportType other than websocket for port 443, or amqp for port 5671",
+        ),
+    ):
+        if is_wrong:
+            return otherwise if otherwise is no_host else _wrong(otherwise)
+    read_by_sdk = {**parts, "Endpoint": f"sb://{host}", "UseDevelopmentEmulator": emulator}
+    for_sdk = Hidden(";".join(f"{name}={value}" for name, value in read_by_sdk.items()))
+    return ConnectionString(
+        host=host,
+        entity_path=parts.get("EntityPath"),
+        key_name=name or _key_behind(token),
+        is_emulator=emulator == "true",
+        transport=transport or None,
+        text=Hidden(given.reveal().strip()),
+        for_sdk=for_sdk,
+    )
+
+
+def _host(endpoint: str) -> tuple[str, str]:
+    """Return the host and nothing, or else nothing and what is wrong."""
+    match = _HOST.fullmatch(endpoint.strip())
+    if match is None:  # not shown: a connection string that lost a semicolon has its secret here
+        return "", _NO_HOST
+    port = match[1].rpartition(":")[2]
+    if ":" in match[1] and port.isdigit() and not 0 < int(port) <= _MAX_PORT:
+        return "", f"The namespace's port is a number from 1 to {_MAX_PORT:,}."
+    return match[1].lower(), ""  # one name for it in the journal, however it is spelled
+
+
+def _parts(text: str) -> tuple[dict[str, str], str]:
+    """Return the parts by their names, and what is wrong, if anything is."""
     parts: dict[str, str] = {}
+    if not text.strip():
+        return parts, "is empty"
     for number, part in enumerate(text.strip().rstrip(";").split(";"), start=1):
         name, equals, value = part.partition("=")
-        _expect(equals, f"has no = in part {number}, which should be NAME=VALUE")
-        known = _NAMES.get(name.strip().lower())
-        if known is None:
-            continue
-        _expect(known not in parts, f"has {known} twice")
-        _expect(value.strip(), f"has nothing behind {known}=")
-        parts[known] = value.strip()
-    return parts
+        known = _NAMES.get(name.strip().lower(), "")
+        if not equals:
+            return parts, f"has no = in part {number}, which should be NAME=VALUE"
+        if known in parts:
+            return parts, f"has {known} twice"
+        if known and not value.strip():
+            return parts, f"has nothing behind {known}="
+        if known:
+            parts[known] = value.strip()
+    return parts, ""
 
 
-def _expect(condition: object, otherwise: str) -> None:
-    if not condition:
-        raise ConfigurationError(f"The connection string {otherwise}. It looks like this: {_EXAMPLE}.")
+def _wrong(otherwise: str) -> str:
+    return f"The connection string {otherwise}. It looks like this: {_EXAMPLE}."

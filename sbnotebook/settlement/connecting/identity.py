@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from sbnotebook.settlement.connecting import connection_strings
 from sbnotebook.settlement.connecting.failures import explained
 
 if TYPE_CHECKING:
@@ -34,8 +33,8 @@ async def signed_in_as(connection: Connection) -> str:
     Returns:
         The name of the key or the account; where the sign-in failed, the reason.
     """
-    if connection.connection_string is not None:
-        name = connection_strings.read(connection.connection_string).key_name
+    if connection.parsed is not None:
+        name = connection.parsed.key_name
         return f"the key {_shown(name)}" if name else "a shared access signature"
     try:
         _, credential = connection.host_and_credential()

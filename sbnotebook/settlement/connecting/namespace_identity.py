@@ -54,10 +54,10 @@ def identity_of(connection: Connection) -> NamespaceIdentity:
     Raises:
         ServiceBusConnectionError: the emulator does not answer.
     """
-    address = canonical_host(connection.host or "")
+    address = canonical_host(connection.host)
     if not connection.is_emulator:
         return NamespaceIdentity(address)
-    answer = _ask(connection.host or "")
+    answer = _ask(connection.host)
     name, here = answer.get("id"), address.replace("[", "[[]")
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_ID or not name.isalnum():
         return NamespaceIdentity(f"address:{address}", (here,))

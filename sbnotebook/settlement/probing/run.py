@@ -114,7 +114,7 @@ class ProbeRun:
                 self.told(finding)
 
     def _finding(self, probe: Probe, saw: Saw) -> Finding:
-        return Finding(probe, _VERDICTS[saw.is_expected], without_names(saw.words, self.connection.host or ""))
+        return Finding(probe, _VERDICTS[saw.is_expected], without_names(saw.words, self.connection.host))
 
     async def _clean_up(self) -> None:
         """Try once more to remove what is left."""

@@ -12,7 +12,6 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from azure.servicebus.management import AccessRights, AuthorizationRule
 
 from sbnotebook.settlement.administration import client_of
-from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement.sdk.links import frame_size
 
@@ -89,14 +88,14 @@ async def _over_websocket(site: Site, queue: str) -> Saw:
 
 @probe("listen-key-counts", "A key with Listen alone gets 401 for a list and for counts.", operations=6, seconds=8)
 async def _listen(site: Site) -> Saw:
-    if site.connection.connection_string is None:
+    if site.connection.parsed is None:
         return Saw(is_expected=None, words="a connection string is needed for this")
     rule = AuthorizationRule(
         key_name="listen", rights=[AccessRights.LISTEN], primary_key=_new_key(), secondary_key=_new_key()
     )
     queue = await site.queue(authorization_rules=[rule])
     statuses: list[int | None] = []
-    async with client_of(Connection(site.with_key("listen", str(rule.primary_key)))) as client:
+    async with client_of(site.with_key("listen", str(rule.primary_key))) as client:
         for attempt in (client.list_queues().__anext__(), client.get_queue_runtime_properties(queue)):
             try:
                 await attempt

@@ -189,11 +189,11 @@ class Site:
         async with client_of(self.connection) as client:
             return int((await client.get_queue_runtime_properties(queue)).active_message_count or 0)
 
-    def with_key(self, name: str, key: str) -> str:
-        """Return a connection string of the same namespace with another key."""
+    def with_key(self, name: str, key: str) -> Connection:
+        """Return a connection to the same namespace with another key."""
         emulator = ";UseDevelopmentEmulator=true" if self.connection.is_emulator else ""
         endpoint = f"Endpoint=sb://{self.connection.host}"
-        return f"{endpoint};SharedAccessKeyName={name};SharedAccessKey={key}{emulator}"
+        return Connection(f"{endpoint};SharedAccessKeyName={name};SharedAccessKey={key}{emulator}", allow_remote=True)
 
     async def refusal(self, attempt: Awaitable[object]) -> Exception | None:
         """Return the error of an attempt that Service Bus refuses; None where it does not."""

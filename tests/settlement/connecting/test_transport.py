@@ -15,6 +15,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.connecting.connection_strings import read
 from sbnotebook.settlement.connecting.transport import VARIABLE, is_over_websocket, tls_context
 from sbnotebook.settlement.sdk import links
 from sbnotebook.settlement.sdk.protocol import certificates, transport_module
@@ -24,16 +25,16 @@ AZURE = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;Sha
 
 
 def test_the_connection_string_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not is_over_websocket(AZURE)
-    assert is_over_websocket(f"{AZURE};TransportType=AmqpWebSockets")
+    assert read(AZURE).transport is None
+    assert not is_over_websocket()
+    assert is_over_websocket(read(f"{AZURE};TransportType=AmqpWebSockets").transport)
     monkeypatch.setenv(VARIABLE, "websocket")
-    assert is_over_websocket(None)
-    assert is_over_websocket(AZURE)
-    assert not is_over_websocket(f"{AZURE};transporttype = amqp ;")
-    assert not is_over_websocket("UseDevelopmentEmulator=true", is_emulator=True)
+    assert is_over_websocket()
+    assert not is_over_websocket(read(f"{AZURE};transporttype = amqp ;").transport)
+    assert not is_over_websocket(is_emulator=True)
     monkeypatch.setenv(VARIABLE, "pigeon")
     with pytest.raises(ConfigurationError, match="SBNOTEBOOK_TRANSPORT is websocket for port 443, or amqp"):
-        is_over_websocket(AZURE)
+        is_over_websocket()
 
 
 @pytest.mark.anyio

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from azure.servicebus import ServiceBusClient
+
+from sbnotebook.client.targets import NamespaceTarget, resolve
+from sbnotebook.emulator import running
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement import Connection
+from sbnotebook.settlement.connecting.administration_clients import administration_client
+from sbnotebook.settlement.connecting.connection_strings import EMULATOR_HOSTS, Hidden, hidden, read
+
+KEY = "cGxhbnRlZC1wbGFudGVkLXBsYW50ZWQ"
+TEXT = f"Endpoint=sb://HOST/;SharedAccessKeyName=root;SharedAccessKey={KEY};UseDevelopmentEmulator=true"
+# Those of Microsoft's "Test locally by using the Service Bus emulator", and a namespace in Azure.
+REMOTE = ["host.docker.internal", "servicebus-emulator:5672", "10.0.0.4", "shop.servicebus.windows.net", "[fe80::1]"]
+
+
+def at(host: str) -> str:
+    return TEXT.replace("HOST", host)
+
+
+@pytest.mark.parametrize("host", REMOTE)
+def test_an_emulator_on_another_machine_is_refused(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(EMULATOR_HOSTS, raising=False)
+    for make in (Connection, resolve, administration_client):
+        with pytest.raises(
+            ConfigurationError, match=r"unencrypted: say allow_remote=True, or set SBNOTEBOOK_"
+        ) as refused:
+            make(at(host))
+        assert KEY not in str(refused.value)
+    assert Connection(at(host), allow_remote=True).is_emulator
+    assert resolve(at(host), allow_remote=True).connection.is_emulator
+
+
+@pytest.mark.parametrize("host", ["host.docker.internal", "SB-Emulator:5672"])
+def test_the_environment_names_hosts_of_emulators(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(EMULATOR_HOSTS, "host.docker.internal, sb-emulator")
+    assert Connection(at(host)).is_emulator
+    with pytest.raises(ConfigurationError, match="SBNOTEBOOK_EMULATOR_HOSTS=other in the environment"):
+        Connection(at("other"))
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:5672", "127.8.0.1", "[::1]:5672", "LocalHost"])
+def test_an_emulator_on_this_machine_needs_no_option(host: str) -> None:
+    assert Connection(at(host)).is_emulator
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT.replace("HOST", "shop").replace("UseDevelopmentEmulator=true", "EntityPath=UseDevelopmentEmulator=true"),
+        TEXT.replace("HOST", "shop").replace(";Use", ";NotUse"),
+        TEXT.replace("HOST", "shop").replace("root", "UseDevelopmentEmulator=true").rpartition(";")[0],
+        at("shop").replace("true", "false"),
+    ],
+    ids=["in another part", "in a name", "in a key's name", "false"],
+)
+def test_a_field_alone_makes_an_emulator(text: str) -> None:
+    assert "UseDevelopmentEmulator=" in text
+    assert not Connection(text).is_emulator
+
+
+def test_the_field_is_true_or_false() -> None:
+    assert Connection(
+        at("localhost").replace("UseDevelopmentEmulator=true", "usedevelopmentemulator = True")
+    ).is_emulator
+    with pytest.raises(ConfigurationError, match="neither true nor false"):
+        Connection(at("localhost").replace("=true", "=1"))
+
+
+def test_the_sdk_gets_nothing_that_was_not_read_here() -> None:
+    # The SDK takes the last of Endpoint and HostName.
+    text = at("localhost:5672").replace(";UseDev", ";HostName=sb://elsewhere.test; Use Dev=1;UseDev")
+    with ServiceBusClient.from_connection_string(text) as theirs:
+        assert theirs.fully_qualified_namespace.startswith("elsewhere.test")
+    ours = Connection(text).new_client(retries=0)
+    assert ours.fully_qualified_namespace == "localhost:5672"
+
+
+def test_the_connection_string_for_the_sdk_works() -> None:
+    with running(queues=["orders"]) as emulator:
+        text = emulator.connection_string.replace("UseDevelopmentEmulator=true", " useDevelopmentEmulator=TRUE")
+        with administration_client(text) as client:
+            assert client.get_queue("orders").name == "orders"
+
+
+def test_a_hidden_text_shows_nothing() -> None:
+    secret = Hidden(KEY)
+    assert KEY not in f"{secret} {secret!r} {[secret]} {read(at('localhost'))!r}"
+    assert hidden(secret) is secret
+    assert (secret, hash(secret), secret.reveal()) == (Hidden(KEY), hash(Hidden(KEY)), KEY)
+    assert secret != KEY
+
+
+@pytest.mark.parametrize("thing", [Hidden(KEY), read(at("localhost")), Connection(at("localhost"))], ids=type)
+def test_no_pickle_has_a_key(thing: object) -> None:
+    with pytest.raises(ConfigurationError, match="is not pickled, because its key would be in the bytes: connect anew"):
+        pickle.dumps(thing)
+    assert copy.copy(Connection(at("localhost"))).is_emulator
+
+
+def test_a_target_for_other_processes_is_pickled() -> None:
+    target = NamespaceTarget(at("host.docker.internal"))
+    again = pickle.loads(pickle.dumps(target))  # noqa: S301 (made here)
+    assert again == target
+    assert again.connection().host == "host.docker.internal", "it was allowed on the driver"
+    assert KEY not in repr(again)
