@@ -1,7 +1,7 @@
-"""Spares each process of the tests what jsonschema imports and the tests do not use: 1.4 seconds of CPU time.
+"""Spares each process of the tests what jsonschema imports and no test uses: 1.4 seconds of CPU time.
 
-``-p tests.quick_start`` in pyproject.toml loads it before the plugins, of which nbmake imports jsonschema. For its check
-of the format "iri" that compiles a grammar from the package rfc3987_syntax, and does without where the package is missing.
+``-p tests.quick_start`` in pyproject.toml loads it before the plugins, of which nbmake imports jsonschema. It compiles
+a grammar of the package rfc3987_syntax for its check of the format "iri"; without the package it does not.
 """
 
 from __future__ import annotations
