@@ -1,7 +1,9 @@
 """The triage panel as an app, served by Voilà: on this machine only, and to anyone with the tokenized URL.
 
 Voilà asks for no password of its own, and other users of the machine reach its port, so there is a token in the
-address. A message that smuggles a script into the page gains nothing by it: the page may reach no other host.
+address. The kernels listen on sockets in a folder of the user's own: over TCP, a kernel sends what it shows to each
+process that connects. A message that smuggles a script into the page gains nothing by it: the page may reach no other
+host.
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ from __future__ import annotations
 import html
 import json
 import logging
+import os
 import secrets
 import signal
 import socket
+import sys
 import tempfile
 import webbrowser
 from pathlib import Path
@@ -28,6 +32,10 @@ __all__ = ["serve"]
 
 _HOST: Final = "127.0.0.1"
 _KERNEL: Final = "python3"
+_HAS_SOCKET_FILES: Final = sys.platform != "win32"
+_MAX_SOCKET_NAME: Final = 103
+"""Bytes of the name of a socket file, at most: macOS has the lowest limit (``sun_path`` in its ``sys/un.h``)."""
+_BELOW_HOME: Final = len("/voila_xxxxxxxx/kernel-00000000-0000-0000-0000-000000000000-ipc-5")
 _CELL: Final = "from sbnotebook.widgets.app_page import show\nshow()"
 _NOTEBOOK: Final[dict[str, Any]] = {
     "cells": [{"cell_type": "code", "execution_count": None, "id": "triage", "metadata": {}, "outputs": [],
@@ -36,6 +44,11 @@ _NOTEBOOK: Final[dict[str, Any]] = {
     "nbformat": 4,
     "nbformat_minor": 5,
 }  # fmt: skip
+_PREFIX: Final = "sbnotebook-triage-"
+_OPEN_TO_OTHERS: Final = (
+    "On Windows, the page's kernel listens on TCP: other users of this machine can read what the page shows. "
+    "Use it only where you are the only user."
+)
 _POLICY: Final = {
     "default-src": "'self'",
     # Voilà's page and ipywidgets need it so; a widget's own script is a blob.
@@ -60,13 +73,20 @@ class _OwnPython(KernelSpecManager):
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
         """Return the only kernel, without its warnings on the terminal."""
         spec = super().get_kernel_spec(kernel_name)
-        spec.argv = [*spec.argv, "--IPKernelApp.log_level=ERROR"]
+        # Modules come from no current folder: neither when the kernel starts, nor when it goes to that of the exports.
+        spec.argv = [
+            spec.argv[0],
+            "-P",
+            *spec.argv[1:],
+            "--IPKernelApp.log_level=ERROR",
+            "--IPKernelApp.ignore_cwd=True",
+        ]
         return spec
 
 
 _CONFIG: Final = {
     # Seconds until a kernel that is giving back what it holds is killed.
-    "KernelManager": {"shutdown_wait_time": 20.0},
+    "KernelManager": {"shutdown_wait_time": 20.0, "transport": "ipc" if _HAS_SOCKET_FILES else "tcp"},
     # Seconds after which a kernel ends whose page is closed and that has nothing more to do.
     "MappingKernelManager": {"cull_idle_timeout": 300, "cull_interval": 60},
     "VoilaConfiguration": {
@@ -99,6 +119,8 @@ class _App(Voila):
         }
         address = f"http://{_HOST}:{self.port}/?token={self.token}"
         print(f"The triage is at {address}\nCtrl-C ends it, and gives back what it holds.", flush=True)  # noqa: T201
+        if not _HAS_SOCKET_FILES:
+            print(_OPEN_TO_OTHERS, file=sys.stderr)  # noqa: T201
         if self.is_opened:
             # By a file that is the user's own: the command line of a browser is visible to all users of the machine.
             file = self.home / "open.html"
@@ -121,7 +143,7 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
         namespace.entity(wanted.entity)
     wanted.keep()
     logging.getLogger("tornado").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="sbnotebook-triage-") as home:  # the owner's only
+    with _home() as home:
         notebook = Path(home, "pages", "triage.ipynb")
         notebook.parent.mkdir()
         notebook.write_text(json.dumps(_NOTEBOOK))
@@ -136,12 +158,23 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
             port=port or _free_port(),
             port_retries=0 if port else 10,
             token=secrets.token_urlsafe(32),
+            # A page whose name leads to this machine has another name.
+            tornado_settings={"allow_remote_access": False},
         )
         app.home, app.is_opened = Path(home), is_opened
         app.initialize([])
         if hasattr(signal, "SIGHUP"):  # the terminal was closed
             signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
         app.start()
+
+
+def _home() -> tempfile.TemporaryDirectory[str]:
+    """Return a new folder that only its owner can open, with a name that is short enough for sockets."""
+    made = tempfile.TemporaryDirectory(prefix=_PREFIX)
+    if _HAS_SOCKET_FILES and len(os.fsencode(made.name)) + _BELOW_HOME > _MAX_SOCKET_NAME:
+        made.cleanup()
+        made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir="/tmp")
+    return made
 
 
 def _free_port() -> int:

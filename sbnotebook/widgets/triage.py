@@ -217,6 +217,8 @@ class Triage(Panel):
         namespace: where the entity is.
         entity: its address, such as ``orders/$dlq``; any queue, subscription or sub-queue will do.
         max_messages: how many are peeked at first, None for all.
+        is_editing: whether messages can be edited before they are resubmitted, also by Python code that is typed; then
+            who uses the panel can run code.
 
     Raises:
         InvalidEntityAddressError: the text is not an address.
@@ -225,7 +227,9 @@ class Triage(Panel):
         >>> triage = Triage(connect("emulator"), "orders/$dlq")  # doctest: +SKIP
     """
 
-    def __init__(self, namespace: Namespace, entity: str, *, max_messages: int | None = None) -> None:
+    def __init__(
+        self, namespace: Namespace, entity: str, *, max_messages: int | None = None, is_editing: bool = True
+    ) -> None:
         self._namespace = namespace
         self._entity = namespace.entity(entity)
         self._limit = max_messages
@@ -251,7 +255,9 @@ class Triage(Panel):
         )
         self._banner = UnfinishedBanner(namespace, address, self._resume)
         self._empty = text()
-        actions = triage_actions(self._entity, self.table, is_archived=namespace.archive is not None)
+        actions = triage_actions(
+            self._entity, self.table, is_archived=namespace.archive is not None, is_editing=is_editing
+        )
         self.bar = SelectionBar(self.table, actions, self.actions)
         super().__init__([
             panel_style(), self._header, self._banner, self._empty, self.table, self.bar, self.actions

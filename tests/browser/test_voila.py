@@ -7,12 +7,15 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
+import psutil
 import pytest
+import zmq
 from playwright.sync_api import Browser, Page, Route, expect
 
 from sbnotebook import Message, Namespace, connect
@@ -23,6 +26,8 @@ from sbnotebook.testing.hostile import hostile_messages
 VARIABLE = "ORDERS_CONNECTION"
 EVIL = "<img src=x onerror='window.__hit=1'><script>window.__hit=1</script> $\\href{javascript:window.__hit=1}{x}$"
 HOSTILE = len(hostile_messages())
+# Modules that the server and the kernel import: when they start, and to show the panel.
+IMPORTED = ("ipykernel_launcher", "sbnotebook", "voila", "ipywidgets", "anywidget", "pyarrow", "duckdb")
 
 
 @dataclass
@@ -54,6 +59,8 @@ def app(tmp_path: Path) -> Iterator[App]:
         orders.send(hostile_messages())
         with orders.lock(HOSTILE) as batch:
             batch.dead_letter(reason="Hostile")
+        for name in IMPORTED:
+            (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
         environment = {
             **os.environ,
             VARIABLE: emulator.connection_string,
@@ -84,15 +91,17 @@ def test_a_group_is_sent_back_in_a_page_of_its_own(app: App, browser: Browser, t
     _a_stranger_sees_nothing(app, page)
     page.goto(app.address)
     expect(page.get_by_text(f"{30 + HOSTILE} messages, peeked at")).to_be_visible()
-    _resubmit(page, "12")
-    expect(page.get_by_text("12 of 12 messages of orders/$dlq settled.")).to_be_visible()
+    with _listening_to_what_is_shown(app) as home:
+        _resubmit(page, "12")
+        expect(page.get_by_text("12 of 12 messages of orders/$dlq settled.")).to_be_visible()
     assert (len(app.peek("orders")), len(app.peek("orders/$dlq"))) == (12, 18 + HOSTILE)
     expect(page.get_by_text(f"{18 + HOSTILE} messages, peeked at")).to_be_visible()
     page.get_by_role("button", name="Done").click()
     _look_at_hostile_messages(page)
     assert (page.evaluate("window.__hit"), external) == (None, [])
     _an_interrupt_gives_back_what_is_held(app, page)
-    assert not list(tmp_path.glob("sbnotebook-triage-*"))
+    assert not home.exists()
+    assert not (tmp_path / "ran").exists()  # by the files of the folder in which the command was started
 
 
 def _look_at_hostile_messages(page: Page) -> None:
@@ -135,6 +144,7 @@ def _a_stranger_sees_nothing(app: App, page: Page) -> None:
     refused = page.request.get(root)
     assert refused.url.startswith(f"{root}login")
     assert "default-src 'self'" in refused.headers["content-security-policy"]
+    assert page.request.get(app.address, headers={"Host": "evil.example"}).status == HTTPStatus.FORBIDDEN
     for path in ("api/kernels/00000000-0000-0000-0000-000000000000", "voila/files/triage.ipynb"):
         assert page.request.get(root + path).status == HTTPStatus.FORBIDDEN
     # Neither the address nor a secret is on a command line that everybody sees.
@@ -142,6 +152,28 @@ def _a_stranger_sees_nothing(app: App, page: Page) -> None:
     if command.exists():
         assert "token" not in command.read_text()
         assert "endpoint" not in command.read_text().lower()
+
+
+@contextmanager
+def _listening_to_what_is_shown(app: App) -> Generator[Path]:
+    """Make sure that another process cannot read what the page shows meanwhile; yields the folder of the sockets."""
+    server = psutil.Process(app.process.pid)
+    assert [f":{port}/" in app.address for port in _ports(server)] == [True]
+    (kernel,) = server.children()
+    (file,) = [argument for argument in kernel.cmdline() if argument.endswith(".json")]
+    home = next(each for each in Path(file).parents if each.name.startswith("sbnotebook-triage-"))
+    assert home.stat().st_mode & 0o077 == 0
+    with zmq.Context() as context, context.socket(zmq.SUB) as stranger:
+        stranger.linger = 0
+        stranger.subscribe(b"")
+        for port in _ports(kernel):  # ipykernel has one that only receives
+            stranger.connect(f"tcp://127.0.0.1:{port}")
+        yield home
+        assert not stranger.poll(100)
+
+
+def _ports(process: psutil.Process) -> set[int]:
+    return {each.laddr.port for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
 
 
 def _external(page: Page) -> list[str]:

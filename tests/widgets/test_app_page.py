@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import atexit
 from typing import TYPE_CHECKING
 
+from sbnotebook.emulator import running
+from sbnotebook.widgets import app_page
 from sbnotebook.widgets.app_page import VARIABLE, TriageRequest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 REMOTE = "orders.servicebus.windows.net"
@@ -21,3 +26,17 @@ def test_request_is_read_only_outside_the_emulator() -> None:
     for wanted, is_read_only in ((None, True), (True, True), (False, False)):
         with TriageRequest("orders", REMOTE, is_read_only=wanted).namespace() as namespace:
             assert namespace.read_only is is_read_only
+
+
+def test_a_page_that_only_looks_has_no_field_for_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    with running(queues=["orders"]) as emulator:
+        for is_read_only in (False, True):
+            TriageRequest("orders", emulator.connection_string, is_read_only=is_read_only, folder=str(tmp_path)).keep()
+            panel = app_page.show()
+            names = list(panel.bar.buttons)
+            assert "Export…" in names
+            assert ("Edit and resubmit…" in names) is not is_read_only
+            panel.close()

@@ -125,13 +125,14 @@ Planner = Callable[[Decision, Messages], Plan]
 # ------------------------------------------------------------ which actions there are
 
 
-def triage_actions(entity: Entity, table: Table, *, is_archived: bool) -> list[Action]:
+def triage_actions(entity: Entity, table: Table, *, is_archived: bool, is_editing: bool = True) -> list[Action]:
     """Return the actions on messages that were peeked at.
 
     Args:
         entity: where the messages are. Dead letters cannot be dead-lettered again.
         table: where they are selected.
         is_archived: whether they are kept in the archive before they are removed.
+        is_editing: whether they can be edited, also by Python code that is typed.
     """
     complete = (
         "The messages are done with: they are removed from here, and nothing is sent. "
@@ -155,6 +156,8 @@ def triage_actions(entity: Entity, table: Table, *, is_archived: bool) -> list[A
     ]
     if entity.address.sub_queue is not None:
         del actions[3]
+    if not is_editing:
+        del actions[1]
     return actions
 
 
