@@ -242,9 +242,9 @@ def _inert(text: str) -> str:
         >>> _inert("=1+1"), _inert("total: -5"), _inert('a;"=1+1"')
         ("'=1+1", 'total: -5', 'a;"\'=1+1"')
     """
-    shown = printable(text, keep="\t\r\n")
-    if len(shown) > _MAX_CELL:
-        shown = f"{shown[:_MAX_CELL]}… ({len(text):,} characters)"
+    shown = printable(text[:_MAX_CELL], keep="\t\r\n")
+    if len(text) > _MAX_CELL:
+        shown += f"… ({len(text):,} characters)"
     inside = _BEGINS_INSIDE.sub(lambda found: f"{found[1]}'{found[2]}" if found[2] else found[1], shown)
     return f"'{inside}" if _BEGINS.match(shown) else inside
 

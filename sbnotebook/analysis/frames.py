@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
+from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.schema import (
     COLUMNS,
     SENT_COLUMNS,
@@ -66,20 +67,27 @@ def arrow_schema() -> pa.Schema:
     return pa.schema([pa.field(column.name, types[column.type]) for column in COLUMNS])
 
 
-def to_arrow(messages: Iterable[Message]) -> pa.Table:
+def to_arrow(messages: Iterable[Message], unpacking: Allowance | None = None) -> pa.Table:
     """Convert messages to a table with all message columns.
+
+    Args:
+        messages: of any number.
+        unpacking: what is left of the bytes that the packed bodies may take, for a part of a larger table; None for a
+            table of its own.
 
     Example:
         >>> to_arrow([Message(body=b"{}", subject="UA")]).column("subject").to_pylist()
         ['UA']
     """
     schema: Any = arrow_schema()
-    columns = columns_of(messages)
+    columns = columns_of(messages, unpacking)
     arrays: list[Any] = [pa.array(columns[field.name], type=field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-async def table_of_pages(pages: AsyncIterator[Sequence[Message]], progress: Progress | None = None) -> pa.Table:
+async def table_of_pages(
+    pages: AsyncIterator[Sequence[Message]], progress: Progress | None = None, unpacking: Allowance | None = None
+) -> pa.Table:
     """Collect messages that come page after page into a table with all message columns.
 
     Each page becomes rows at once. Python's garbage collector would look through messages that are kept as objects
@@ -88,10 +96,12 @@ async def table_of_pages(pages: AsyncIterator[Sequence[Message]], progress: Prog
     Args:
         pages: of messages.
         progress: told of every page, in messages.
+        unpacking: as for :func:`to_arrow`.
     """
     parts: list[pa.Table] = []
+    unpacking = unpacking or Allowance(UNPACKED_BYTES_OF_TABLE)
     async for page in pages:
-        parts.append(to_arrow(page))
+        parts.append(to_arrow(page, unpacking))
         if progress is not None:
             progress(len(page))
     return pa.concat_tables(parts) if parts else _empty_table()
@@ -118,7 +128,10 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
 
 def messages_of_table(table: pa.Table) -> list[PeekedMessage]:
     """Return the messages of a table that :func:`to_arrow` made of peeked messages."""
-    return [peeked_from_row(row) for row in table.to_pylist()]
+    # A message reads its text from its body, so that texts, which may be large, are needed only where that is missing.
+    untyped: Any = table
+    rows = untyped if untyped.column("body").null_count else untyped.drop_columns(["body_text"])
+    return [peeked_from_row(row) for row in rows.to_pylist()]
 
 
 def messages_from(data: Any) -> Iterator[Message]:

@@ -30,7 +30,8 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 50
-_MAX_CELL: Final = 120
+_MAX_CELL, _ENDING = 120, 40
+"""Characters of a cell, and the most that the words take which say what is missing: such a text is not cut again."""
 _TEXT_WIDTH: Final = 140
 _MAX_FAILURES: Final = 20
 _CONTEXT: Final = 24
@@ -214,9 +215,14 @@ def printable(text: str, keep: str = "") -> str:
 
 def _used(columns: Sequence[str], items: Sequence[object]) -> tuple[list[str], list[list[Any]]]:
     """Return the columns in which at least one item has a value, and the items as rows of these."""
-    values = [[getattr(item, name, None) for name in columns] for item in items]
+    values = [[_within_cell(getattr(item, name, None)) for name in columns] for item in items]
     used = [index for index in range(len(columns)) if any(_is_shown(row[index]) for row in values)]
     return [columns[index] for index in used], [[row[index] for index in used] for row in values]
+
+
+def _within_cell(value: Any) -> Any:
+    # A body may be large, and many rows are shown: cut it before the next one is read.
+    return _cell(value) if type(value) is str else value
 
 
 def _is_shown(value: Any) -> bool:
@@ -281,4 +287,4 @@ def _cell(value: Any) -> str:
         if isinstance(value, datetime)
         else str(value)
     )
-    return text if len(text) <= _MAX_CELL else f"{text[:_MAX_CELL]}… ({len(text):,} characters)"
+    return text if len(text) <= _MAX_CELL + _ENDING else f"{text[:_MAX_CELL]}… ({len(text):,} characters)"

@@ -16,6 +16,7 @@ from sbnotebook.client.plan import Plan, SendPlan
 from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.processing import Processing
 from sbnotebook.model import Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report, Resubmit
+from sbnotebook.model.budget import Allowance
 from sbnotebook.settlement.actions import receive_and_delete as deleting
 from sbnotebook.settlement.actions.by_token import Lock
 from sbnotebook.settlement.actions.pick import PickOptions
@@ -58,6 +59,7 @@ class Entity:
         state: str | None = None,
         session_id: str | None = None,
         show_progress: bool = True,
+        unpacking: Allowance | None = None,
     ) -> Messages:
         """Look at messages without locking them, to the end of the entity by default.
 
@@ -69,6 +71,8 @@ class Entity:
             state: ``active``, ``deferred`` or ``scheduled`` messages only.
             session_id: only messages of this session, which is not locked by that.
             show_progress: False for no bar.
+            unpacking: what several calls may unpack together, see :mod:`sbnotebook.model.budget`; None for this call
+                alone.
 
         Raises:
             ConfigurationError: the expression or the state is wrong.
@@ -81,7 +85,7 @@ class Entity:
                 state=message_state(state),
                 session_id=session_id,
             )
-            found = run(table_of_pages, pages, advance)
+            found = run(table_of_pages, pages, advance, unpacking)
         return Messages(found, where_from=str(self.address)).where(where)
 
     def scheduled(self, max_messages: int | None = None, *, where: str | None = None) -> Messages:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Described, decode_all
 from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml
+from sbnotebook.model.budget import UNPACKED_BYTES, UNPACKED_BYTES_OF_TABLE, UNPACKED_TIMES, Allowance
 from sbnotebook.model.decoders import decoded_by_others
 
 __all__ = ["BodyType", "body_of_text", "body_text", "decode_body"]
@@ -26,8 +27,6 @@ __all__ = ["BodyType", "body_of_text", "body_text", "decode_body"]
 _XML_STRING: Final = re.compile(
     rf'\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns="{re.escape(DATA_CONTRACT)}">(.*)</string>\s*', re.DOTALL
 )
-_ALWAYS_UNPACKED, _TIMES_UNPACKED = 1024 * 1024, 32
-"""A packed body is unpacked to a megabyte, or to so many times its size: a bomb is a thousand times as large."""
 _LONGEST_HEADER: Final = 200
 _MARK: Final = 2
 _MARKED: Final = {codecs.BOM_UTF8[:_MARK]: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -70,7 +69,11 @@ def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
 
 
 def body_text(
-    body: bytes, body_type: BodyType, content_type: str | None = None, content_encoding: str | None = None
+    body: bytes,
+    body_type: BodyType,
+    content_type: str | None = None,
+    content_encoding: str | None = None,
+    unpacking: Allowance | None = None,
 ) -> str | None:
     r"""Return the body as text; None when it is not text.
 
@@ -79,7 +82,9 @@ def body_text(
         body_type: which sections hold it.
         content_type: names the charset, UTF-8 where it does not.
         content_encoding: ``gzip`` or ``deflate`` for a body that is packed; of one that unpacks to more than a megabyte
-            and 32 times its size, the text ends there and says so.
+            and 16 times its size, or to 64 megabytes, the text ends there and says so.
+        unpacking: for a message of a table, the bytes that its packed bodies may still take together beyond 16 times
+            their size; None for one message alone.
 
     Returns:
         JSON as it was written; the content of the string and byte wrappers of the older .NET clients, and their
@@ -98,7 +103,7 @@ def body_text(
         return _value_text(body, body_type)
     end = ""
     if content_encoding is not None:
-        body, end = _unpacked(body, content_encoding.strip().lower())
+        body, end = _unpacked(body, content_encoding[:_LONGEST_HEADER].strip().lower(), unpacking)
     text = decoded_by_others(body, content_type)
     if text is None:
         text = _data_text(body, _charset(content_type), is_cut=bool(end))
@@ -137,9 +142,12 @@ def _data_text(body: bytes, charset: str | None, *, is_cut: bool = False) -> str
     return html.unescape(match[1]) if match else text
 
 
-def _unpacked(body: bytes, encoding: str) -> tuple[bytes, str]:
+def _unpacked(body: bytes, encoding: str, unpacking: Allowance | None) -> tuple[bytes, str]:
     """Unpack a body, and return it with a note for a cut end; a body of another format stays as it is."""
-    most = max(_ALWAYS_UNPACKED, _TIMES_UNPACKED * len(body))
+    free = min(UNPACKED_TIMES * len(body), UNPACKED_BYTES_OF_TABLE)
+    most = max(UNPACKED_BYTES, free)
+    if unpacking is not None:
+        most = min(most, free + unpacking.left)
     if encoding == "gzip":
         windows = (zlib.MAX_WBITS | 16,)
     elif encoding == "deflate":
@@ -153,6 +161,8 @@ def _unpacked(body: bytes, encoding: str) -> tuple[bytes, str]:
             found = unpacker.decompress(body, most)
         except zlib.error:
             continue
+        if unpacking is not None:
+            unpacking.take(max(0, len(found) - free))
         return found, "" if unpacker.eof else f"… (cut at {len(found):,} bytes)"
     return body, ""
 

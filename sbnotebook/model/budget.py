@@ -34,8 +34,8 @@ UNUSUAL_KEYS: Final = 1_000
 """Keys of an AMQP map that are neither texts nor bytes, such as numbers and ids. Of several maps, the squares count."""
 UNPACKED_BYTES: Final = 1024 * 1024
 """Bytes to which a packed body is unpacked, for one message that you look at."""
-UNPACKED_TIMES: Final = 8
-"""A packed body is always unpacked to this many times its size: text seldom shrinks more."""
+UNPACKED_TIMES: Final = 16
+"""A larger packed body is unpacked to this many times its size: JSON often shrinks as much, a bomb a thousand times."""
 PARSED_CHARACTERS: Final = 2_000_000
 """Characters of a body that are parsed as JSON or XML, for a panel or an expression."""
 MATCHED_CHARACTERS: Final = 64 * 1024
@@ -44,7 +44,8 @@ MATCHED_CHARACTERS: Final = 64 * 1024
 # ------------------------------------------------------------ all messages of a table
 
 UNPACKED_BYTES_OF_TABLE: Final = 64 * 1024 * 1024
-"""Bytes that all packed bodies of a table may take beyond ``UNPACKED_TIMES`` their size."""
+"""Bytes that all packed bodies of a table may take together beyond ``UNPACKED_TIMES`` their size, and the most that one
+body takes."""
 CAUSE_SECONDS_OF_TABLE: Final = 60.0
 """Seconds of processor time for the causes of all messages of a table."""
 

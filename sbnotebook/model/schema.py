@@ -18,7 +18,8 @@ from typing import Any, Final, TypeVar
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.amqp import AmqpValue, encode, type_name
-from sbnotebook.model.body import BodyType, body_of_text
+from sbnotebook.model.body import BodyType, body_of_text, body_text
+from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.message import Message, MessageState, PeekedMessage, extras_from_bytes, extras_to_bytes
 from sbnotebook.model.property_text import from_text, to_text
 
@@ -31,6 +32,7 @@ __all__ = [
     "message_from_row",
     "messages_from_columns",
     "peeked_from_row",
+    "values_of",
 ]
 
 _E = TypeVar("_E", bound=StrEnum)
@@ -89,6 +91,7 @@ def _extras(message: Message) -> bytes | None:
     return extras_to_bytes(message.extras)
 
 
+_BODY_TEXT: Final = "body_text"
 COLUMNS: Final = (
     Column("entity", ColumnType.STRING, _text("entity")),
     Column("sequence_number", ColumnType.LONG, _attribute("sequence_number")),
@@ -116,7 +119,7 @@ COLUMNS: Final = (
     Column("resubmit_count", ColumnType.INT, _attribute("resubmit_count")),
     Column("body", ColumnType.BINARY, _attribute("body")),
     Column("body_type", ColumnType.STRING, _text("body_type")),
-    Column("body_text", ColumnType.STRING, _attribute("body_text")),
+    Column(_BODY_TEXT, ColumnType.STRING, _attribute("body_text")),
     Column("application_properties", ColumnType.STRING_MAP, _properties),
     Column("application_property_types", ColumnType.STRING_MAP, _property_types),
     Column("extras", ColumnType.BINARY, _extras),
@@ -135,10 +138,26 @@ SENT_COLUMNS: Final = frozenset(
 _NOTHING: Final[Mapping[str, AmqpValue]] = MappingProxyType({})
 
 
-def columns_of(messages: Iterable[Message]) -> dict[str, list[Any]]:
-    """Return the messages as columns: a list of values by column name, all of the same length."""
+def columns_of(messages: Iterable[Message], unpacking: Allowance | None = None) -> dict[str, list[Any]]:
+    """Return the messages as columns: a list of values by column name, all of the same length.
+
+    Args:
+        messages: of a table.
+        unpacking: what is left of the bytes that the packed bodies of the table may take; None for a new table.
+    """
     held = list(messages)
-    return {column.name: [column.read(message) for message in held] for column in COLUMNS}
+    allowance = unpacking or Allowance(UNPACKED_BYTES_OF_TABLE)
+    return {column.name: values_of(column, held, allowance) for column in COLUMNS}
+
+
+def values_of(column: Column, messages: Sequence[Message], unpacking: Allowance) -> list[Any]:
+    """Return the values of one column; see :func:`columns_of`."""
+    if column.name != _BODY_TEXT:
+        return [column.read(message) for message in messages]
+    return [
+        body_text(message.body, message.body_type, message.content_type, message.content_encoding, unpacking)
+        for message in messages
+    ]
 
 
 def message_from_row(row: Mapping[str, Any]) -> Message:

@@ -20,7 +20,8 @@ from pyspark.sql.types import (
 )
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.schema import COLUMNS, Column, ColumnType
+from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
+from sbnotebook.model.schema import COLUMNS, Column, ColumnType, values_of
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
 
 if TYPE_CHECKING:
@@ -88,8 +89,9 @@ class MessageBatches:
 
     def of(self, messages: Sequence[PeekedMessage]) -> pa.RecordBatch:
         """Return the messages as one batch."""
+        unpacking = Allowance(UNPACKED_BYTES_OF_TABLE)
         arrays: list[Any] = [
-            pa.array([column.read(message) for message in messages], type=field.type)
+            pa.array(values_of(column, messages, unpacking), type=field.type)
             for column, field in zip(self._columns, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -9,6 +9,7 @@ from typing import Final
 
 from sbnotebook.client import Entity
 from sbnotebook.client.messages import Messages
+from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 
 __all__ = ["PeekProgress", "PeekRequest", "peek_in_steps"]
 
@@ -78,11 +79,16 @@ def peek_in_steps(
         ConfigurationError: the expression is wrong.
     """
     Messages().where(ask.where)  # a wrong expression fails before anything is peeked at
+    unpacking = Allowance(UNPACKED_BYTES_OF_TABLE)
     looked, step = PeekProgress(next_number=ask.from_sequence_number), _FIRST_STEP
     while looked.found < ask.count and not looked.is_end and not (stop is not None and stop.is_set()):
         wanted = min(step, ask.count - looked.found) if ask.takes_all else step
         page = entity.peek(
-            wanted, from_sequence_number=looked.next_number, session_id=ask.session_id, show_progress=False
+            wanted,
+            from_sequence_number=looked.next_number,
+            session_id=ask.session_id,
+            show_progress=False,
+            unpacking=unpacking,
         )
         kept = _kept(page, ask)
         is_cut = len(kept) > ask.count - looked.found

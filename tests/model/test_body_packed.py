@@ -96,7 +96,7 @@ def test_a_bomb_is_cut(encoding: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert text is not None
-    assert len(text) <= 32 * len(bomb)
+    assert len(text) <= 16 * len(bomb) + 30
     assert text.endswith("bytes)")
     assert peak < 200 * 1024 * 1024
 
@@ -121,13 +121,13 @@ def test_hostile_bodies_have_a_text_or_none(body: bytes, charset: str, encoding:
     assert text is None or isinstance(text, str)
 
 
-def test_a_packed_body_is_cut_at_a_megabyte_or_32_times_its_size() -> None:
+def test_a_packed_body_is_cut_at_a_megabyte_or_16_times_its_size() -> None:
     megabyte = 1024 * 1024
     whole, longer = gzip.compress(b"x" * megabyte), gzip.compress(b"x" * (megabyte + 1))
     assert body_text(whole, BodyType.DATA, None, "gzip") == "x" * megabyte
     assert body_text(longer, BodyType.DATA, None, "gzip") == "x" * megabyte + "… (cut at 1,048,576 bytes)"
-    large = gzip.compress(b"x" * 50_000_000)
-    cut = 32 * len(large)
+    large = gzip.compress(b"x" * 90_000_000)
+    cut = 16 * len(large)
     assert cut > megabyte
     assert body_text(large, BodyType.DATA, None, "gzip") == "x" * cut + f"… (cut at {cut:,} bytes)"
 
