@@ -119,7 +119,7 @@ def _portions(table: pa.Table, most: int) -> Iterator[pa.Table]:
 def _process() -> Generator[subprocess.Popen[bytes]]:
     """Lend a process that waits for requests, or a new one, and keep it for the next expression."""
     waiting = _idle[os.getpid()]
-    process = waiting.pop() if waiting else _start()
+    process = _take(waiting) or _start()
     try:
         yield process
     except ConfigurationError:  # It has answered, or it has ended.
@@ -132,6 +132,17 @@ def _process() -> Generator[subprocess.Popen[bytes]]:
             waiting.append(process)
         else:
             _end(process)
+
+
+def _take(waiting: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes] | None:
+    while True:
+        try:
+            process = waiting.pop()
+        except IndexError:  # Other threads take and give back, too.
+            return None
+        if process.poll() is None:
+            return process
+        _end(process)  # The system ended it, such as for want of memory.
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -166,7 +177,7 @@ def _end_all() -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.returncode is None:
+    if not cast("IO[bytes]", process.stdin).closed:
         process.kill()
         process.communicate()
 
@@ -202,19 +213,16 @@ def _ask(process: subprocess.Popen[bytes], table: pa.Table, expression: str, dea
         _refuse(expression, answer["refused"])
     if "found" not in answer:
         _end(process)
-        _refuse(
-            expression, f"{_ended(answer, process.returncode, deadline)}: make it simpler, or look at fewer messages"
-        )
+        _refuse(expression, _ended(answer, process.returncode, deadline))
     return answer["found"]
 
 
 def _ended(answer: Answer, code: int, deadline: float) -> str:
-    """Return why the process has not evaluated an expression."""
-    if answer.get("exhausted"):
-        return f"it needs more than {_MOST_MEMORY / 10**9:g} GB of memory"
-    if time.monotonic() >= deadline:
-        return f"it takes more than {_MOST_SECONDS:.0f} seconds"
-    return f"DuckDB crashed ({code}), which texts that are nested very deep can cause"
+    """Return why the process has not evaluated an expression, and what to do."""
+    if not answer and time.monotonic() < deadline:
+        return f"DuckDB crashed ({code}), as it does on very deep JSON: use body_json, which leaves such bodies out"
+    most = f"{_MOST_MEMORY / 10**9:g} GB of memory" if answer else f"{_MOST_SECONDS:.0f} seconds"
+    return f"it takes more than {most}: make it simpler, or look at fewer messages"
 
 
 def _refuse(expression: str, why: str) -> NoReturn:

@@ -280,7 +280,8 @@ def _place(expression: str, position: Any) -> str:
 
 
 def _shown(reason: object) -> str:
-    return " ".join(str(reason).split())[:_MOST_REASON]
+    # DuckDB adds a line of its own query, which is not what the user wrote.
+    return " ".join(str(reason).partition("\nLINE ")[0].split())[:_MOST_REASON]
 
 
 def _refuse(why: str) -> NoReturn:

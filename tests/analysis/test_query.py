@@ -133,7 +133,7 @@ def test_positions_are_ascending_over_many_rows() -> None:
         ("subject == 'a' und true", "syntax error .*true.* at character 20"),
         ("subject = 'a", "unterminated .* at character 11"),
         ("nosuch(subject)", "nosuch does not exist"),
-        ("subject::int = 1", "Could not convert string"),
+        ("subject::int = 1", "cannot be used: Conversion Error: Could not convert string 'a' to INT32[^\n]*$"),
         ("subject", "it gives a VARCHAR, and not true or false"),
         ("delivery_count", "it gives a INTEGER, and not true or false"),
         ("body_json->'$.late'", "it gives a JSON, and not true or false"),

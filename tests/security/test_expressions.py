@@ -243,7 +243,7 @@ TAKE_ALL_TIME = [
 def test_expressions_take_no_more_memory_than_they_may(tmp_path: Path) -> None:
     done = run(TAKING_MEMORY, tmp_path, *TAKE_ALL_MEMORY)
     *errors, own, children = done.stdout.splitlines()
-    wanted = "it needs more than 1 GB of memory: make it simpler, or look at fewer messages"
+    wanted = "it takes more than 1 GB of memory: make it simpler, or look at fewer messages"
     assert (errors, done.stderr) == ([wanted] * len(TAKE_ALL_MEMORY), "")
     assert int(own) < 100  # MB
     assert int(children) < 1_400
@@ -281,6 +281,18 @@ def test_interrupt_ends_an_expression_and_not_the_next() -> None:
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         where(MESSAGES, TAKE_ALL_TIME[0])
+    assert where(MESSAGES, "subject = 'b'") == MESSAGES[1:]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processes are found in /proc")
+def test_process_that_the_system_ended_is_replaced() -> None:
+    where(MESSAGES, "true")
+    children = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).split()
+    evaluating = [child for child in children if b"query_worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    assert evaluating
+    for child in evaluating:
+        os.kill(int(child), signal.SIGKILL)
+        os.waitid(os.P_PID, int(child), os.WEXITED | os.WNOWAIT)
     assert where(MESSAGES, "subject = 'b'") == MESSAGES[1:]
 
 
