@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check conformance soak crash mutants format bench docs lab lock dist
+.PHONY: help setup demo test check conformance soak crash mutants format bench docs lab lock dist audit
 .PHONY: check-clients check-install check-lowest check-next-sdk check-pythons check-spark
 
 help: ## Show these lines
@@ -64,6 +64,11 @@ docs: ## Run the tutorials and build the documentation with what they show; a wa
 dist: ## Build the wheel and the source distribution into dist/
 	@rm -rf dist
 	$(BIN)/python -m hatchling build
+
+audit: ## Look for published advisories about the locked packages and the lowest allowed versions
+	@$(BIN)/uv venv --quiet --clear build/audit
+	@$(BIN)/uv pip install --quiet --python build/audit --require-hashes -r requirements/audit.txt
+	@build/audit/bin/python -m scripts.audit
 
 # What downloads too much for every run.
 check-install: ## Install the wheel with pip into an empty environment, and try it as a new user
@@ -135,5 +140,6 @@ lock: ## Write requirements/*.txt again from pyproject.toml
 	$(COMPILE) --group bootstrap -o requirements/bootstrap.txt
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements/dev.txt
+	$(COMPILE) --group audit -o requirements/audit.txt
 	$(COMPILE) pyproject.toml --group clients -o requirements/clients.txt
 	$(COMPILE) pyproject.toml --all-extras --group test --resolution lowest-direct -o requirements/lowest.txt

@@ -54,7 +54,14 @@ def asked_for(lock: str) -> list[str]:
 
 
 def test_there_is_a_lock_for_each_use() -> None:
-    assert [lock.name for lock in LOCKS] == ["bootstrap.txt", "build.txt", "clients.txt", "dev.txt", "lowest.txt"]
+    assert [lock.name for lock in LOCKS] == [
+        "audit.txt",
+        "bootstrap.txt",
+        "build.txt",
+        "clients.txt",
+        "dev.txt",
+        "lowest.txt",
+    ]
 
 
 @pytest.mark.parametrize("lock", [lock.name for lock in LOCKS])
