@@ -156,8 +156,8 @@ _LINE: Final = re.compile(
     r"|(?:During handling of the above|The above exception was the direct|\[CIRCULAR REFERENCE))"
 )
 """A line of a trace, without the blanks around it."""
-_PLACE: Final = re.compile(r"\(?(?<![^\s():])((?:[A-Za-z]:)?[^\s():]++):\d+(?::\d+)?\)?\Z")
-"""Node's ``file.js:10:5``."""
+_PLACE: Final = re.compile(r"\(?(?<![^\s():])((?:(?:[A-Za-z]|node):)?[^\s():]++):\d+(?::\d+)?\)?\Z")
+"""Node's ``file.js:10:5`` and ``node:internal/timers:10:5``."""
 _AS: Final = re.compile(r" \[as [^\]]*+(?:\]|\Z)")
 _RECEIVER: Final = re.compile(r"(?:Object|Module|Function|Array|Promise)\.")
 _MODULE: Final = re.compile(r"[\w.-]{1,60}+(?:@[\w.-]{0,40}+)?/{1,2}(?=\w)")
@@ -274,4 +274,5 @@ def _plain(method: str) -> str:
 
 
 def _written(match: re.Match[str]) -> str:
-    return ".".join(filter(None, match.groups()))
+    is_open = match[0].startswith("[") and not match[0].endswith("]")
+    return match[0] if is_open else ".".join(filter(None, match.groups()))

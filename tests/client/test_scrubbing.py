@@ -44,6 +44,14 @@ def test_scrubbed_cuts_the_stack_at_the_block() -> None:
     assert len(stack) == 5
 
 
+@pytest.mark.parametrize("before", range(960, 1010, 7))
+def test_scrubbed_hides_a_secret_at_the_border_of_a_long_text(before: int) -> None:
+    with pytest.raises(SbNotebookError) as caught, scrubbed([KEY]):
+        raise ValueError("x" * before + KEY)
+    assert len(str(caught.value)) <= len("ValueError: ") + 1_000
+    assert KEY[:3] not in str(caught.value)
+
+
 def test_in_words_takes_the_first_error_of_a_group() -> None:
     with pytest.raises(SbNotebookError, match=r"^KeyError: 'a'$"), scrubbed():
         raise ExceptionGroup("several", [ExceptionGroup("more", [KeyError("a")]), ValueError("b")])

@@ -34,9 +34,10 @@ __all__ = ["Connection", "scrub"]
 _QUOTES: Final = r"(?:\\*[\"']|&quot;|&#x27;|&#39;|%(?:25)*2[27])*"
 _SECRET: Final = re.compile(
     r"(?:s(?:hared[-_ ]?access[-_ ]?(?:key|signature)|(?<![a-z]s)ig)|account[-_ ]?key|client[-_ ]?secret|password)"
-    rf"{_QUOTES}\s*(?:=|:|%(?:25)*3[ad])\s*{_QUOTES}([^;&\s'\"\\]+)|bearer\s+([\w.~+/=-]{{16,}})"
+    rf"{_QUOTES}\s*(?:=|:|%(?:25)*3[ad])\s*{_QUOTES}([^;&\s'\"\\]+)"
 )
-# Where this is no token it passes over the text all the same, so that each part is looked at once.
+_BEARER: Final = re.compile(r"bearer\s+([\w.~+/=-]{16,})")
+# What begins like a web token is passed over also where it is none, so that each part of a text is looked at once.
 _TOKEN: Final = re.compile(r"[eE](?<!\w[eE])[yY][jJ][\w-]++(\.[\w-]++\.[\w-]*+)?")
 _IN_TOKENS: Final = f"{string.ascii_letters}{string.digits}-_.~+/="
 _SUB_QUEUES: Final = {
@@ -60,7 +61,8 @@ def scrub(text: str, most: int | None = None) -> str:
     """
     if most is not None and len(text) > most:
         text = _without_half_a_token(text[:most])
-    return _TOKEN.sub(lambda match: "***" if match[1] else match[0], _without_secrets(text))[:most]
+    shown = _hide(_BEARER, _hide(_SECRET, text))
+    return _TOKEN.sub(lambda match: "***" if match[1] else match[0], shown)[:most]
 
 
 def _without_half_a_token(text: str) -> str:
@@ -68,18 +70,18 @@ def _without_half_a_token(text: str) -> str:
     begun = text.rstrip(_IN_TOKENS)
     if begun.rstrip().lower().endswith("bearer"):
         return begun
-    place = text.lower().find("eyj", len(begun))
-    return text if place < 0 else text[:place]
+    place = text[len(begun) :].lower().find("eyj")
+    return text if place < 0 else text[: len(begun) + place]
 
 
-def _without_secrets(text: str) -> str:
+def _hide(pattern: re.Pattern[str], text: str) -> str:
+    """Hide the first group of each match, with which it ends."""
     # The one letter whose lower case is longer, or places would differ.
     lowered = text.replace("\u0130", "i").lower()
     shown, end = list[str](), 0
-    for match in _SECRET.finditer(lowered):
-        start, stop = match.span(match.lastindex or 0)
-        shown += text[end:start], "***"
-        end = stop
+    for match in pattern.finditer(lowered):
+        shown += text[end : match.start(1)], "***"
+        end = match.end()
     return "".join([*shown, text[end:]])
 
 

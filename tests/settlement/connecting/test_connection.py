@@ -76,6 +76,24 @@ def test_a_web_token_does_not_survive_anywhere() -> None:
     assert scrub(f"got {token}: refused") == "got ***: refused"
 
 
+@pytest.mark.parametrize("spelling", [*SPELLINGS, "web token"])
+def test_half_a_secret_does_not_survive_at_the_border(spelling: str) -> None:
+    part = "eyJhbGciOiJSUzI1NiJ9"
+    token = f"{part}.{part}.c2lnbmF0dXJl"
+    text, shown = (token, part[:8]) if spelling == "web token" else (SPELLINGS[spelling](KEY), KEY[:4])
+    text = f"\u0130 it failed: {text}, twice: {text}"
+    assert shown in text
+    for most in range(len(text) + 1):
+        assert len(scrub(text, most)) <= most
+        assert shown not in scrub(text, most)
+
+
+def test_a_long_text_is_cut_before_it_is_scrubbed() -> None:
+    assert scrub("-eyJ" * 10_000_000, 500) == "-"
+    assert scrub("word " * 10_000_000, 500) == "word " * 100
+    assert scrub("x" * 10_000, 500) == "x" * 500
+
+
 @pytest.mark.parametrize(
     "text",
     [
