@@ -20,6 +20,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.pace import Pace, Pause
 from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
 
@@ -225,7 +226,7 @@ def changes_of(message: ReceivedMessage, edit: Edit) -> list[Change]:
     try:
         edited = edited_by(edit, message)
     except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; a preview shows it)
-        return [Change(message.sequence_number, "the edit", "", f"fails: {type(error).__name__}: {error}")]
+        return [Change(message.sequence_number, "the edit", "", f"fails: {type(error).__name__}: {explained(error)}")]
     names = [name for name in Message.__dataclass_fields__ if name not in _MAPS_AND_BODY]
     pairs = [(name, getattr(message, name), getattr(edited, name)) for name in names]
     pairs += _body_pairs(message, edited)

@@ -15,6 +15,7 @@ from sbnotebook.model import BodyType, Message, ReceivedMessage
 from sbnotebook.model.amqp import AmqpValue, encode, type_name
 from sbnotebook.model.body import body_of_text
 from sbnotebook.model.property_text import from_text
+from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.plan import Edit, edited_by, refuse_coroutine_function
 from sbnotebook.widgets.forms.json_edit import json_text, parse_path, remove_at, set_at
 
@@ -117,7 +118,7 @@ def _told(function: Callable[[Any], Any], file: str) -> Edit:
 
 def _where(error: BaseException, file: str) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    what = f"{type(error).__name__}: {error}"
+    what = f"{type(error).__name__}: {explained(error)}"
     return f"Line {lines[-1]}: {what}" if lines else what
 
 

@@ -125,7 +125,7 @@ async def test_resubmit_failing_edit_leaves_that_message_only(namespace: AsyncNa
 
     def edit(message: ReceivedMessage) -> Message:
         if message.message_id == "m1":
-            raise KeyError("carrier")
+            raise KeyError("carrier", "password=c2VjcmV0")
         return message
 
     plan = namespace.entity("edited/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress("edited")), edit=edit)
@@ -137,7 +137,8 @@ async def test_resubmit_failing_edit_leaves_that_message_only(namespace: AsyncNa
         OutcomeStatus.FAILED,
         OutcomeStatus.SETTLED,
     ]
-    assert "KeyError: 'carrier'" in (report[1].description or "")
+    assert "KeyError: ('carrier', 'password=***')" in (report[1].description or "")
+    assert "c2VjcmV0" not in str(plan.preview())
     assert [message.message_id for message in await namespace.entity("edited/$dlq").peek()] == ["m1"]
 
 
