@@ -23,6 +23,8 @@ _JOINED: Final = re.compile(r"(?:format|join|[\s+\\()\[\],.%rbfuRBFU]|#[^\n]*\n)
 """What stands between the literals of one text: by itself, +, str.join, str.format or %."""
 _KEY: Final = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{43}=(?![A-Za-z0-9+/=])")
 """A shared access key of Service Bus: 32 bytes in base64."""
+_INPUT: Final = re.compile(r"_i+|_i\d+")
+"""IPython's variables with what was typed."""
 _LOOKED_BACK: Final = 400
 """Characters; the name of a key and the key are shorter."""
 
@@ -124,7 +126,7 @@ def _clean_session(manager: Any, variables: dict[str, Any]) -> None:
                     "UPDATE history SET source = ?, source_raw = ? WHERE session = ? AND line = ?",
                     (*clean, manager.session_number, number),
                 )
-    for name in [name for name in variables if re.fullmatch(r"_i+|_i\d+", name)]:
+    for name in [name for name in variables if _INPUT.fullmatch(name)]:
         variables[name] = without_keys(str(variables[name]))
     for name in ("_i", "_ii", "_iii", "_i00"):
         setattr(manager, name, without_keys(getattr(manager, name)))

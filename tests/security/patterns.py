@@ -24,6 +24,7 @@ _SOURCES = [path for folder in ("sbnotebook", "pyspark_servicebus") for path in 
 _MODULES = {"re", "regex", "re2", "fnmatch", "sre_compile", "sre_parse"}
 _ENGINES = re.compile(rf"\b(?:{'|'.join(_MODULES)})\b")
 _AT_ITS_PLACE = {"match", "fullmatch"}
+_METHODS = {*_AT_ITS_PLACE, "search", "sub", "subn", "split", "findall", "finditer"}
 _PARSER: Any = importlib.import_module("re._parser")
 _COMPILER: Any = importlib.import_module("re._compiler")
 _LONGEST_PART = 24
@@ -72,14 +73,15 @@ def _trees() -> dict[Path, ast.Module]:
     return {path: ast.parse(text) for path, text in texts.items() if _ENGINES.search(text)}
 
 
-def _constants(tree: ast.Module) -> dict[str, ast.Call]:
-    """Return the constants of a module that are one call of ``re.compile``: ``NAME: Final = re.compile(…)``."""
-    assigned = [node for node in tree.body if isinstance(node, ast.AnnAssign)]
-    return {
-        node.target.id: node.value
-        for node in assigned
-        if isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call) and _is_of_re(node.value)
-    }
+def _constants(tree: ast.Module) -> dict[str, list[ast.Call]]:
+    """Return the constants of a module that hold patterns, ``NAME: Final = re.compile(…)`` or a dictionary of some."""
+    found: dict[str, list[ast.Call]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            values = node.value.values if isinstance(node.value, ast.Dict) else [node.value]
+            if calls := [value for value in values if isinstance(value, ast.Call) and _is_of_re(value)]:
+                found[node.target.id] = calls
+    return found
 
 
 def _is_of_re(node: ast.Call) -> bool:
@@ -90,7 +92,7 @@ def hidden_uses() -> list[str]:
     """Return the places where ``re`` is used without a constant, or imported in a way that hides its use."""
     hidden: list[str] = []
     for path, tree in _trees().items():
-        constants = _constants(tree).values()
+        constants = [call for calls in _constants(tree).values() for call in calls]
         for node in ast.walk(tree):
             is_hidden = isinstance(node, ast.Call) and _is_of_re(node) and node not in constants
             if isinstance(node, ast.ImportFrom):
@@ -112,19 +114,26 @@ def patterns() -> list[Pattern]:
         place = path.relative_to(_ROOT)
         for name in _constants(tree):
             module = importlib.import_module(".".join(place.with_suffix("").parts).removesuffix(".__init__"))
-            found.append(Pattern(str(place), name, getattr(module, name), _methods_of(name, tree)))
+            value = getattr(module, name)
+            if isinstance(value, dict):
+                methods = _methods_of(None, tree)
+                found += [Pattern(str(place), f"{name}[{key!r}]", each, methods) for key, each in value.items()]
+            else:
+                found.append(Pattern(str(place), name, value, _methods_of(name, tree)))
     return found
 
 
-def _methods_of(name: str, tree: ast.Module) -> frozenset[str]:
-    texts = [] if name.startswith("_") else [path.read_text("utf-8") for path in _SOURCES]
-    trees = [tree, *(ast.parse(text) for text in texts if name in text)]
-    nodes = [node for each in trees for node in ast.walk(each)]
-    called = {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name}
+def _methods_of(name: str | None, tree: ast.Module) -> frozenset[str]:
+    """Return the methods that are called on a name, or on any name; those of a public one in all modules."""
+    texts = [] if name is None or name.startswith("_") else [path.read_text("utf-8") for path in _SOURCES]
+    nodes = [
+        node for each in (tree, *(ast.parse(text) for text in texts if str(name) in text)) for node in ast.walk(each)
+    ]
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    called = [node.attr for node in attributes if name in {None, ast.unparse(node.value)} and node.attr in _METHODS]
     uses = sum(isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) for node in nodes)
-    calls = sum(isinstance(node, ast.Attribute) and ast.unparse(node.value) == name for node in nodes)
     # One that is also handed on may be searched for there.
-    return frozenset({*called, "search"} if uses > calls else called)
+    return frozenset({*called, "search"} if uses > len(called) else called)
 
 
 # ---------------------------------------------------------------- hostile texts
