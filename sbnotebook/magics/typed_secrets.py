@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["keep_secrets_out", "without_keys"]
 
 _LITERAL: Final = re.compile(
-    r'"""(?P<a>(?:\\.|(?!""")[^\\])*+)"""|' + r"'''(?P<b>(?:\\.|(?!''')[^\\])*+)'''|"
-    r'"(?P<c>(?:\\.|[^"\\\n])*+)"|' + r"'(?P<d>(?:\\.|[^'\\\n])*+)'",
+    r'(?<!\\)(?:"""(?P<a>(?:\\.|(?!""")[^\\])*+)"""|' + r"'''(?P<b>(?:\\.|(?!''')[^\\])*+)'''|"
+    r'"(?P<c>(?:\\.|[^"\\\n])*+)"|' + r"'(?P<d>(?:\\.|[^'\\\n])*+)')",
     re.DOTALL,
 )
 _LITERAL_OR_CALL: Final = re.compile(rf"{_LITERAL.pattern}|Credential\s*\(|[()]", re.DOTALL)
