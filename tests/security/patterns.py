@@ -114,12 +114,10 @@ def patterns() -> list[Pattern]:
         place = path.relative_to(_ROOT)
         for name in _constants(tree):
             module = importlib.import_module(".".join(place.with_suffix("").parts).removesuffix(".__init__"))
-            value = getattr(module, name)
-            if isinstance(value, dict):
-                methods = _methods_of(None, tree)
-                found += [Pattern(str(place), f"{name}[{key!r}]", each, methods) for key, each in value.items()]
-            else:
-                found.append(Pattern(str(place), name, value, _methods_of(name, tree)))
+            held: Any = getattr(module, name)
+            named: dict[str, Any] = held if hasattr(held, "values") else {"": held}
+            methods = _methods_of(None if hasattr(held, "values") else name, tree)
+            found += [Pattern(str(place), f"{name}[{key}]", each, methods) for key, each in named.items()]
     return found
 
 
