@@ -51,7 +51,9 @@ _CLAUSES: Final = ("modifiers", "where_clause", "group_expressions", "having", "
 _OUTSIDE: Final = frozenset(
     {
         *("current_setting", "getenv", "getvariable", "query", "query_table"),
-        *("nextval", "currval", "setval", "setseed", "sleep_ms", "pg_sleep", "write_log", "current_query"),
+        *("current_connection_id", "current_database", "current_query", "current_query_id", "current_schema"),
+        *("current_schemas", "current_transaction_id", "in_search_path", "txid_current"),
+        *("nextval", "currval", "setval", "setseed", "sleep_ms", "pg_sleep", "write_log", "stats", "vector_type"),
         # These read a query from a text, and plan it.
         *("json_serialize_plan", "json_serialize_sql", "json_deserialize_sql", "json_execute_serialized_sql"),
     }
@@ -145,6 +147,7 @@ def _limit_memory(most: int) -> None:
 
 def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until there are no more, or until one has exhausted the memory."""
+    import duckdb
     import pyarrow as pa
 
     answer: Answer = {}
@@ -152,8 +155,11 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
         request: Request = json.loads(line)
         # A thread in C, which neither a busy DuckDB nor a lost parent holds up.
         faulthandler.dump_traceback_later(request["seconds"], exit=True)
-        table = pa.ipc.open_stream(source.read(request["size"])).read_all()
-        answer = _answer(database, table, request)
+        try:
+            table = pa.ipc.open_stream(source.read(request["size"])).read_all()
+            answer = _answer(database, table, request)
+        except (duckdb.OutOfMemoryException, MemoryError):
+            answer = {"exhausted": True}
         faulthandler.cancel_dump_traceback_later()
         sink.write(json.dumps(answer).encode() + b"\n")
         sink.flush()
@@ -174,8 +180,8 @@ def _answer(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Reque
         found = rows.filter(expression).project(INDEX).fetchall() if len(table) else []
     except _RefusedError as refused:
         return {"refused": str(refused)}
-    except (duckdb.OutOfMemoryException, MemoryError):
-        return {"exhausted": True}
+    except duckdb.OutOfMemoryException:
+        raise
     except duckdb.Error as error:
         return {"refused": _reason(error, tree, table, expression)}
     return {"found": {"rows": sorted(index for (index,) in found), "columns": _needed(tree, table)}}
