@@ -37,11 +37,12 @@ check: ## Everything that CI runs: format, lint, types, layers, tests, notebooks
 conformance: ## Run the SDK's own live tests against the emulator, and write what came of it into the documentation
 	$(BIN)/python tests/conformance
 
-soak: ## Kill the emulator and processes that act 200 times each, disturb every action in 500 runs, and count every message
+soak: ## Kill the emulator and processes that act 200 times each, disturb every action in 500 runs, attack for ten minutes
 	SBNOTEBOOK_CRASHES=200 $(BIN)/pytest -o faulthandler_timeout=0 tests/emulator/test_store_crash.py \
 		tests/emulator/test_store_transactions_crash.py tests/settlement/sending/test_delivery_chaos.py \
 		tests/settlement/actions/test_resubmit_crash.py tests/settlement/actions/test_undo_crash.py
 	SBNOTEBOOK_CRASHES=500 $(BIN)/pytest -o faulthandler_timeout=0 tests/settlement/test_engine_variants.py
+	SBNOTEBOOK_SOAK_SECONDS=600 $(BIN)/pytest -o faulthandler_timeout=0 -s tests/security/test_soak.py
 
 crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, and count every message afterwards
 	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, cast
 
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, ULong, decode, encode, skip
+from sbnotebook.model.budget import ITEMS
 
 __all__ = [
     "APPLICATION_PROPERTIES",
@@ -167,8 +168,13 @@ def readable_items(payload: bytes, section: Section) -> dict[str, AmqpValue]:
     return found
 
 
-def section_value(payload: bytes, section: Section) -> AmqpValue:
+def section_value(payload: bytes, section: Section, *, items: int = ITEMS) -> AmqpValue:
     """Decode the value of one section that :func:`split` found in this payload.
+
+    Args:
+        payload: the message.
+        section: one of its sections.
+        items: most items of all lists, maps and arrays in it together.
 
     Returns:
         A list for header and properties, a dict for annotations, application properties and footer,
@@ -177,7 +183,7 @@ def section_value(payload: bytes, section: Section) -> AmqpValue:
     Raises:
         AmqpDecodeError: the section holds something that is not AMQP data.
     """
-    value, end = decode(payload, section.value_start)
+    value, end = decode(payload, section.value_start, items=items)
     if end != section.end:
         raise AmqpDecodeError(f"The message section at byte {section.start} does not end where its size says.")
     return value

@@ -13,11 +13,12 @@ import pytest
 
 from sbnotebook.emulator import visitors
 from sbnotebook.emulator.amqp import Accepted, Error
-from sbnotebook.emulator.amqp.performatives import Close
+from sbnotebook.emulator.amqp.performatives import SENDER, Close
 from sbnotebook.emulator.proof import PROOF, prove_lease
 from sbnotebook.emulator.server import EmulatorServer
+from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.model.amqp import encode
-from tests.emulator.corpus.generate import OPEN
+from tests.emulator.corpus.generate import BEGUN, OPEN, attach
 from tests.emulator.service.conftest import RawClient
 from tests.security.attacked import AttackedEmulator, attacked
 
@@ -120,3 +121,17 @@ async def test_a_client_that_does_not_read_its_answers_is_ended(monkeypatch: pyt
             while len(server.broker.visitors):  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.05)
         writer.close()
+
+
+@pytest.mark.anyio
+async def test_others_have_their_turn_while_much_is_read() -> None:
+    async with EmulatorServer(queues=["orders"]) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(BEGUN + b"".join(attach(handle, SENDER, "$cbs") for handle in range(1000)))
+        counts: set[int] = set()
+        async with asyncio.timeout(30):
+            while 1000 not in counts:
+                counts |= {len(peer.handlers) for peer in server.broker.peers if isinstance(peer, AmqpPeer)}
+                await asyncio.sleep(0)
+        writer.close()
+    assert len(counts) > 3

@@ -70,6 +70,9 @@ _UINT32: Final = struct.Struct(">I")
 _SHORT_SIZES, _LONG_SIZES = struct.Struct(">BB"), struct.Struct(">II")
 _NO_CONSTANT: Final = object()
 _MAX_NAME: Final = 80
+_MAX_ITEMS: Final = 8192
+"""Items of a performative, whose largest ones hold all properties of a message: 64 KiB in Azure. Others wait
+while they are read."""
 _WORD_IN_NAME: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CONSTANTS: Final[dict[type, dict[int, Any]]] = {UInt: {0x43: 0}, bool: {0x41: True, 0x42: False}}
 """Values that are nothing but their constructor byte, by the wire type of the field."""
@@ -174,7 +177,7 @@ _SPECIAL: Final[dict[type, tuple[Callable[[Any], Any], Callable[[Any], bytes]]]]
 
 
 def _decode_field(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
-    value, end = decode(data, at)
+    value, end = decode(data, at, items=_MAX_ITEMS)
     return read(value), end
 
 
@@ -243,7 +246,7 @@ def decode_composite(data: bytes, offset: int = 0) -> tuple[Any, int]:
     quick = _decode_quickly(data, offset)
     if quick is not None:
         return quick
-    value, end = decode(data, offset)
+    value, end = decode(data, offset, items=_MAX_ITEMS)
     return _from_described(value), end
 
 

@@ -134,7 +134,12 @@ class Link:
         self.size = 0
         self._session = session
         self._max_message_size = 0
-        self._count()
+        self._is_answered = False
+        size = footprint(self.name, self.source, self.target, self.properties)
+        if size > _MAX_ATTACH:
+            text = f"The name, source, target and properties of a link take {size} bytes, the limit is {_MAX_ATTACH}."
+            raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
+        self._take(size)
 
     @property
     def address(self) -> AmqpValue:
@@ -215,16 +220,14 @@ class Link:
 
     def _forget_attach(self) -> None:
         """Keep only what is looked at after the attach was answered."""
-        self.source = self.source and Source(self.source.address)
-        self.target = Target(self.target.address) if isinstance(self.target, Target) else self.target
-        self.properties = {}
-        self._count()
+        if not self._is_answered:
+            self._is_answered = True
+            self.source = self.source and Source(self.source.address)
+            self.target = Target(self.target.address) if isinstance(self.target, Target) else self.target
+            self.properties = {}
+            self._take(footprint(self.name, *_addresses(self.source, self.target)))
 
-    def _count(self) -> None:
-        size = footprint(self.name, self.source, self.target, self.properties)
-        if size > _MAX_ATTACH:
-            text = f"The name, source, target and properties of a link take {size} bytes, the limit is {_MAX_ATTACH}."
-            raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
+    def _take(self, size: int) -> None:
         before, self.size = self.size, _LINK_SIZE + size
         self._session.held.state.add(self.size - before)
 
@@ -253,6 +256,10 @@ class Link:
                 properties=properties or {},
             )
         )
+
+
+def _addresses(*ends: Source | Target | Coordinator | None) -> list[AmqpValue]:
+    return [end.address for end in ends if isinstance(end, Source | Target)]
 
 
 class _Arriving:

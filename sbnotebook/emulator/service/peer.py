@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection
 from typing import Final, cast
 
@@ -44,6 +45,10 @@ _IDLE_TIMEOUT: Final = 240.0
 """Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone."""
 _SHORTEST_BEAT: Final = 0.05
 """The least time in seconds between two signs of life, even if the client asks for less."""
+_PIECE: Final = 16_384
+"""Bytes that are handled without a look at the clock: at most some hundred small frames."""
+_SLICE: Final = 0.005
+"""Seconds for which a connection is handled before it is the turn of the others."""
 _MAX_UNSENT: Final = 134_217_728
 """Bytes that one read may make us write. Small requests can have large answers."""
 _MAX_UNSENT_TO_A_STRANGER: Final = 4_194_304
@@ -85,7 +90,7 @@ class AmqpPeer(asyncio.Protocol):
         )
         self._transport: asyncio.Transport | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
-        self._is_full = self._is_frozen = self._is_cut = False
+        self._is_full = self._is_frozen = self._is_busy = self._is_cut = False
         self._unheard = b""
         self._open_timeout = open_timeout
         self._token_timeout = token_timeout
@@ -107,16 +112,42 @@ class AmqpPeer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes that have come in."""
-        if self._is_frozen:
-            self._unheard += data  # The first ones, which came before the connection was frozen.
+        if self._is_frozen or self._is_busy:
+            self._unheard += data  # What came before reading was paused.
             return
         self._was_heard = True
         self.broker.moment()
-        self._connection.receive_data(data)
-        self._handle_events()
+        if len(data) <= _PIECE:
+            self._connection.receive_data(data)
+            self._handle_events()
+        else:
+            self._handle_for_a_while(data)
         self.broker.touch(self)
         if self._heartbeat is None and self._connection.peer_idle_timeout_ms:
             self._beat()
+
+    def _handle_for_a_while(self, data: bytes) -> None:
+        end = time.monotonic() + _SLICE
+        for at in range(0, len(data), _PIECE):
+            if at and time.monotonic() > end:
+                # The rest after the other connections.
+                self._unheard, self._is_busy = data[at:], True
+                self._adjust()
+                asyncio.get_running_loop().call_soon(self._go_on)
+                return
+            self._connection.receive_data(data[at : at + _PIECE])
+            self._handle_events()
+
+    def _go_on(self) -> None:
+        self._is_busy = False
+        if self._transport is not None and not self._is_frozen:
+            self._adjust()
+            self._hear_the_rest()
+
+    def _hear_the_rest(self) -> None:
+        unheard, self._unheard = self._unheard, b""
+        if unheard:
+            self.data_received(unheard)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up, because the connection is gone. The client's locks stay until they end."""
@@ -152,9 +183,7 @@ class AmqpPeer(asyncio.Protocol):
         """Read and answer again, starting with the bytes that came in meanwhile."""
         self._is_frozen = False
         self._adjust()
-        unheard, self._unheard = self._unheard, b""
-        if unheard:
-            self.data_received(unheard)
+        self._hear_the_rest()
         self.broker.touch(self)
 
     def flush(self) -> None:
@@ -206,6 +235,9 @@ class AmqpPeer(asyncio.Protocol):
     def _adjust(self) -> None:
         self.is_writable = not (self._is_full or self._is_frozen)
         if self._transport is not None and self.is_writable:
+            if self._is_busy:
+                self._transport.pause_reading()
+                return
             self._transport.resume_reading()
             for handler in self.handlers.values():
                 handler.credit_changed()

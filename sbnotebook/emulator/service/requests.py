@@ -16,12 +16,15 @@ from sbnotebook.emulator.service.conditions import Condition, condition_for
 from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, encode
+from sbnotebook.model.budget import ITEMS
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, section_value, split
 
 __all__ = ["Node", "Reply", "ReplyLink", "Request", "RequestLink"]
 
 _LOGGER: Final = clean_logger(__name__)
 _CREDIT: Final = 100
+_MOST_ITEMS: Final = 2000
+"""Items of a section of a request to ``$cbs``, which anyone can send."""
 _PROPERTIES: Final = b"\x00\x53\x73"
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 _VALUE: Final = b"\x00\x53\x77"
@@ -85,7 +88,7 @@ class RequestLink(LinkHandler):
         """Answer a request. It is carried out even if no link waits for the reply."""
         self._link.grant_credit(_CREDIT)
         try:
-            request = _read(event.payload)
+            request = _read(event.payload, _MOST_ITEMS if self._node.entity is None else ITEMS)
             request = request if event.txn_id is None else replace(request, txn_id=event.txn_id)
         except AmqpDecodeError as error:
             self._link.settle(event.delivery_id, Rejected(Condition.DECODE_ERROR.error(str(error))))
@@ -161,9 +164,9 @@ class ReplyLink(LinkHandler):
         self._peer.broker.touch(self._peer)
 
 
-def _read(payload: bytes) -> Request:
+def _read(payload: bytes, items: int) -> Request:
     values: dict[int, Any] = {
-        section.code: section_value(payload, section)
+        section.code: section_value(payload, section, items=items)
         for section in split(payload, in_order=False)
         if section.code in (PROPERTIES, APPLICATION_PROPERTIES, VALUE)
     }

@@ -45,12 +45,13 @@ _FEW_KEYS: Final = 16
 """Maps of so few keys are not looked at: a value has no room for enough of them."""
 
 
-def decode(data: bytes | memoryview, offset: int = 0) -> tuple[AmqpValue, int]:
+def decode(data: bytes | memoryview, offset: int = 0, *, items: int = ITEMS) -> tuple[AmqpValue, int]:
     """Decode the one value that starts at ``offset``.
 
     Args:
         data: encoded bytes; what follows the value is left alone.
         offset: where the value's constructor byte stands.
+        items: most items of all its lists, maps and arrays together.
 
     Returns:
         The value and the offset of the first byte after it.
@@ -63,7 +64,7 @@ def decode(data: bytes | memoryview, offset: int = 0) -> tuple[AmqpValue, int]:
         >>> decode(bytes([0x54, 0x07]))
         (7, 2)
     """
-    return _decode_within(data if isinstance(data, bytes) else bytes(data), offset, _new_room())
+    return _decode_within(data if isinstance(data, bytes) else bytes(data), offset, _new_room(items))
 
 
 def decode_all(data: bytes) -> list[AmqpValue]:
@@ -76,8 +77,8 @@ def decode_all(data: bytes) -> list[AmqpValue]:
     return values
 
 
-def _new_room() -> Room:
-    return [LEVELS, ITEMS, UNUSUAL_KEYS**2]
+def _new_room(items: int = ITEMS) -> Room:
+    return [LEVELS, items, UNUSUAL_KEYS**2]
 
 
 def _decode_within(data: bytes, offset: int, room: Room) -> tuple[AmqpValue, int]:
@@ -205,7 +206,7 @@ def _compound_head(data: bytes, offset: int, room: Room, wide: bool) -> tuple[in
 def _refuse(room: Room) -> NoReturn:
     if room[_LEVELS] < 0:
         raise AmqpDecodeError(f"AMQP values are nested deeper than {LEVELS}.")
-    raise AmqpDecodeError(f"An AMQP value holds more elements than the {ITEMS:,} that are read.")
+    raise AmqpDecodeError("An AMQP value holds more elements than are read.")
 
 
 def _items(data: bytes, start: int, end: int, count: int, room: Room) -> list[Any]:
