@@ -27,7 +27,7 @@ VARIABLE = "ORDERS_CONNECTION"
 EVIL = "<img src=x onerror='window.__hit=1'><script>window.__hit=1</script> $\\href{javascript:window.__hit=1}{x}$"
 HOSTILE = len(hostile_messages())
 # Modules that the server and the kernel import: when they start, and to show the panel.
-IMPORTED = ("ipykernel_launcher", "sbnotebook", "voila", "ipywidgets", "anywidget", "pyarrow", "duckdb")
+IMPORTED = ("ipykernel_launcher", "sbnotebook", "voila", "ipywidgets", "anyio", "azure", "pandas", "pyarrow", "tarfile")
 
 
 @dataclass
