@@ -1,0 +1,49 @@
+"""A key of one entity gives no power over another one, to which the entity could forward its messages."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+
+import pytest
+
+from sbnotebook.emulator import QueueOptions, RunningEmulator, running
+from sbnotebook.emulator.entities import AuthorizationRule, Claim
+from tests.emulator.service.conftest import token
+from tests.emulator.service.management_client import described
+
+OWN = {"key_name": "own", "key": "its key"}
+HEADERS = {
+    "ForwardTo": "ServiceBusSupplementaryAuthorization",
+    "ForwardDeadLetteredMessagesTo": "ServiceBusDlqSupplementaryAuthorization",
+}
+
+
+@pytest.fixture
+def emulator() -> Iterator[RunningEmulator]:
+    with running(queues=["orders"]) as emulator:
+        rule = AuthorizationRule(OWN["key_name"], OWN["key"], "", frozenset(Claim))
+        emulator.create_queue("mine", QueueOptions(authorization_rules=(rule,)))
+        yield emulator
+
+
+@pytest.mark.parametrize("option", HEADERS)
+@pytest.mark.parametrize("target", ["orders", "sb://127.0.0.1/orders"])
+def test_an_entitys_own_key_forwards_to_no_other(option: str, target: str, emulator: RunningEmulator) -> None:
+    def ask(method: str, own: str, shown: str | None = None) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(emulator.http_url.removeprefix("http://"), timeout=20)
+        headers = {"If-Match": "*", "Authorization": own} | ({HEADERS[option]: shown} if shown else {})
+        body = described("QueueDescription", f"<{option}>{target}</{option}>")
+        connection.request(method, "/mine?api-version=2021-05", body, headers)
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response.status, text
+
+    mine = token("mine", **OWN)
+    for shown in (None, mine, token("orders", **OWN), token("other"), "x"):
+        status, text = ask("PUT", mine, shown)
+        assert (status, "that may manage 'orders'" in text) == (401, True), shown
+        assert option not in ask("GET", token())[1]
+    assert ask("PUT", mine, token("orders"))[0] == 200
+    assert option in ask("GET", token())[1]
