@@ -41,7 +41,7 @@ def cells_with(key: str) -> list[str]:
         f"spark.read.format('servicebus').option('connectionString', '{BEGIN}{key}').option('entity', 'orders').load()",
         f'spark.sql("""CREATE TABLE t USING servicebus OPTIONS (connectionString \'{BEGIN}{key}\')""")',
         f"credential = AzureNamedKeyCredential('root', '{key}')",
-        f"credential = AzureNamedKeyCredential(\n    os.environ.get('NAME', 'root'),\n    '{key[:half]}' + '{key[half:]}',\n)",
+        f"AzureNamedKeyCredential(\n    os.environ.get('NAME', 'root'),\n    '{key[:half]}' + '{key[half:]}',\n)",
         f"AzureSasCredential('SharedAccessSignature sr=x&sig={key}&se=1&skn=root')",
         f"ClientSecretCredential(tenant_id='t', client_id='c', client_secret='{key}')",
         f"this is no Python: {BEGIN}{key}",

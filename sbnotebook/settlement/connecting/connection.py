@@ -142,8 +142,15 @@ class Connection:
             host: ``NAME.servicebus.windows.net``.
             credential: of azure.identity, synchronous or asynchronous; None for its DefaultAzureCredential, which is
                 closed with the connection. Close your own credential yourself.
+
+        Raises:
+            ConfigurationError: the host cannot be read, or the credential gives no tokens.
         """
         host = connection_strings.hidden(host)
+        if credential is not None and not hasattr(credential, "get_token"):
+            raise ConfigurationError(
+                "The credential is none of azure.identity's, which give tokens: put a key into a connection string."
+            )
         if credential is None:
             connection = cls(host=host, credential=_default_credential())
             connection._owns_credential = True
