@@ -86,10 +86,13 @@ def _run(client: Any, cell: str, answer: str | None = None) -> str:
         if message["msg_type"] == "stream":
             said.append(message["content"]["text"])
 
+    def give(_: object) -> None:
+        client.input(answer)
+
     client.execute_interactive(
         cell,
         allow_stdin=answer is not None,
-        stdin_hook=lambda _: client.input(answer),
+        stdin_hook=give,
         output_hook=note,
         timeout=TIMEOUT,
     )
