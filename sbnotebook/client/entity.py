@@ -22,12 +22,13 @@ from sbnotebook.settlement.actions.by_token import Lock
 from sbnotebook.settlement.actions.pick import PickOptions
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR
+from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.processing.calls import Function
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
 from sbnotebook.settlement.processing.run import ProcessOptions
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.terms import Progress
 
 __all__ = ["Entity"]
 
@@ -324,7 +325,7 @@ class Entity:
         self,
         messages: Any,
         *,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        max_in_flight: InFlight = AUTO,
         batch_size: int | None = None,
         rate: float | None = None,
         show_progress: bool = True,
@@ -362,7 +363,7 @@ class Entity:
         *,
         at: datetime | None = None,
         delay: str | timedelta | None = None,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        max_in_flight: InFlight = AUTO,
         rate: float | None = None,
         show_progress: bool = True,
     ) -> Report:

@@ -31,8 +31,8 @@ from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.settlement.actions.reach import GONE
 from sbnotebook.settlement.namespace import AsyncNamespace
+from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Limits, Preview
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,7 +121,7 @@ class FramePlan:
             sentences.append(f"What is completed is {kept}.")
         return Preview(" ".join(sentences), ())
 
-    def apply(self, *, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT, show_progress: bool = True) -> DataFrame:
+    def apply(self, *, max_in_flight: InFlight = AUTO, show_progress: bool = True) -> DataFrame:
         """Carry the decisions out.
 
         Args:
@@ -158,7 +158,7 @@ class FramePlan:
             return self._spark.createDataFrame([], _COLUMNS)
         return self._spark.createDataFrame(table.sort_by([("entity", "ascending"), ("sequence_number", "ascending")]))
 
-    def _on_executors(self, rows: pa.Table, max_in_flight: int) -> pa.Table:
+    def _on_executors(self, rows: pa.Table, max_in_flight: InFlight) -> pa.Table:
         connection = self._namespace.connection
         target = NamespaceTarget(connection.host if connection.parsed is None else connection.parsed.text)
         settle = SettleTask(target, max_in_flight, self._storage)
@@ -173,7 +173,9 @@ class FramePlan:
                 f"settled: settle the same frame again, which finds out and goes on. {error}"
             ) from None
 
-    def _from_driver(self, rows: pa.Table, outcomes: list[Outcome], max_in_flight: int, *, show_progress: bool) -> None:
+    def _from_driver(
+        self, rows: pa.Table, outcomes: list[Outcome], max_in_flight: InFlight, *, show_progress: bool
+    ) -> None:
         """Settle messages that are not deferred, decision by decision; add their outcomes as they come."""
         groups: dict[tuple[EntityAddress, Decision], list[int]] = {}
         for entity, number, decision in decisions_in(rows):

@@ -22,7 +22,7 @@ from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry
 from sbnotebook.settlement.namespace import AsyncNamespace
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.pace import AUTO, InFlight
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -277,7 +277,7 @@ class Namespace:
         frame: DataFrame,
         *,
         entity: str | EntityAddress | None = None,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        max_in_flight: InFlight = AUTO,
         archived: bool = True,
         show_progress: bool = True,
     ) -> DataFrame:

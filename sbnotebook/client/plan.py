@@ -15,10 +15,10 @@ from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import Work, portal, progress_bar, run
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, ReceivedMessage, Report, Send
 from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.pace import Pause
+from sbnotebook.settlement.pace import AUTO, InFlight, Pause
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.settlement.plan import Plan as AsyncPlan
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.terms import Progress
 
 __all__ = ["Plan", "Running", "SendPlan"]
 
@@ -69,9 +69,7 @@ class Plan:
     def preview(self, rows: int = 5) -> Preview:
         return self._plan.preview(rows)
 
-    def apply(
-        self, *, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT, rate: float | None = None, show_progress: bool = True
-    ) -> Report:
+    def apply(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None, show_progress: bool = True) -> Report:
         """Carry the plan out; a progress bar appears when it takes longer than a second.
 
         Args:
@@ -86,7 +84,7 @@ class Plan:
         with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
             return run(self._plan.carry_out, self._plan, limits, advance)
 
-    def start(self, *, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT, rate: float | None = None) -> Running:
+    def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> Running:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
 
         Example:

@@ -24,6 +24,7 @@ from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, Outcome
 from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.deferred import check_decision_of_deferred
 from sbnotebook.settlement.actions.reach import LOCKED
+from sbnotebook.settlement.pace import InFlight
 
 __all__ = [
     "OUTCOMES",
@@ -134,7 +135,7 @@ class SettleTask:
     """
 
     target: NamespaceTarget
-    max_in_flight: int
+    max_in_flight: InFlight
     storage: TaskStorage
     entity: EntityAddress | None = None
     archived: bool = False
@@ -218,7 +219,7 @@ class SettleTask:
 
 
 async def settle_deferred_rows(
-    namespace: AsyncNamespace, decided: Mapping[MessageKey, Decision], *, max_in_flight: int, journalled: bool
+    namespace: AsyncNamespace, decided: Mapping[MessageKey, Decision], *, max_in_flight: InFlight, journalled: bool
 ) -> dict[MessageKey, Outcome]:
     """Settle deferred messages by their numbers; return an outcome for each, even if an entity cannot be reached.
 

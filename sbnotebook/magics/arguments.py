@@ -20,7 +20,6 @@ from sbnotebook.model import MessageState, Report
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden, is_loopback, read
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 
 __all__ = [
     "LAST_REPORT",
@@ -268,7 +267,7 @@ MAX_IN_FLIGHT: Final = argument(
     "--max-in-flight",
     metavar="N",
     type=_count,
-    help=f"transfers without an answer at once (default {DEFAULT_MAX_IN_FLIGHT})",
+    help="transfers and settlements without an answer at once (default: as many as the network bears)",
 )
 RATE: Final = argument("-r", "--rate", metavar="N", type=_rate, help="at most so many messages a second")
 REASON: Final = argument("--reason", metavar="TEXT", help="of a dead letter: short, and the same for the same cause")

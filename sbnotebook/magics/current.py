@@ -13,7 +13,6 @@ from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 
 __all__ = ["Current", "SbMagics"]
 
@@ -33,7 +32,11 @@ class SbMagics(Configurable):
     )
     lock_count = Int(10, min=1, help="Messages that %sb_lock locks where -n is not given.").tag(config=True)
     max_in_flight = Int(
-        DEFAULT_MAX_IN_FLIGHT, min=1, help="Transfers without an answer at once, where --max-in-flight is not given."
+        None,
+        min=1,
+        allow_none=True,
+        help="Transfers and settlements without an answer at once, where --max-in-flight is not given; None for as "
+        "many as the network bears.",
     ).tag(config=True)
     confirm = CaselessStrEnum(
         ["always", "outside_emulator", "never"],

@@ -24,6 +24,7 @@ from sbnotebook.magics.arguments import (
 )
 from sbnotebook.magics.display import say
 from sbnotebook.model import Message, ReceivedMessage, Release, Report
+from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Edit
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ __all__ = ["ApplyOptions", "PlanMagics", "command", "edit_function", "variable",
 class ApplyOptions(TypedDict):
     """The speed at which a plan is applied."""
 
-    max_in_flight: int
+    max_in_flight: InFlight
     rate: float | None
 
 
@@ -99,7 +100,7 @@ class PlanMagics(Magics):
         Args:
             args: holds ``max_in_flight`` and ``rate`` where the magic has them.
         """
-        in_flight = getattr(args, "max_in_flight", None) or self.current.settings.max_in_flight
+        in_flight = getattr(args, "max_in_flight", None) or self.current.settings.max_in_flight or AUTO
         return {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
 
 

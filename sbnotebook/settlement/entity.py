@@ -33,12 +33,13 @@ from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
 from sbnotebook.settlement.actions.selection import Chosen, Filter
 from sbnotebook.settlement.actions.send import plan_send
 from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Edit, Limits, Plan
 from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.process import Processing
 from sbnotebook.settlement.processing.run import Options, ProcessOptions
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
+from sbnotebook.settlement.terms import Progress, check_decision
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
 __all__ = ["AsyncEntity"]
@@ -56,7 +57,7 @@ class AsyncEntity(Place):
         self,
         messages: Iterable[Message | EncodedRows],
         *,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        max_in_flight: InFlight = AUTO,
         batch_size: int | None = None,
         rate: float | None = None,
         progress: Progress | None = None,
@@ -74,7 +75,7 @@ class AsyncEntity(Place):
         *,
         at: datetime | None = None,
         delay: timedelta | None = None,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        max_in_flight: InFlight = AUTO,
         batch_size: int | None = None,
         rate: float | None = None,
         progress: Progress | None = None,
@@ -177,7 +178,7 @@ class AsyncEntity(Place):
         self,
         decisions: Mapping[int, Decision],
         *,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        max_in_flight: InFlight = AUTO,
         archived: bool = True,
         journalled: bool = True,
     ) -> Report:

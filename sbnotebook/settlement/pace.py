@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
 
-__all__ = ["Pace", "Pause", "Throttle"]
+from sbnotebook.errors import ConfigurationError
+
+__all__ = ["AUTO", "InFlight", "Pace", "Pause", "Throttle", "Window", "check_in_flight", "transfers"]
+
+InFlight: TypeAlias = int | Literal["auto"]
+"""Transfers or settlements that wait for their answer at once: a number, or as many as the network bears."""
+AUTO: Final = "auto"
 
 _FIRST_GAP, _LONGEST_GAP, _NO_GAP = 0.05, 5.0, 0.001
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 16.0
+_SENDERS: Final = 10
+"""Transfers that ``"auto"`` lets wait at once: each holds many messages."""
+_LEAST, _MOST = 10, 400
+"""Settlements that ``"auto"`` lets wait at once. The SDK walks all of them at each answer: more are no faster."""
+_LEAST_QUEUED, _MOST_QUEUED = 3.0, 6.0
+"""Settlements that queue up on the way to the service and back, by the time that they take."""
+_STEP: Final = 3.0
+"""Settlements by which the window grows or shrinks in a round trip."""
+_PERIOD: Final = 10.0
+"""Seconds for which the shortest round trip is remembered, at least."""
+_BLINK: Final = 0.1
+"""Seconds in which refusals count once, where no round trip is known."""
 _RECOVERY: Final = 0.9
 """What is left of gap and pause after each transfer that was accepted."""
 _FORGET_AFTER: Final = 60.0
@@ -90,6 +109,99 @@ class Pace:
             await self._pause.wait()
             now = anyio.current_time()
         self._next_at = max(now, self._next_at) + count * self._seconds_each
+
+
+class Window:
+    """Says how many settlements may wait for their answer at once: a number, or as many as the network bears.
+
+    With ``"auto"`` it begins with 10 and doubles each round trip while answers come about as fast as the fastest of
+    late. Once they come later, settlements queue up on the way: from then on it grows and shrinks by a few each round
+    trip, so that three to six of them wait. A busy service halves it, below 10, too.
+
+    Source: L. Brakmo, S. O'Malley, L. Peterson, "TCP Vegas: New techniques for congestion detection and avoidance",
+    1994, which counts segments where this counts settlements.
+
+    Args:
+        limit: the number, or ``"auto"``.
+        now: the time in seconds, from any begin.
+
+    Example:
+        >>> window = Window("auto", now=lambda: 0.0)
+        >>> for _ in range(30):
+        ...     window.answered(0.05, in_flight=window.size)
+        >>> window.size, Window(3).size
+        (40, 3)
+    """
+
+    def __init__(self, limit: InFlight, now: Callable[[], float] = anyio.current_time) -> None:
+        self.is_fixed = limit != AUTO
+        """Whether the number was given, and is never exceeded."""
+        self._size: float = _LEAST if limit == AUTO else limit
+        self._now = now
+        self._grows_fast = True
+        self._shortest = self._shortest_before = math.inf
+        self._since: float | None = None
+        self._refused_at = -math.inf
+
+    @property
+    def size(self) -> int:
+        """Return how many settlements may wait for their answer at once."""
+        return int(self._size)
+
+    def answered(self, seconds: float, *, in_flight: int) -> None:
+        """Learn from an answer.
+
+        Args:
+            seconds: between the settlement and its answer.
+            in_flight: how many settlements waited for their answers meanwhile.
+        """
+        if self.is_fixed:
+            return
+        self._remember(seconds)
+        if in_flight < self._size / 2:
+            return  # it says nothing about more
+        queued = self._size * (1 - min(self._shortest, self._shortest_before) / seconds) if seconds > 0 else 0.0
+        if queued > _MOST_QUEUED:
+            self._grows_fast = False
+            self._size = max(self._size - _STEP / self._size, min(self._size, _LEAST))
+        elif queued < _LEAST_QUEUED:
+            self._size = min(self._size + (1 if self._grows_fast else _STEP / self._size), _MOST)
+
+    def refused(self) -> None:
+        """Let fewer wait, because the service said that it is busy; once for what was under way together."""
+        shortest = min(self._shortest, self._shortest_before)
+        if self.is_fixed or self._now() - self._refused_at < (shortest if shortest < math.inf else _BLINK):
+            return
+        self._refused_at = self._now()
+        self._grows_fast = False
+        self._size = max(self._size / 2, 1.0)
+
+    def _remember(self, seconds: float) -> None:
+        # The shortest of this period and of the one before: a line may become longer for good.
+        now = self._now()
+        if self._since is None or now - self._since > _PERIOD:
+            self._shortest_before, self._shortest, self._since = self._shortest, math.inf, now
+        self._shortest = min(self._shortest, seconds)
+
+
+def transfers(limit: InFlight) -> int:
+    """Return how many transfers may wait for their confirmation at once; each has a connection of its own.
+
+    Example:
+        >>> transfers("auto"), transfers(3)
+        (10, 3)
+    """
+    return _SENDERS if limit == AUTO else limit
+
+
+def check_in_flight(limit: object) -> None:
+    """Refuse a limit of what is in flight that cannot be.
+
+    Raises:
+        ConfigurationError: says which can.
+    """
+    if limit != AUTO and (not isinstance(limit, int) or limit < 1):
+        raise ConfigurationError('max_in_flight is 1 or more, or "auto".')
 
 
 class Throttle:

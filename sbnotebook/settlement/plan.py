@@ -21,8 +21,8 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.pace import Pace, Pause
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Pause, check_in_flight
+from sbnotebook.settlement.terms import Progress
 
 __all__ = [
     "CarryOut",
@@ -53,7 +53,8 @@ class Limits:
     """How fast a plan is carried out.
 
     Args:
-        max_in_flight: transfers or settlements that wait for their answer at once.
+        max_in_flight: transfers or settlements that wait for their answer at once; ``"auto"`` for as many settlements
+            as the network bears, see :class:`sbnotebook.settlement.pace.Window`, and 10 transfers.
         rate: messages a second at most, None for no limit.
         pause: holds it up while it is on, between groups of up to 200 messages, which are not left half done.
 
@@ -61,13 +62,14 @@ class Limits:
         ConfigurationError: a limit that cannot be.
     """
 
-    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    max_in_flight: InFlight = AUTO
     rate: float | None = None
     pause: Pause | None = None
 
     def __post_init__(self) -> None:
-        if self.max_in_flight < 1 or (self.rate is not None and self.rate <= 0):
-            raise ConfigurationError("max_in_flight is 1 or more, and rate is above 0 messages a second.")
+        check_in_flight(self.max_in_flight)
+        if self.rate is not None and self.rate <= 0:
+            raise ConfigurationError("rate is above 0 messages a second.")
 
     def pace(self) -> Pace:
         """Return the pace that a run keeps before each of its groups."""

@@ -17,9 +17,8 @@ from sbnotebook.model import (
     SubQueue,
 )
 
-__all__ = ["DEFAULT_MAX_IN_FLIGHT", "Progress", "check_decision", "is_same", "outcome_for", "outcome_until_now"]
+__all__ = ["Progress", "check_decision", "is_same", "outcome_for", "outcome_until_now"]
 
-DEFAULT_MAX_IN_FLIGHT: Final = 10
 _UNDER_WAY: Final = "It was under way when it was cut off, and may be done or not."
 
 Progress = Callable[[int], None]

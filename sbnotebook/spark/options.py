@@ -64,7 +64,7 @@ from typing import Final
 from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
+from sbnotebook.settlement.pace import AUTO, transfers
 from sbnotebook.spark.option_parser import NamespaceTarget, Option, OptionParser, hidden_options
 
 __all__ = [
@@ -248,7 +248,7 @@ class WriteOptions:
     entity: EntityAddress
     namespace: NamespaceTarget
     operation: Operation = Operation.SEND
-    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    max_in_flight: int = transfers(AUTO)
     max_in_flight_total: int | None = None
     failures_path: str | None = None
     batch_size: int | None = None
@@ -274,7 +274,7 @@ class WriteOptions:
                 entity=entity,
                 namespace=given.namespace(),
                 operation=operation,
-                max_in_flight=given.whole("maxInFlight", most=_MAX_IN_FLIGHT) or DEFAULT_MAX_IN_FLIGHT,
+                max_in_flight=given.whole("maxInFlight", most=_MAX_IN_FLIGHT) or transfers(AUTO),
                 max_in_flight_total=given.whole("maxInFlightTotal"),
                 failures_path=given.text("failuresPath"),
                 batch_size=given.whole("batchSize"),

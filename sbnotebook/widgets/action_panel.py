@@ -16,8 +16,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Outcome, OutcomeStatus, Report
+from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Limits, Preview
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown
@@ -267,7 +267,7 @@ class ActionPanel(Panel):
         *,
         hidden: int = 0,
         title: str = "",
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        max_in_flight: InFlight = AUTO,
         rate: float | None = None,
     ) -> Callable[[str], None]:
         """Show a plan, to be confirmed. While another is being carried out it is refused, with a word.

@@ -3,13 +3,13 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from sbnotebook.settlement.pace import Pace, Pause, Throttle
+from sbnotebook.settlement.pace import Pace, Pause, Throttle, Window
 
 pytestmark = pytest.mark.anyio
 
 
 class Time:
-    """Goes on while somebody sleeps, and not otherwise."""
+    """Passes while a task sleeps, and not otherwise."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -131,3 +131,85 @@ def test_pace_is_free_only_without_rate_and_pause() -> None:
     assert Pace(None).is_free
     assert not Pace(10).is_free
     assert not Pace(None, Pause()).is_free
+
+
+class FarService:
+    """Answers settlements in their order, each after a round trip and so many a second; one client always has more.
+
+    Args:
+        time: passes as it answers.
+        seconds: of a round trip.
+        rate: settlements a second.
+    """
+
+    def __init__(self, time: Time, seconds: float, rate: float) -> None:
+        self._time = time
+        self._free_at = 0.0
+        self.seconds = seconds
+        self._rate = rate
+        self._under_way: list[tuple[float, float, int]] = []
+
+    def serve(self, window: Window, seconds: float) -> int:
+        """Let so much time pass, and return how many settlements were answered."""
+        until, answered = self._time.now + seconds, 0
+        while True:
+            while len(self._under_way) < window.size:
+                self._free_at = max(self._free_at, self._time.now + self.seconds / 2) + 1 / self._rate
+                self._under_way.append((self._free_at + self.seconds / 2, self._time.now, len(self._under_way) + 1))
+            due, since, in_flight = self._under_way[0]
+            if due > until:
+                self._time.now = until
+                return answered
+            del self._under_way[0]
+            self._time.now = due
+            window.answered(due - since, in_flight=in_flight)
+            answered += 1
+
+
+def test_a_given_number_in_flight_stays_as_it_is(time: Time) -> None:
+    window = Window(7, lambda: time.now)
+    FarService(time, 0.1, 1000).serve(window, 10)
+    window.refused()
+    assert window.size == 7
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(0.1, 1000), (0.05, 3000), (0.15, 500), (0.01, 4000)])
+def test_auto_finds_what_a_far_service_takes(time: Time, seconds: float, rate: int) -> None:
+    window, service = Window("auto", lambda: time.now), FarService(time, seconds, rate)
+    service.serve(window, 5)
+    line = seconds * rate  # settlements that are under way when the service always has one to do
+    assert service.serve(window, 5) >= 0.98 * 5 * rate
+    assert line <= window.size <= line + 15
+
+
+def test_auto_follows_a_line_that_becomes_longer(time: Time) -> None:
+    window, service = Window("auto", lambda: time.now), FarService(time, 0.02, 1000)
+    service.serve(window, 5)
+    service.seconds = 0.1
+    service.serve(window, 40)
+    assert service.serve(window, 5) >= 0.9 * 5 * 1000
+
+
+def test_auto_learns_nothing_from_a_line_that_is_hardly_used(time: Time) -> None:
+    window = Window("auto", lambda: time.now)
+    for _ in range(100):
+        window.answered(0.1, in_flight=2)
+    assert window.size == 10
+
+
+def test_a_busy_service_halves_auto_once_for_each_round_trip(time: Time) -> None:
+    window = Window("auto", lambda: time.now)
+    window.answered(0.1, in_flight=10)
+    for _ in range(10):
+        window.refused()
+    assert window.size == 5
+    time.now += 0.2
+    window.refused()
+    assert window.size == 2
+    for _ in range(5):
+        time.now += 0.2
+        window.refused()
+    assert window.size == 1
+    for _ in range(20):
+        window.answered(0.1, in_flight=window.size)
+    assert window.size > 5, "it grows again"

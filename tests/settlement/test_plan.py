@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -190,17 +190,18 @@ async def test_a_plan_without_messages_asks_nothing_of_anybody() -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "why"),
     [
-        lambda: Limits(max_in_flight=0),
-        lambda: Limits(max_in_flight=-1),
-        lambda: Limits(rate=0),
-        lambda: Limits(rate=-0.5),
+        (lambda: Limits(max_in_flight=0), "max_in_flight is 1 or more"),
+        (lambda: Limits(max_in_flight=-1), "max_in_flight is 1 or more"),
+        (lambda: Limits(max_in_flight=cast("int", "many")), 'or "auto"'),
+        (lambda: Limits(rate=0), "rate is above 0"),
+        (lambda: Limits(rate=-0.5), "rate is above 0"),
     ],
-    ids=range(4),
+    ids=range(5),
 )
-def test_limits_that_cannot_be_are_refused(make: Callable[[], Limits]) -> None:
-    with pytest.raises(ConfigurationError, match="max_in_flight is 1 or more"):
+def test_limits_that_cannot_be_are_refused(make: Callable[[], Limits], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
         make()
 
 

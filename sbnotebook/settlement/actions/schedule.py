@@ -33,6 +33,7 @@ from sbnotebook.settlement import engine
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.records import archived_from
+from sbnotebook.settlement.pace import transfers
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.sdk import errors, management
 from sbnotebook.settlement.sdk.management import ToSchedule
@@ -177,7 +178,8 @@ async def cancel_scheduled(
     """
     cancelling = _Cancelling(place, run, archived=archived)
     # A group is as large as what may be in flight, and ends soon after an interrupt.
-    await run.take(messages, cancelling.steps, size=run.limits.max_in_flight, finish_within=_FINISH_WITHIN)
+    size = transfers(run.limits.max_in_flight)
+    await run.take(messages, cancelling.steps, size=size, finish_within=_FINISH_WITHIN)
 
 
 def _chosen(address: EntityAddress, message: ReceivedMessage | int) -> ReceivedMessage:

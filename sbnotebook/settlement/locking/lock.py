@@ -32,10 +32,11 @@ from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing, SystemClock
 from sbnotebook.settlement.locking.settle import ActElsewhere, Settling, settled_elsewhere
+from sbnotebook.settlement.pace import AUTO, InFlight, Window
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.sdk import links, receivers, settling
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress, check_decision
+from sbnotebook.settlement.terms import Progress, check_decision
 from sbnotebook.settlement.wire.conversion import locked_from_payload
 
 if TYPE_CHECKING:
@@ -48,11 +49,15 @@ __all__ = ["DEFAULT_RENEW_FOR", "PER_LINK", "LockedBatch"]
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
 _ROUND_TRIPS: Final = 20
 """Round trips of settling between two chances for others to use the receiver."""
+_AT_ONCE: Final = 1_000
+"""Messages that are settled between two such chances with ``"auto"``."""
 _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""
 _MORE_WAIT: Final = 1.0
-_DEFERRED_CHUNK: Final = 50
+_FIRST_DEFERRED, _MOST_DEFERRED = 50, 200
 """Deferred messages asked for at once: they come in one answer, whatever their size."""
+_DEFERRED_BYTES: Final = 8_000_000
+"""Bytes of an answer with deferred messages, by the largest that has come so far."""
 _WITHDRAW_TIMEOUT: Final = 5.0
 _CLOSE_TIMEOUT: Final = 60.0
 PER_LINK: Final = 5_000
@@ -105,6 +110,8 @@ class LockedBatch:
         self._renewal: Renewing = renewal
         self._events = events
         self._peeker = Peeker(connection, address)
+        self._window = Window(AUTO)
+        self._deferred_at_once = _FIRST_DEFERRED
 
     async def __aenter__(self) -> Self:
         """Open the link, so that a fault of the entity raises here.
@@ -264,7 +271,7 @@ class LockedBatch:
             The messages that were locked, in the order of their numbers.
         """
         taken: list[Hold] = []
-        for chunk in same_partition_chunks(sequence_numbers, _DEFERRED_CHUNK):
+        for chunk in same_partition_chunks(sequence_numbers, self._deferred_at_once):
             async with self._busy:
                 receiver, asked = self._open_receiver(), self.clock.now()
                 await links.reopen(receiver)
@@ -272,6 +279,9 @@ class LockedBatch:
                 holds = [self._hold(message, asked) for message in received]
             taken += holds
             self._read(holds)
+            largest = max((len(receivers.payload_of_received(message) or b"") for message in received), default=0)
+            if largest:
+                self._deferred_at_once = max(1, min(_DEFERRED_BYTES // largest, _MOST_DEFERRED))
         return tuple(hold.message for hold in taken if hold.is_read)
 
     async def adopt(self, messages: Iterable[LockedMessage]) -> tuple[LockedMessage, ...]:
@@ -372,7 +382,7 @@ class LockedBatch:
         messages: Iterable[LockedMessage] | None = None,
         *,
         each: Mapping[int, DeadLetter] | None = None,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        max_in_flight: InFlight = AUTO,
         limits: Limits | None = None,
         progress: Progress | None = None,
     ) -> Report:
@@ -384,7 +394,7 @@ class LockedBatch:
             decision: complete, abandon, dead-letter, defer or release.
             messages: which of the messages, all that are held by default.
             each: to dead-letter: reasons and descriptions of their own, by sequence number.
-            max_in_flight: settlements that wait for their answer at once.
+            max_in_flight: settlements that wait for their answer at once; ``"auto"`` for as many as the network bears.
             limits: how fast, in place of ``max_in_flight``.
             progress: called with the number of messages that were finished.
 
@@ -432,7 +442,8 @@ class LockedBatch:
         each: Mapping[int, DeadLetter] | None = None,
     ) -> Awaitable[None]:
         steps = partial(self.settle_group, run, decision, each=each, as_they_come=True)
-        size = run.limits.max_in_flight * _ROUND_TRIPS
+        in_flight = run.limits.max_in_flight
+        size = _AT_ONCE if in_flight == AUTO else in_flight * _ROUND_TRIPS
         # The settling itself ends soon after an interrupt.
         taking = partial(run.take, messages, steps, size=size, finish_within=0.0)
         delay = decision.delay if isinstance(decision, Abandon) and messages else None
@@ -477,7 +488,7 @@ class LockedBatch:
             decision,
             self._held,
             each=each,
-            max_in_flight=in_flight,
+            window=self._window if in_flight == AUTO else Window(in_flight),
             ended=ended,
             peeker=self._peeker,
         )

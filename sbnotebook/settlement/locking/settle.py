@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
@@ -12,12 +12,13 @@ import anyio
 import anyio.lowlevel
 from azure.servicebus.exceptions import (
     MessageLockLostError,
+    MessageSizeExceededError,
     ServiceBusConnectionError,
     ServiceBusError,
     SessionLockLostError,
 )
 
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -30,11 +31,13 @@ from sbnotebook.model import (
     Release,
     Report,
 )
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.by_number import those_deferred
+from sbnotebook.settlement.pace import AUTO, Window
 from sbnotebook.settlement.sdk import links, management, settling
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, outcome_for
+from sbnotebook.settlement.terms import outcome_for
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -57,6 +60,8 @@ _UNANSWERED_WITHIN: Final = 0.5
 _FINISH_WITHIN: Final = 5.0
 """Seconds to wait for what is under way when the caller is cancelled."""
 _NOT_RELEASED: Final = "The link refused to release it, although its lock was renewed: it comes again when that ends."
+_TOKENS: Final = 200
+"""Messages that one request settles over the management node, at most. Service Bus documents no limit."""
 _DEFERRING_FRAMES: Final = 4
 """Frames that defer as many messages as may be in flight together."""
 
@@ -66,7 +71,7 @@ class Settling:
 
     A lock that was renewed and that the link calls lost is tried once more by its token, over the management node.
 
-    The settlements are pipelined: N messages cost about N / max_in_flight round trips. After one that had no answer
+    The settlements are pipelined: N messages cost about N / window round trips. After one that had no answer
     nothing more is attempted: the connection is most likely lost, and each further attempt would be one more message
     of which it is unknown whether it is settled.
 
@@ -76,7 +81,7 @@ class Settling:
         decision: complete, abandon, dead-letter, defer or release.
         held: notes each outcome at once, so that none is lost when the caller is cancelled.
         each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
-        max_in_flight: settlements that wait for their answer at once.
+        window: says how many settlements wait for their answer at once.
         ended: called with each message and its outcome, as they come.
         peeker: looks whether messages are deferred whose deferral was not confirmed.
     """
@@ -88,7 +93,7 @@ class Settling:
         held: HeldMessages,
         *,
         each: Mapping[int, DeadLetter] | None = None,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        window: Window | None = None,
         ended: Callable[[LockedMessage, Outcome], object] | None = None,
         peeker: Peeker | None = None,
     ) -> None:
@@ -96,12 +101,10 @@ class Settling:
         self.decision = decision
         self.outcomes: dict[UUID, Outcome] = {}
         """What is known so far, by lock token; it is there also when :meth:`run` was cancelled."""
-        if max_in_flight < 1:
-            raise ConfigurationError("max_in_flight is 1 or more.")
         self._operation = _operation(decision)
         self._each = each or {}
         self._held = held
-        self._max_in_flight = max_in_flight
+        self._window = window or Window(AUTO)
         self._on_end = ended
         self._peeker = peeker
         self._stopped: str | None = None
@@ -157,11 +160,9 @@ class Settling:
         received = [[hold.received for hold in part] for part in parts]
         numbers = [part[0].message.sequence_number for part in parts]
         own = {index: _operation(self._each[number]) for index, number in enumerate(numbers) if number in self._each}
-        is_deferring = isinstance(self.decision, Defer)
-        at_once = self._max_in_flight // max(map(len, parts)) if is_deferring else self._max_in_flight
         return settling.LinkSettling(receiver, *self._operation).run(
             received,
-            max_in_flight=at_once,
+            window=self._window_of(parts),
             answer_within=self._answer_within,
             operations=own,
             began=begin,
@@ -204,18 +205,48 @@ class Settling:
                     self._note(hold, done, was_in_doubt=True)
 
     async def _settle_by_tokens(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> None:
-        todo = iter(holds)
+        """Settle over the management node, many messages in a request; one that is refused is halved and tried again.
 
-        async def work() -> None:
-            for hold in todo:
-                doubt = hold.in_doubt
-                self._note(
-                    hold, self._skipped(hold) or await self._attempt_by_token(receiver, hold), was_in_doubt=doubt
-                )
+        No source says whether a request that is refused for one lost lock has settled the other messages: the second
+        attempt may find the lock of a message lost that the first has settled.
+        """
+        doubts = {hold: hold.in_doubt for hold in holds}
+        todo = [(part, False) for part in reversed(self._requests(holds))]
+        lost: list[tuple[Hold, Outcome]] = []
+        while todo:
+            part, may_be_done = todo.pop()
+            skipped = [self._skipped(hold) for hold in part]
+            error = None if all(skipped) else await self._attempt_by_tokens(receiver, part)
+            if len(part) > 1 and isinstance(error, MessageLockLostError | MessageSizeExceededError):
+                may_be_done = may_be_done or isinstance(error, MessageLockLostError)
+                middle = len(part) // 2
+                todo += [(part[middle:], may_be_done), (part[:middle], may_be_done)]
+                continue
+            for hold, skip in zip(part, skipped, strict=True):
+                outcome = skip or self._ended(hold, error, receiver)
+                if may_be_done and outcome.status is OutcomeStatus.LOCK_LOST and not doubts[hold]:
+                    lost.append((hold, outcome))
+                else:
+                    self._note(hold, outcome, was_in_doubt=may_be_done or doubts[hold])
+        await self._look_at_lost(lost)
 
-        async with anyio.create_task_group() as tasks:
-            for _ in range(min(self._max_in_flight, len(holds))):
-                tasks.start_soon(work)
+    def _requests(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
+        """Return what each request settles: messages of one partition, for the same reason."""
+        alike: dict[tuple[object, int], list[Hold]] = {}
+        for hold in holds:
+            number = hold.message.sequence_number
+            alike.setdefault((self._each.get(number), partition_of(number)), []).append(hold)
+        most = min(self._window.size, _TOKENS) if self._window.is_fixed else _TOKENS
+        return [mine[start : start + most] for mine in alike.values() for start in range(0, len(mine), most)]
+
+    async def _look_at_lost(self, lost: Sequence[tuple[Hold, Outcome]]) -> None:
+        """Look for messages that were refused: those that are there still were not settled before."""
+        there: Collection[int] = ()
+        if lost and self._peeker is not None and isinstance(self.decision, Complete | DeadLetter):
+            with contextlib.suppress(ServiceBusError, OSError):  # then they stay unconfirmed
+                there = await self._peeker.payloads_of(hold.message.sequence_number for hold, _ in lost)
+        for hold, outcome in lost:
+            self._note(hold, outcome, was_in_doubt=hold.message.sequence_number not in there)
 
     def _note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> None:
         known = self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
@@ -227,13 +258,20 @@ class Settling:
         """Return what each frame settles: one message; to release and to defer, many with consecutive deliveries."""
         if not isinstance(self.decision, Release | Defer):
             return [[hold] for hold in holds]
-        most = max(1, self._max_in_flight // _DEFERRING_FRAMES) if isinstance(self.decision, Defer) else len(holds)
-        most = most if self._may_send_range() else 1
+        most = len(holds) if self._may_send_range() else 1
+        if isinstance(self.decision, Defer) and self._window.is_fixed:
+            most = min(most, max(1, self._window.size // _DEFERRING_FRAMES))
         return [
             holds[start : min(start + most, part.stop)]
             for part in settling.ranges([hold.received for hold in holds])
             for start in range(part.start, part.stop, most)
         ]
+
+    def _window_of(self, parts: Sequence[Sequence[Hold]]) -> Window:
+        """Return how many frames may wait for their confirmation; to defer, a given number counts messages."""
+        if isinstance(self.decision, Defer) and self._window.is_fixed:
+            return Window(max(1, self._window.size // max(map(len, parts))))
+        return self._window
 
     def report(self, messages: Iterable[LockedMessage]) -> Report:
         """Return what is known now of messages of the batch, in their order."""
@@ -259,18 +297,17 @@ class Settling:
             reason = reason or "Not attempted: the link that it came on is gone; it comes again when its lock ends."
         return outcome_for(hold.message, self.decision, OutcomeStatus.SKIPPED, reason) if reason else None
 
-    async def _attempt_by_token(self, receiver: ServiceBusReceiver, hold: Hold) -> Outcome:
-        hold.in_doubt = True
-        error: Exception | None = None
-        own = self._each.get(hold.message.sequence_number)
+    async def _attempt_by_tokens(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> Exception | None:
+        for hold in holds:
+            hold.in_doubt = True
+        own = self._each.get(holds[0].message.sequence_number)
         operation = self._operation if own is None else _operation(own)
+        tokens = [hold.received.lock_token for hold in holds]
         try:
-            await management.settle_by_token(
-                receiver, hold.received.lock_token, *operation, answer_within=_ANSWER_WITHIN
-            )
-        except Exception as raised:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
-            error = raised
-        return self._ended(hold, error, receiver)
+            await management.settle_by_tokens(receiver, tokens, *operation, answer_within=_ANSWER_WITHIN)
+        except Exception as error:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
+            return error
+        return None
 
     def _ended(self, hold: Hold, error: Exception | None, receiver: ServiceBusReceiver) -> Outcome:
         if error is None:

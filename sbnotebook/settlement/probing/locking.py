@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement.sdk.errors import condition_of
-from sbnotebook.settlement.sdk.management import renew_locks, settle_by_token
+from sbnotebook.settlement.sdk.management import renew_locks, settle_by_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ async def _outlives(site: Site) -> Saw:
         (message,) = await site.take(receiver, 1)
     async with site.receiver(queue) as another:
         came_early = bool(await another.receive_messages(max_wait_time=2))
-        error = await site.refusal(settle_by_token(another, message.lock_token, "complete", answer_within=10))
+        error = await site.refusal(settle_by_tokens(another, [message.lock_token], "complete", answer_within=10))
         left = len(await site.peek(another))
     words = f"{'it came to another' if came_early else 'it was held'}; by its token: {words_of(error)}; {left} left"
     return Saw(not came_early and error is None and not left, words)

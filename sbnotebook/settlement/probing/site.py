@@ -14,6 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.settlement.administration import client_of
 from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.pace import Window
 from sbnotebook.settlement.sdk.links import spare_waits
 from sbnotebook.settlement.sdk.settling import LinkSettling, ranges
 
@@ -177,7 +178,7 @@ class Site:
 
         await LinkSettling(receiver, operation).run(
             [messages[part] for part in parts],
-            max_in_flight=1,
+            window=Window(1),
             answer_within=lambda: _ANSWER_WITHIN,
             began=lambda _: True,
             ended=ended,

@@ -24,7 +24,7 @@ __all__ = [
     "receive_deferred",
     "renew_locks",
     "schedule_payloads",
-    "settle_by_token",
+    "settle_by_tokens",
 ]
 
 _OK, _ACCEPTED, _NO_CONTENT = 200, 202, 204
@@ -179,32 +179,34 @@ async def renew_locks(receiver: ServiceBusReceiver, messages: Sequence[ServiceBu
     return ends
 
 
-async def settle_by_token(
+async def settle_by_tokens(
     receiver: ServiceBusReceiver,
-    lock_token: Any,
+    lock_tokens: Sequence[Any],
     operation: str,
     reason: str | None = None,
     description: str | None = None,
     *,
     answer_within: float,
 ) -> None:
-    """Settle a message once by its lock token, and wait for the confirmation.
+    """Settle messages once by their lock tokens, in one request, and wait for the confirmation.
+
+    When the service refuses a request with several tokens, no source says whether it settled some of the messages.
 
     The SDK's own methods try again by opening the receiver again, each by itself. When a connection breaks, many of
     them close what another has just opened, and none can tell what the first attempt did.
 
     Args:
         receiver: open, see :func:`sbnotebook.settlement.sdk.links.reopen`; not necessarily the one that received the
-            message.
-        lock_token: of the message.
+            messages.
+        lock_tokens: of messages of one partition: Service Bus takes no others (azure-service-bus-dotnet, issue 386).
         operation: ``complete``, ``abandon``, ``defer`` or ``dead-letter``.
-        reason: why it is dead-lettered.
+        reason: why they are dead-lettered.
         description: the explanation of the reason.
         answer_within: seconds to wait for the confirmation.
 
     Raises:
         TimeoutError: no answer came.
-        ServiceBusError: the service refused it, or the connection was lost.
+        ServiceBusError: the service refused the request, or the connection was lost.
     """
     details = None
     if operation == constants.MESSAGE_DEAD_LETTER:
@@ -214,7 +216,9 @@ async def settle_by_token(
         }
     disposition = constants.MESSAGE_MGMT_SETTLEMENT_TERM_MAP[operation]
     with as_service_bus_error(receiver), answered_within(answer_within):
-        await private(receiver)._settle_message_via_mgmt_link(disposition, [lock_token], dead_letter_details=details)
+        await private(receiver)._settle_message_via_mgmt_link(
+            disposition, list(lock_tokens), dead_letter_details=details
+        )
 
 
 class ToSchedule(NamedTuple):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from azure.servicebus.exceptions import ServiceBusConnectionError
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
 
+from sbnotebook.settlement.pace import Window
 from sbnotebook.settlement.sdk.links import is_attached
 from sbnotebook.settlement.sdk.protocol import (
     SEND_DISPOSITION_REJECT,
@@ -108,13 +109,14 @@ class LinkSettling:
         self._transport = private(receiver)._amqp_transport
         self._state = _state(operation, reason, description)
         self._own_states: dict[int, Any] = {}
-        self._waiting: dict[int, tuple[Sequence[int], float]] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._confirmed: list[int] = []
 
     async def run(
         self,
         parts: Sequence[Sequence[ServiceBusReceivedMessage]],
         *,
-        max_in_flight: int,
+        window: Window,
         answer_within: Callable[[], float],
         operations: Mapping[int, tuple[str, str | None, str | None]] | None = None,
         began: Callable[[int], bool],
@@ -124,7 +126,7 @@ class LinkSettling:
 
         Args:
             parts: the messages that each frame settles; their deliveries follow one another, see :func:`ranges`.
-            max_in_flight: how many parts wait for their confirmation at once.
+            window: says how many parts wait for their confirmation at once, and learns from each.
             answer_within: gives the seconds to wait for the confirmation of the next part.
             operations: the operation, reason and description of each part that has its own, by its index.
             began: called with the index of a part before it is sent. When it returns False, neither this part nor a
@@ -135,7 +137,7 @@ class LinkSettling:
         coming = iter(range(len(parts)))
         try:
             while True:
-                while len(self._waiting) < max_in_flight:
+                while len(self._waiting) < window.size:
                     index = next(coming, None)
                     if index is None or not began(index):
                         coming = iter(())
@@ -148,16 +150,16 @@ class LinkSettling:
                 if not self._waiting:
                     return
                 broken = await self._listen()
-                for index, errors in self._finished(broken):
+                for index, errors in self._finished(broken, window):
                     ended(index, errors)
         finally:
-            for numbers, _ in self._waiting.values():
-                self._forget(numbers)
+            for part in self._waiting.values():
+                self._forget(part.numbers)
 
     async def _send(self, index: int, messages: Sequence[Delivery], answer_within: float) -> None:
         numbers = [message._delivery_id for message in messages]
-        self._waiting[index] = numbers, time.monotonic() + answer_within
-        self._link._pending_dispositions.update((number, {"settled": False, "outcome": None}) for number in numbers)
+        part = self._waiting[index] = _Waiting(index, numbers, answer_within, len(self._waiting) + 1, self._confirmed)
+        self._link._pending_dispositions.update((number, _Pending(part)) for number in numbers)
         try:
             await self._link.send_disposition(
                 first_delivery_id=numbers[0],
@@ -182,16 +184,27 @@ class LinkSettling:
             return self._link._error or ServiceBusConnectionError(message="The link was detached.")
         return self._connection._error
 
-    def _finished(self, broken: Exception | None) -> list[tuple[int, list[Exception | None]]]:
+    def _finished(self, broken: Exception | None, window: Window) -> list[tuple[int, list[Exception | None]]]:
         finished: list[tuple[int, list[Exception | None]]] = []
         pending, now = self._link._pending_dispositions, time.monotonic()
-        for index, (numbers, until) in tuple(self._waiting.items()):
-            if broken or now >= until or all(pending[number]["settled"] for number in numbers):
-                state = self._own_states.get(index, self._state)
-                finished.append((index, [self._error_of(number, pending[number], state, broken) for number in numbers]))
-                del self._waiting[index]
-                self._forget(numbers)
+        for index in (*self._confirmed, *self._not_in_time(broken, now)):
+            part, state = self._waiting.pop(index), self._own_states.get(index, self._state)
+            errors = [self._error_of(number, pending[number], state, broken) for number in part.numbers]
+            finished.append((index, errors))
+            self._forget(part.numbers)
+            if any(isinstance(error, ServiceBusServerBusyError) for error in errors):
+                window.refused()
+            elif not part.left:
+                window.answered(now - part.since, in_flight=part.in_flight)
+        self._confirmed.clear()
         return finished
+
+    def _not_in_time(self, broken: Exception | None, now: float) -> Iterator[int]:
+        for index, part in self._waiting.items():
+            if part.left and (broken or now >= part.until):
+                yield index
+            elif part.left and not broken:
+                return  # those after it were sent later
 
     def _error_of(self, number: int, disposition: Any, state: Any, broken: Exception | None) -> Exception | None:
         if not disposition["settled"]:
@@ -212,6 +225,48 @@ class LinkSettling:
     def _forget(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._link._pending_dispositions.pop(number, None)
+
+
+class _Waiting:
+    """A part that waits for its confirmation.
+
+    Args:
+        index: of the part.
+        numbers: of its deliveries.
+        answer_within: seconds to wait.
+        in_flight: how many parts wait, with this one.
+        confirmed: gets the index once all of its deliveries are confirmed.
+    """
+
+    def __init__(
+        self, index: int, numbers: Sequence[int], answer_within: float, in_flight: int, confirmed: list[int]
+    ) -> None:
+        self.numbers = numbers
+        self.since = time.monotonic()
+        self.until = self.since + answer_within
+        self.in_flight = in_flight
+        self.left = len(numbers)
+        self._index = index
+        self._confirmed = confirmed
+
+    def confirm_one(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self._confirmed.append(self._index)
+
+
+class _Pending(dict[str, Any]):
+    """What the SDK knows of the confirmation of one delivery; it counts for its part as soon as the SDK has it."""
+
+    def __init__(self, part: _Waiting) -> None:
+        super().__init__(settled=False, outcome=None)
+        self._part = part
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        is_new = key == "settled" and not self["settled"]
+        super().__setitem__(key, value)
+        if is_new:
+            self._part.confirm_one()
 
 
 def _unconfirmed(broken: Exception | None) -> Exception:

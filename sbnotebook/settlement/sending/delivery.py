@@ -18,11 +18,11 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.pace import Pace
+from sbnotebook.settlement.pace import AUTO, InFlight, Pace, check_in_flight, transfers
 from sbnotebook.settlement.sdk import errors, senders
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer
 from sbnotebook.settlement.sending.sender_pool import SenderPool
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT, Progress
+from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import reporting
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
@@ -61,7 +61,7 @@ class DeliveryMethod:
 class SendOptions(TypedDict, total=False):
     """The options of :func:`send_many` that callers pass on as keywords."""
 
-    max_in_flight: int
+    max_in_flight: InFlight
     batch_size: int | None
     pace: Pace | None
     progress: Progress | None
@@ -157,15 +157,16 @@ async def deliver_many(
     messages: Iterable[Message | EncodedRows],
     method: DeliveryMethod,
     *,
-    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+    max_in_flight: InFlight = AUTO,
     batch_size: int | None = None,
     pace: Pace | None = None,
     progress: Progress | None = None,
     tally: Tally | None = None,
 ) -> Report:
     """Do the same as :func:`send_many` with any method of delivery."""
-    if max_in_flight < 1 or (batch_size is not None and batch_size < 1):
-        raise ConfigurationError("max_in_flight and batch_size are 1 or more.")
+    check_in_flight(max_in_flight)
+    if batch_size is not None and batch_size < 1:
+        raise ConfigurationError("batch_size is 1 or more.")
     pace = pace or Pace(None)
     # With a rate no transfer holds more than a second's messages, so that a short send is spread, too.
     max_count = min(method.max_count, batch_size or method.max_count, pace.at_once or method.max_count)
@@ -174,7 +175,7 @@ async def deliver_many(
     # The packer pulls and packs in a thread; the delivery sends its packs on this loop.
     arrived = _ThreadSignal()
     packer = Packer(messages, method.verb, pool.address, sizes, max_count, arrived.notify)
-    delivery = _Delivery(pool, packer, arrived, method, max_in_flight, pace, progress, tally or Tally())
+    delivery = _Delivery(pool, packer, arrived, method, transfers(max_in_flight), pace, progress, tally or Tally())
     with reporting(delivery.tally.report):
         try:
             await delivery.run()

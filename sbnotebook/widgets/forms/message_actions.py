@@ -25,8 +25,8 @@ from sbnotebook.model import (
     SubQueue,
 )
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
+from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.plan import Edit, Limits
-from sbnotebook.settlement.terms import DEFAULT_MAX_IN_FLIGHT
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.forms.fields import Field, as_it_is, number, optional, queue_or_topic, required, whole_number
 from sbnotebook.widgets.panel import row
@@ -360,8 +360,7 @@ class ResubmitForm(widgets.VBox):
         self.in_flight = Field(
             "In flight at once",
             whole_number,
-            placeholder="transfers that wait for their answer",
-            value=str(DEFAULT_MAX_IN_FLIGHT),
+            placeholder="transfers that wait for their answer; empty for as many as the network bears",
             label=140,
         )
         super().__init__([self.to, self.delay, self.cap, self.rate, self.in_flight])
@@ -373,7 +372,7 @@ class ResubmitForm(widgets.VBox):
             SbNotebookError: a field cannot be used; it shows the same sentence.
         """
         decision = Resubmit(to=self.to.read(), delay=self.delay.read(), max_resubmits=self.cap.read())
-        return decision, Limits(self.in_flight.read() or DEFAULT_MAX_IN_FLIGHT, self.rate.read())
+        return decision, Limits(self.in_flight.read() or AUTO, self.rate.read())
 
     def proposal(self, entity: Entity, edit: Edit | None = None) -> Proposal:
         """Return the proposal to resubmit messages as the fields say.

@@ -153,7 +153,7 @@ async def test_a_connection_that_drops_in_the_middle(
     async with queue.batch() as batch:
         held = await batch.receive(COUNT)
         faults.drop_after_nth, faults.drop_before_nth = (50, 0) if carried_out else (0, 50)
-        first = await batch.settle(Complete(), held)
+        first = await batch.settle(Complete(), held, max_in_flight=10)
         assert set(first.counts) == {SETTLED, UNCONFIRMED, SKIPPED}
         assert 1 <= len(of(first, UNCONFIRMED)) <= 10, "no more than were in flight"
         gone = numbers(held) - set(await standing(queue))

@@ -88,7 +88,7 @@ async def test_open_receiver_gives_no_credit(namespace: AsyncNamespace) -> None:
 
 
 @pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter"])
-async def test_settle_by_token_works_after_the_link_is_gone(namespace: AsyncNamespace, operation: str) -> None:
+async def test_settle_by_tokens_works_after_the_link_is_gone(namespace: AsyncNamespace, operation: str) -> None:
     name = f"token-{operation}"
     await namespace.create_queue(name)
     await namespace.entity(name).send([Message(body=b"x")])
@@ -99,6 +99,6 @@ async def test_settle_by_token_works_after_the_link_is_gone(namespace: AsyncName
         await links.reopen(receiver)
         assert not settling.is_on_link(receiver, message)
         token = message.lock_token
-        await management.settle_by_token(receiver, token, operation, "r", "d", answer_within=5)
+        await management.settle_by_tokens(receiver, [token], operation, "r", "d", answer_within=5)
         with pytest.raises(MessageLockLostError):
-            await management.settle_by_token(receiver, token, operation, answer_within=5)
+            await management.settle_by_tokens(receiver, [token], operation, answer_within=5)

@@ -12,6 +12,7 @@ import pytest
 
 from sbnotebook.model import Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.pace import Window
 from sbnotebook.settlement.sdk import management, receivers, settling
 from sbnotebook.settlement.sdk.settling import LinkSettling
 
@@ -54,7 +55,7 @@ async def test_bare_lock_matches_the_message_it_replaces(namespace: AsyncNamespa
         ends: dict[int, list[Exception | None]] = {}
         await LinkSettling(receiver, "release").run(
             [[first], [second], [third]],
-            max_in_flight=2,
+            window=Window(2),
             answer_within=lambda: 20,
             began=lambda _: True,
             ended=ends.__setitem__,
@@ -68,7 +69,7 @@ async def test_messages_between_two_calls_wait_for_the_next(namespace: AsyncName
         assert await receiver.receive_messages(10, max_wait_time=1) == [], "ten are asked for, and do not come"
         await queue.send([Message(message_id="late"), Message(message_id="later")])
         for message in messages:  # reads from the link, and so what has come meanwhile
-            await management.settle_by_token(receiver, message.lock_token, "complete", answer_within=20)
+            await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
         got = await receiver.receive_messages(2, max_wait_time=5)
         assert [message.sequence_number for message in got] == [3, 4]
         assert settling.ranges([*messages, *got]) == [slice(0, 4)], "they came once, and not again after a release"

@@ -14,6 +14,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.pace import Window
 from sbnotebook.settlement.sdk import management, settling
 from sbnotebook.settlement.sdk.settling import LinkSettling
 
@@ -59,7 +60,7 @@ async def settled(
     found: dict[int, list[Exception | None]] = {}
     await LinkSettling(receiver, operation, "r", "d").run(
         parts,
-        max_in_flight=in_flight,
+        window=Window(in_flight),
         answer_within=lambda: answer_within,
         began=lambda index: index < most,
         ended=found.__setitem__,
@@ -121,7 +122,7 @@ async def test_range_reports_lost_locks_and_releases_the_others(
     async with received(namespace, "sdk-settling-partly", 9) as (queue, receiver, messages):
         token = messages[4].lock_token
         async with namespace.connection.receiver(queue.address) as other:
-            await management.settle_by_token(other, token, "complete", answer_within=20)
+            await management.settle_by_tokens(other, [token], "complete", answer_within=20)
         (ends,) = await settled(receiver, "release", [messages])
         assert [type(end) for end in ends] == [MessageLockLostError if n == 4 else type(None) for n in range(9)]
         assert await counts(queue) == [0] * 8
