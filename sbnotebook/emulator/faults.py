@@ -15,6 +15,7 @@ Standing faults are fields, in force until they are changed or ``RunningEmulator
 ``link_settles_minutes`` a link settles a message for so long after its delivery, however long its lock is renewed
 ``max_unsettled``        messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
 ``mixed_partitions``     ``refused``: a request about lock tokens of several partitions is refused
+``refused_tokens``       ``settled``: a request about lock tokens of which some are lost settles the others all the same
 ``order_after_release``  where a message comes again that was given back: ``front``, ``place`` or ``back``
 ``activated_state``      ``scheduled``: a peek says so of a message that was scheduled and is active by now
 ``slow_disk_ms``         each commit takes longer, and nothing else happens meanwhile; for all entities only
@@ -51,6 +52,7 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "unconfirmed": ("", "released", "ranges"),
     "over_max_unsettled": ("detach", "stop"),
     "mixed_partitions": ("taken", "refused"),
+    "refused_tokens": ("kept", "settled"),
     "activated_state": ("active", "scheduled"),
     "transaction_refusal": ("rejected", "in_state", "detach"),
     "settles_before_discharge": (True, False),
@@ -98,6 +100,8 @@ class EntityFaults:
             is settled, as in those issues; with ``detach`` one more detaches it (azure-sdk-for-python 16163).
         mixed_partitions: ``refused`` where a request must name lock tokens of one partition only
             (azure-service-bus-dotnet issue 386), ``taken`` for any.
+        refused_tokens: what becomes of the other messages of a request that is refused because some of its lock tokens
+            are lost: they are ``kept``, or ``settled`` all the same. No source says what Azure does.
         order_after_release: where a message comes again that was released or abandoned, or whose lock or session ended:
             in its old ``place``, at the ``front`` of what can be received, or at the ``back``. In a session, Azure was
             seen to place it behind messages that came meanwhile (azure-sdk-for-net issue 35846, azure-sdk-for-java
@@ -120,6 +124,7 @@ class EntityFaults:
     max_unsettled: int = 0
     over_max_unsettled: str = "detach"
     mixed_partitions: str = "taken"
+    refused_tokens: str = "kept"
     order_after_release: str = "place"
     activated_state: str = "active"
 

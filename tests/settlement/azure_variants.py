@@ -69,6 +69,7 @@ VARIANTS: Final[Mapping[str, tuple[object, ...]]] = {
     "max_unsettled": (0, 4, 20),
     "over_max_unsettled": ("detach", "stop"),
     "mixed_partitions": ("taken", "refused"),
+    "refused_tokens": ("kept", "settled"),
     "activated_state": ("active", "scheduled"),
 }
 """Each behaviour that an entity may have, by the name of its fault: a new one is one line."""

@@ -271,7 +271,14 @@ class _Receiving:
         settle = self._settlement(str(body["disposition-status"]), body)
         if body.get("session-id") is not None:
             self._session(body, now)
-        tokens = self._held_tokens(body, now)
+        try:
+            tokens = self._held_tokens(body, now)
+        except RefusedError as error:
+            some = self._broker.faults.at(self._entity.path).refused_tokens == "settled" and transaction is None
+            if some and error.refusal in (Refusal.MESSAGE_LOCK_LOST, Refusal.SESSION_LOCK_LOST):
+                for token in body["lock-tokens"]:
+                    settle(token, now)
+            raise
         for token in tokens:
             self._entity.check_properties(token, now, _properties(body))
         for token in tokens:

@@ -211,7 +211,7 @@ def _judged(group: Sequence[ArchivedMessage]) -> ArchivedMessage | None:
 def _destinations(rows: Sequence[ArchivedMessage], wanted: UndoRequest) -> dict[int, EntityAddress]:
     stood = Counter(row.address for row in rows if row.address.subscription is not None)
     if stood and wanted.to is None:
-        ((address, _),) = stood.most_common(1)
+        address = next(iter(stood))
         raise DecisionError(
             f"{stood.total():,} of the messages stood in subscriptions, such as {address}: sent to the topic they "
             "would go to all of its subscriptions. Say where they are to go, with to=…."

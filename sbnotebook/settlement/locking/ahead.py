@@ -57,9 +57,7 @@ _SLICE: Final = 1.0
 class AheadBatch(LockedBatch):
     """A batch that keeps only the locks of messages that are not wanted."""
 
-    async def lock_ahead(
-        self, count: int, wanted: Container[int], *, max_wait: float = 5.0
-    ) -> tuple[LockedMessage, ...]:
+    async def lock_ahead(self, count: int, wanted: Container[int], *, max_wait: float) -> tuple[LockedMessage, ...]:
         """Lock more messages.
 
         Args:

@@ -60,6 +60,7 @@ _UNANSWERED_WITHIN: Final = 0.5
 _FINISH_WITHIN: Final = 5.0
 """Seconds to wait for what is under way when the caller is cancelled."""
 _NOT_RELEASED: Final = "The link refused to release it, although its lock was renewed: it comes again when that ends."
+_LOST: Final = (MessageLockLostError, SessionLockLostError)
 _TOKENS: Final = 200
 """Messages that one request settles over the management node, at most. Service Bus documents no limit."""
 _DEFERRING_FRAMES: Final = 4
@@ -217,8 +218,8 @@ class Settling:
             part, may_be_done = todo.pop()
             skipped = [self._skipped(hold) for hold in part]
             error = None if all(skipped) else await self._attempt_by_tokens(receiver, part)
-            if len(part) > 1 and isinstance(error, MessageLockLostError | MessageSizeExceededError):
-                may_be_done = may_be_done or isinstance(error, MessageLockLostError)
+            if len(part) > 1 and isinstance(error, (*_LOST, MessageSizeExceededError)):
+                may_be_done = may_be_done or isinstance(error, _LOST)
                 middle = len(part) // 2
                 todo += [(part[middle:], may_be_done), (part[:middle], may_be_done)]
                 continue
@@ -336,7 +337,7 @@ def _is_refused_by_link(hold: Hold, error: Exception | None) -> bool:
     Azure was seen to refuse settlements over the link after 12 to 20 minutes of renewal. Source: azure-service-bus,
     issues 684 and 685; azure-sdk-for-net, issues 28025 and 40339.
     """
-    return hold.renewals > 0 and isinstance(error, MessageLockLostError | SessionLockLostError)
+    return hold.renewals > 0 and isinstance(error, _LOST)
 
 
 async def settled_elsewhere(

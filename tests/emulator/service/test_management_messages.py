@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -202,3 +202,15 @@ def test_lock_tokens_of_several_partitions_are_refused_on_demand(
         completing = {"disposition-status": "completed", "lock-tokens": Array(some)}
         assert node.ask("update-disposition", completing)[0] == 200
     assert emulator.counts("parts").active == 0
+
+
+@pytest.mark.parametrize("refused", ["kept", "settled"])
+def test_a_request_with_a_lost_lock_keeps_or_settles_the_others(
+    connect: Connect, emulator: RunningEmulator, lock: Callable[[int], list[Any]], refused: str
+) -> None:
+    emulator.faults.refused_tokens = refused
+    tokens = Array([*lock(3), uuid4()])
+    completing: dict[AmqpValue, AmqpValue] = {"disposition-status": "completed", "lock-tokens": tokens}
+    answer = Node(connect(), "orders").ask("update-disposition", completing)
+    assert answer[:2] == (410, "com.microsoft:message-lock-lost")
+    assert emulator.counts("orders").locked == (3 if refused == "kept" else 0)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.model import Complete, DeadLetter, Defer, OutcomeStatus, PeekedMessage, Resubmit
-from sbnotebook.settlement import AsyncNamespace, Connection, Plan
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Plan
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.memory.journal import ResubmitState
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
@@ -190,6 +192,22 @@ async def test_resume_continues_past_a_missing_entity(namespace: AsyncNamespace)
     assert only.entity == kept.entity
     assert (await only.apply()).ok
     assert await namespace.resume() == []
+
+
+async def test_an_entity_that_may_be_there_is_not_called_missing(tmp_path: Path) -> None:
+    key = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", frozenset({Claim.SEND, Claim.LISTEN}))
+    journal = Journal(tmp_path / "journal.sqlite")
+    with running(keys=[key]) as emulator:
+        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+            letters = await dead_letters(namespace, "hidden", 1)
+            await namespace.create_queue("kept")
+            await cut_off(namespace, letters[0], "kept", sent=False)
+            await namespace.delete_queue("hidden")
+        (endpoint, *_) = emulator.connection_string.split(";")
+        clerk = f"{endpoint};SharedAccessKeyName=clerk;SharedAccessKey=Y2xlcms=;UseDevelopmentEmulator=true;"
+        async with AsyncNamespace(Connection(clerk), journal=journal) as namespace:
+            plan = await the_plan(namespace)
+            assert "the original could not be looked at (1)" in plan.preview().sentence
 
 
 async def test_an_original_that_is_locked_is_waited_for(namespace: AsyncNamespace) -> None:

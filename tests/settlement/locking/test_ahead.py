@@ -64,7 +64,7 @@ async def test_the_chosen_ones_are_whole_and_the_others_are_locks_alone(namespac
     numbers = await sequence_numbers(queue)
     peeked = {message.sequence_number: message for message in await queue.peek()}
     async with ahead_batch(queue) as batch:
-        locked = await batch.lock_ahead(30, {numbers[7]})
+        locked = await batch.lock_ahead(30, {numbers[7]}, max_wait=5)
         assert [message.sequence_number for message in locked] == numbers
         assert [len(message.body) for message in locked] == [700 if number == numbers[7] else 0 for number in numbers]
         (whole,) = batch.messages
@@ -176,7 +176,7 @@ async def test_ahead_gives_back_arrivals_when_cancelled(
     queue = await filled_queue(namespace, "between", 2)
     numbers = await sequence_numbers(queue)
     async with ahead_batch(queue) as batch:
-        locked = await batch.lock_ahead(10, frozenset[int]())
+        locked = await batch.lock_ahead(10, frozenset[int](), max_wait=5)
         assert [message.sequence_number for message in locked] == numbers
         await queue.send([Message(message_id="late"), Message(message_id="later")])
         await batch.settle(Complete(), locked)  # reads from the link, and so what has come meanwhile

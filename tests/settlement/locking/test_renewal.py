@@ -345,6 +345,19 @@ async def test_a_renewed_lock_that_its_link_calls_lost_is_settled(world: World) 
     assert {message.sequence_number for message in await queue.peek()} == {1, 5, 6}
 
 
+async def test_a_lock_that_was_renewed_once_is_settled_by_its_token(world: World) -> None:
+    queue = await filled_queue(world.namespace, "renewed-once", 1, lock_duration=MINUTE)
+    async with queue.batch() as batch:
+        held = await batch.receive(1)
+        first = batch.locked_until(1)
+        await world.clock.turn(21)
+        await until(lambda: batch.locked_until(1) != first)
+        world.emulator.faults.link_settles_minutes = 1
+        world.pause(45)
+        assert (await batch.settle(Complete(), held)).ok
+    assert await queue.peek() == []
+
+
 async def test_a_session_that_its_link_calls_lost_is_settled_by_tokens(world: World) -> None:
     await world.namespace.create_queue("old-session", lock_duration=MINUTE, requires_session=True)
     queue = world.namespace.entity("old-session")

@@ -9,7 +9,17 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Abandon, Complete, DeadLetter, LockedMessage, Message, OutcomeStatus, Release, Report
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    LockedMessage,
+    Message,
+    OutcomeStatus,
+    Release,
+    Report,
+)
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking import settle
 from sbnotebook.settlement.locking.lock import LockedBatch
@@ -242,3 +252,42 @@ async def test_releases_without_a_confirmation_are_awaited_once(
     assert set((await standing(queue)).values()) == {0}
     async with queue.batch() as batch:
         assert len(await batch.receive(COUNT)) == COUNT
+
+
+@pytest.mark.parametrize("refused", ["kept", "settled"])
+async def test_lost_locks_among_deferred_messages_hide_no_outcome(
+    queue: AsyncEntity, emulator: RunningEmulator, refused: str
+) -> None:
+    async with queue.batch() as batch, queue.batch() as rival:
+        (await batch.settle(Defer(), await batch.receive(20))).raise_for_failures()
+        deferred = await batch.receive_deferred(range(1, 21))
+        gone, there = await rival.adopt(deferred[3:5])
+        assert (await rival.settle(Complete(), [gone])).ok
+        assert (await rival.settle(Abandon(), [there])).ok
+        emulator.faults.entity("orders").refused_tokens = refused
+        report = await batch.settle(Complete(), deferred)
+    assert of(report, LOCK_LOST) == {there.sequence_number}
+    unknown = {gone.sequence_number} if refused == "kept" else numbers(deferred) - {there.sequence_number}
+    assert of(report, UNCONFIRMED) == unknown, "the first request may have settled them"
+    assert of(report, SETTLED) == numbers(deferred) - unknown - {there.sequence_number}
+    assert set(await standing(queue)) & numbers(deferred) == {there.sequence_number}
+
+
+async def test_deferred_messages_are_settled_in_few_requests(queue: AsyncEntity, emulator: RunningEmulator) -> None:
+    async with queue.batch() as batch:
+        (await batch.settle(Defer(), await batch.receive(COUNT))).raise_for_failures()
+        deferred = await batch.receive_deferred(range(1, COUNT + 1))
+        emulator.faults.entity("orders").drop_after_nth = 2  # the second request would lose its answer
+        assert (await batch.settle(Complete(), deferred)).settled == COUNT
+    assert await standing(queue) == {}
+
+
+async def test_no_more_deferred_messages_than_asked_for_are_in_flight(
+    queue: AsyncEntity, emulator: RunningEmulator
+) -> None:
+    async with queue.batch() as batch:
+        (await batch.settle(Defer(), await batch.receive(COUNT))).raise_for_failures()
+        deferred = await batch.receive_deferred(range(1, COUNT + 1))
+        emulator.faults.entity("orders").drop_after_nth = 2
+        report = await batch.settle(Complete(), deferred, max_in_flight=3)
+    assert report.counts == {SETTLED: 3, UNCONFIRMED: 3, SKIPPED: COUNT - 6}

@@ -221,6 +221,25 @@ async def test_cancellation_stops_the_run(namespace: AsyncNamespace) -> None:
     assert [(message.message_id, message.delivery_count) for message in await queue.peek()] == [("m1", 0), ("m2", 0)]
 
 
+async def test_cancellation_lets_an_async_function_come_to_its_end(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "cancelled-async", [b"%d" % n for n in range(3)])
+    begun, done = anyio.Event(), list[str | None]()
+
+    async def work(message: LockedMessage) -> None:
+        begun.set()
+        await anyio.sleep(0.2)
+        done.append(message.message_id)
+
+    with Watch() as watch, anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(queue.process, work)
+            await begun.wait()
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert done == ["m0"]
+    assert [(outcome.message_id, outcome.status) for outcome in watch.report] == [("m0", OutcomeStatus.SETTLED)]
+
+
 async def test_cancellation_of_asyncio_alone_stops_the_run(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "cancelled-natively", [b"%d" % n for n in range(3)])
     begun, go_on = threading.Event(), threading.Event()
