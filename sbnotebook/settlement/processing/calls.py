@@ -116,13 +116,12 @@ class FunctionCaller:
     async def run(self, group: CallGroup) -> None:
         """Call the function for a group, one message after the other, until all are done or the time is used up.
 
-        It cannot be cancelled: a thread cannot be ended, and a message in work must not be released.
+        The run does not let it be cancelled: a thread cannot be ended, and a message in work must not be released.
         """
-        with anyio.CancelScope(shield=True):
-            if self.is_async:
-                group.ends.append(await self._run_async(group.todo.popleft()))
-            else:
-                await anyio.to_thread.run_sync(self._run_in_thread, group, limiter=self._limiter)
+        if self.is_async:
+            group.ends.append(await self._run_async(group.todo.popleft()))
+        else:
+            await anyio.to_thread.run_sync(self._run_in_thread, group, limiter=self._limiter)
 
     def _run_in_thread(self, group: CallGroup) -> None:
         known = self._done_before(tuple(group.todo))
