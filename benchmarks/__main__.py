@@ -19,6 +19,7 @@ _ALL: Final = (
     "processing",
     "message_table",
     "triage",
+    "at_a_distance",
     "spark_reading",
     "spark_writing",
     "spark_consuming",

@@ -66,7 +66,7 @@ async def main():
             async with queue.batch() as batch:
                 while await batch.receive(500, max_wait=1):
                     print("begun", flush=True)
-                    await batch.settle(Complete())
+                    await batch.settle(Complete(), max_in_flight=10)  # in groups of 200
 
 anyio.run(main)
 """
