@@ -25,6 +25,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement.engine import Run, carry_out
+from sbnotebook.settlement.pace import transfers
 from sbnotebook.settlement.plan import Change, Edit, Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.testing.strategies import peeked_messages
@@ -38,7 +39,7 @@ def peeked(number: int = 1, **fields: Any) -> PeekedMessage:
 
 async def settle_all(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
     if progress is not None:
-        progress(limits.max_in_flight)
+        progress(transfers(limits.max_in_flight))
     return Report(Outcome(OutcomeStatus.SETTLED, plan.decision.verb, plan.entity) for _ in plan.messages)
 
 
