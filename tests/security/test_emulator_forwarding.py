@@ -12,7 +12,7 @@ from sbnotebook.emulator.entities import AuthorizationRule, Claim
 from tests.emulator.service.conftest import token
 from tests.emulator.service.management_client import described
 
-OWN = {"key_name": "own", "key": "its key"}
+KEY = "own", "its key"
 HEADERS = {
     "ForwardTo": "ServiceBusSupplementaryAuthorization",
     "ForwardDeadLetteredMessagesTo": "ServiceBusDlqSupplementaryAuthorization",
@@ -22,9 +22,13 @@ HEADERS = {
 @pytest.fixture
 def emulator() -> Iterator[RunningEmulator]:
     with running(queues=["orders"]) as emulator:
-        rule = AuthorizationRule(OWN["key_name"], OWN["key"], "", frozenset(Claim))
+        rule = AuthorizationRule(*KEY, "", frozenset(Claim))
         emulator.create_queue("mine", QueueOptions(authorization_rules=(rule,)))
         yield emulator
+
+
+def own_token(path: str) -> str:
+    return token(path, key_name=KEY[0], key=KEY[1])
 
 
 @pytest.mark.parametrize("option", HEADERS)
@@ -40,8 +44,8 @@ def test_an_entitys_own_key_forwards_to_no_other(option: str, target: str, emula
         connection.close()
         return response.status, text
 
-    mine = token("mine", **OWN)
-    for shown in (None, mine, token("orders", **OWN), token("other"), "x"):
+    mine = own_token("mine")
+    for shown in (None, mine, own_token("orders"), token("other"), "x"):
         status, text = ask("PUT", mine, shown)
         assert (status, "that may manage 'orders'" in text) == (401, True), shown
         assert option not in ask("GET", token())[1]
