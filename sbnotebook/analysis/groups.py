@@ -10,10 +10,11 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from sbnotebook.analysis import tables
 from sbnotebook.analysis.descriptions import Cause, cause_of, masked_reason
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import ReceivedMessage
+from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TRAITS",
+    "CauseReader",
     "Group",
     "Groups",
     "Trait",
@@ -47,6 +50,7 @@ _MAX_SUBJECTS: Final = 5
 _MAX_EXAMPLES: Final = 3
 _FINGERPRINT: Final = 12
 _KEPT: Final = 1_000
+_UNREAD: Final = Cause("(not read: the time for causes is spent)", None)
 _COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
@@ -139,22 +143,54 @@ class Groups(Sequence[Group]):
         return tables.groups_html(self._groups)
 
 
-def group_by_cause(messages: Iterable[ReceivedMessage] | pa.Table, by: Sequence[Trait] = TRAITS) -> Groups:
+class CauseReader:
+    """Reads the causes of the messages of a table, until their budget of time is spent.
+
+    Args:
+        seconds: of processor time, for all descriptions together.
+        clock: the processor time of this thread, in seconds.
+
+    Example:
+        >>> CauseReader(seconds=0)("Flight 1545 is late")
+        Cause(text='(not read: the time for causes is spent)', frame=None)
+    """
+
+    def __init__(self, seconds: float = CAUSE_SECONDS_OF_TABLE, clock: Callable[[], float] = thread_time) -> None:
+        self._left = seconds
+        self._clock = clock
+        # The same description often comes again, word by word.
+        self._known = lru_cache(maxsize=_KEPT)(self._read)
+
+    def __call__(self, description: str | None) -> Cause:
+        """Return the cause that a description names; one that says so where the time is spent."""
+        return self._known(description) if self._left > 0 else _UNREAD
+
+    def _read(self, description: str | None) -> Cause:
+        started = self._clock()
+        cause = cause_of(description)
+        self._left -= self._clock() - started
+        return cause
+
+
+def group_by_cause(
+    messages: Iterable[ReceivedMessage] | pa.Table, by: Sequence[Trait] = TRAITS, read: CauseReader | None = None
+) -> Groups:
     """Group messages by what they have in common, the largest group first.
 
     Args:
         messages: of a dead-letter queue, or a table of them; others form groups without a reason.
         by: what the messages of a group share: ``reason``, ``description``, ``frame``, ``subject``, ``source``.
+        read: reads the causes of a table of which these messages are a part; None for a table of their own.
 
     Raises:
         ConfigurationError: ``by`` names something else.
     """
     if isinstance(by, str) or not by or not set(by) <= set(TRAITS):
         raise ConfigurationError(f"Messages are grouped by some of {', '.join(TRAITS)}, not by {str(by)[:80]!r}.")
-    known = lru_cache(maxsize=_KEPT)(cause_of)  # the same description often comes again, word by word
+    read = read or CauseReader()
     found: dict[tuple[str | None, ...], list[_Row]] = {}
     for row in _rows(messages):
-        cause = known(row.description) if "description" in by or "frame" in by else Cause("", None)
+        cause = read(row.description) if "description" in by or "frame" in by else Cause("", None)
         found.setdefault(_traits(row, cause, by), []).append(row)
     groups = [_group(traits, rows) for traits, rows in found.items()]
     return Groups(

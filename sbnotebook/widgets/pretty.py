@@ -12,14 +12,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from sbnotebook.model.budget import PARSED_CHARACTERS
+
 __all__ = ["Layout", "cut", "hex_lines", "json_layout", "visible", "weight", "xml_layout"]
 
 _INDENT: Final = "  "
 _DEEPEST: Final = 40
 """Levels that are indented; what is nested deeper stands below each other."""
 _MAX_LINES: Final = 20_000
-_MAX_PARSED: Final = 2_000_000
-"""Characters of a text that is looked at as a whole; of a longer one, only the beginning is laid out."""
 _HEX_ROW: Final = 16
 _CONTROLS: Final = (
     "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "HT", "LF", "VT", "FF", "CR", "SO", "SI",
@@ -118,7 +118,7 @@ def json_layout(text: str, most: int) -> Layout:
         >>> json_layout('{"a": }', 1000).fault
         'Expecting value in line 1, column 7'
     """
-    if len(text) <= _MAX_PARSED:
+    if len(text) <= PARSED_CHARACTERS:
         try:
             # Numbers stay text: one of a million digits would take hours.
             json.loads(text, parse_int=str, parse_float=str)
@@ -208,8 +208,8 @@ def _laid_out(pieces_of: Callable[[str], Iterable[str]], text: str, most: int) -
     """Join the pieces up to a number of bytes and lines. The others are not made."""
     taken: list[str] = []
     size = lines = 0
-    more = len(text) > _MAX_PARSED
-    for piece in pieces_of(text[:_MAX_PARSED]):
+    more = len(text) > PARSED_CHARACTERS
+    for piece in pieces_of(text[:PARSED_CHARACTERS]):
         if size > most or lines >= _MAX_LINES:
             more = True
             break

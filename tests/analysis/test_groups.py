@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.analysis.descriptions import cause_of
 from sbnotebook.analysis.frames import to_arrow
-from sbnotebook.analysis.groups import group_by_cause
+from sbnotebook.analysis.groups import CauseReader, group_by_cause
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.testing.strategies import peeked_messages
@@ -77,7 +77,7 @@ def test_cause_of_any_description_is_short_and_quick(text: str) -> None:
 
 def test_fingerprints_are_the_same_in_each_run() -> None:
     code = """
-from sbnotebook.analysis.groups import group_by_cause
+from sbnotebook.analysis.groups import CauseReader, group_by_cause
 from sbnotebook.model import EntityAddress, PeekedMessage
 
 properties = {"DeadLetterReason": "Invalid", "DeadLetterErrorDescription": "Order 5 has no price"}
@@ -187,3 +187,16 @@ def test_groups_have_every_message_once(messages: list[PeekedMessage]) -> None:
     assert found == sorted(message.sequence_number for message in messages)
     assert [group.count for group in groups] == [len(group.sequence_numbers) for group in groups]
     assert [group.count for group in groups] == sorted((group.count for group in groups), reverse=True)
+
+
+def test_causes_are_read_until_their_time_is_spent() -> None:
+    ticks = iter(range(100))
+    read = CauseReader(seconds=3, clock=lambda: float(next(ticks)))
+    messages = [dead(number, "Bad", f"Order {number} of {'abcdefgh'[number]} failed") for number in range(8)]
+    first, second = (group_by_cause(part, ("reason", "description"), read) for part in (messages[:5], messages[5:]))
+    unread = "(not read: the time for causes is spent)"
+    assert (first[0].cause, first[0].count) == (unread, 2)
+    assert sum(group.count for group in first) == 5, "no message is left out"
+    assert [(group.cause, group.count) for group in second] == [(unread, 3)], "parts of one table share the time"
+    (alone,) = group_by_cause(messages[7:], ("description",))
+    assert alone.cause == "Order <n> of h failed"

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from sbnotebook.analysis.groups import Group, group_by_cause
+from sbnotebook.analysis.groups import CauseReader, Group, group_by_cause
 from sbnotebook.client.messages import Messages
 from sbnotebook.widgets import background
 from sbnotebook.widgets.pretty import visible
@@ -110,6 +110,7 @@ class _Tally:
         self.fingerprints: list[str] = []
         self._counts: Counter[str] = Counter()
         self._told: dict[str, dict[str, str]] = {}
+        self._read = CauseReader()
 
     def add(self, table: Any) -> None:
         """Add messages behind those that are here."""
@@ -117,7 +118,7 @@ class _Tally:
         places: Any = pa.array(range(len(table)), pa.int64())
         number = table.schema.get_field_index("sequence_number")
         added = [""] * len(table)
-        for group in group_by_cause(table.set_column(number, "sequence_number", places)):
+        for group in group_by_cause(table.set_column(number, "sequence_number", places), read=self._read):
             self._counts[group.fingerprint] += group.count
             if group.fingerprint not in self._told:
                 self._told[group.fingerprint] = _told(group)

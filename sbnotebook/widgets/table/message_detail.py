@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.amqp import AmqpValue, encode, type_name
-from sbnotebook.model.body import body_text
+from sbnotebook.model.body import body_text, decode_body
 from sbnotebook.model.property_text import to_text
 from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, visible, weight, xml_layout
 
@@ -112,6 +113,8 @@ def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, s
     if text is None:
         broken = message.body[:_MAX_TEXT].decode("utf-8", "backslashreplace")
         shown, is_cut = cut(visible(broken), _MAX_TEXT)
+        if message.body_type is not BodyType.DATA:
+            notes.append(f"Its AMQP {message.body_type} could not be read: {_fault(message)}")
         notes.append(r"The body is no text: bytes that are no characters stand as \x and their value under Text.")
         return [in_hex, _view("Text", shown, is_cut=is_cut or len(message.body) > _MAX_TEXT)], notes
     if message.body_type is BodyType.DATA and text.encode(errors="replace") != message.body:
@@ -126,6 +129,14 @@ def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, s
     elif _CONTROLS.subn("", text[:_SAMPLE])[1] * _MOST_CONTROLS > len(text[:_SAMPLE]):
         views.reverse()
     return views, notes
+
+
+def _fault(message: ReceivedMessage) -> str:
+    try:
+        decode_body(message.body, message.body_type)
+    except AmqpDecodeError as error:
+        return visible(_short(str(error)))
+    return "it is empty."
 
 
 def _layout(text: str, content_type: str) -> tuple[str, Layout]:

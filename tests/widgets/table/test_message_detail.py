@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from sbnotebook import EntityAddress, Message, PeekedMessage
+from sbnotebook.model import BodyType
 from sbnotebook.model.amqp import Symbol, Timestamp, ULong
 from sbnotebook.widgets.table.message_detail import PART, body_part, detail_of
 
@@ -94,6 +95,15 @@ def test_the_view_that_reads_best_comes_first(message: PeekedMessage, names: lis
 def test_a_body_that_only_seems_to_be_json_says_where_it_is_not() -> None:
     assert detail_of(peeked(b'{"a": }'))["notes"] == ["The body is no valid JSON: Expecting value in line 1, column 7."]
     assert detail_of(peeked(b"hello", content_type="application/json"))["notes"][0].startswith("The body is no valid")
+
+
+def test_a_value_over_the_budget_shows_its_bytes_and_says_why() -> None:
+    empty_lists = b"\xd0" + (70_004).to_bytes(4) + (70_000).to_bytes(4) + b"\x45" * 70_000
+    detail = detail_of(peeked(empty_lists, body_type=BodyType.VALUE))
+    assert [*views(detail)] == ["Hex", "Text"]
+    assert detail["notes"][0] == (
+        "Its AMQP value could not be read: An AMQP value holds more elements than the 65,536 that are read."
+    )
 
 
 def test_broken_utf_8_shows_its_bytes() -> None:

@@ -1,0 +1,180 @@
+"""A message of 256 KB costs little beyond a harmless one of its size, whatever its sender wrote in it.
+
+``SBNOTEBOOK_CRASHES`` asks for that many random messages beside all that are constructed; a test run tries a few of
+each. ``SBNOTEBOOK_SEED`` repeats a run's random messages.
+"""
+
+# ruff: noqa: S311, SLF001 (the chance has no secrets; bytes are sent as they are)
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from azure.servicebus.exceptions import ServiceBusError
+
+import sbnotebook
+from sbnotebook.client import Entity, Namespace
+from sbnotebook.client.messages import Messages
+from sbnotebook.client.portal import run
+from sbnotebook.settlement.sdk import senders
+from sbnotebook.widgets.table.message_table import answer
+from sbnotebook.widgets.triage import Triage
+from tests.security.attacked import attacked
+from tests.security.hostile_payloads import constructed, harmless, random_payload
+
+RANDOM = int(os.environ.get("SBNOTEBOOK_CRASHES", "0"))
+SEED = int(os.environ.get("SBNOTEBOOK_SEED", random.randrange(10**6)))
+SECONDS, MEGABYTES = 1.0, 100.0
+TOGETHER = 15
+"""Messages that are looked at together: what they cost together, each costs at most."""
+WORST = (
+    "arrays of 64 empty lists as the body", "ids of one hash as the body", "ids of one hash as a property",
+    "many annotations of many empty lists", "many sequences of many empty lists", "packed zeros", "packed emoji",
+    "deep JSON", "JSON with a number of 250,000 digits, called JSON", "50,000 data sections", "25,000 properties",
+    "many dashes in DeadLetterErrorDescription", "tokens in DeadLetterReason", "no message", "blanks",
+)  # fmt: skip
+
+
+class Cost(NamedTuple):
+    """Of one action: the time that this process computed, and what its memory grew to meanwhile."""
+
+    seconds: float
+    megabytes: float
+
+
+@pytest.fixture(scope="module")
+def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
+    with (
+        attacked(tmp_path_factory.mktemp("attacked")) as emulator,
+        sbnotebook.connect(emulator.connection_string) as namespace,
+    ):
+        costs_of(namespace, [harmless()])  # everything is imported
+        yield namespace
+
+
+def memory(of: str) -> float:
+    found = re.search(rf"{of}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def cost(action: Callable[[], object]) -> Cost:
+    # Return what is free to the system, and forget the highest memory so far.
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    before, started = memory("VmRSS"), time.process_time()
+    action()
+    return Cost(time.process_time() - started, memory("VmHWM") - before)
+
+
+def costs_of(namespace: Namespace, payloads: Sequence[bytes]) -> dict[str, Cost]:
+    """Return what a queue of these messages costs, by what is done with it."""
+    name = f"hostile-{random.randrange(10**9)}"
+    namespace.create_queue(name)
+    queue = namespace.entity(name)
+    run(send_all, namespace, queue, payloads)
+    seen: list[Messages] = []
+
+    def peek() -> None:
+        seen.append(queue.peek(show_progress=False))
+        repr(seen[0])
+        seen[0]._repr_html_()
+
+    def lock() -> None:
+        with queue.lock(len(payloads), max_wait=2) as batch:
+            assert len(batch.messages) == len(seen[0])
+
+    costs = {
+        "peek": cost(peek),
+        "lock": cost(lock),
+        "groups": cost(lambda: seen[0].groups()._repr_html_()),
+        "triage": cost(lambda: look_at(namespace, queue)),
+        "export": cost(lambda: export(seen[0])),
+    }
+    namespace.delete_queue(name)
+    return costs
+
+
+async def send_all(namespace: Namespace, queue: Entity, payloads: Sequence[bytes]) -> None:
+    waiting = list(payloads)
+    while waiting:
+        async with namespace._namespace.connection.sender(queue.address) as sender:
+            await senders.make_ready(sender)
+            with contextlib.suppress(ServiceBusError):  # what the service refuses, no client gets
+                while waiting:
+                    await senders.send_payload(sender, waiting.pop())
+
+
+def look_at(namespace: Namespace, queue: Entity) -> None:
+    """Do what a browser does with the panel of the triage."""
+    triage = Triage(namespace, str(queue.address))
+    triage.refresh()
+    assert triage.wait()
+    table: Any = triage.table.own
+    table._handle_custom_msg({"kind": "ready", "page": "one"}, [])
+    deadline = time.monotonic() + 60
+    while len(table.model.causes.fingerprints) < len(table.model.rows) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    answer(table.model.rows, "search", {"words": ["carrier"]})
+    for row in range(len(table.model.rows)):
+        answer(table.model.rows, "detail", {"row": row})
+    triage.close()
+
+
+def export(messages: Messages) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for ending in ("parquet", "jsonl", "csv"):
+            messages.export(Path(folder) / f"messages.{ending}")
+
+
+def over_budget(namespace: Namespace, payloads: Sequence[bytes], plain: Mapping[str, Cost]) -> dict[str, Cost]:
+    """Return what messages cost too much together beyond harmless ones, by what is done with them."""
+    found: dict[str, Cost] = {}
+    for name, (seconds, megabytes) in costs_of(namespace, payloads).items():
+        beyond = Cost(seconds - len(payloads) * plain[name].seconds, megabytes - len(payloads) * plain[name].megabytes)
+        if beyond.seconds > SECONDS or beyond.megabytes > MEGABYTES:
+            found[name] = beyond
+    return found
+
+
+def culprits(
+    namespace: Namespace, payloads: Mapping[str, bytes], plain: Mapping[str, Cost]
+) -> dict[str, dict[str, Cost]]:
+    """Return the messages that cost too much, by their names, and what they cost."""
+    found: dict[str, dict[str, Cost]] = {}
+    names = [*payloads]
+    for start in range(0, len(names), TOGETHER):
+        together = names[start : start + TOGETHER]
+        if over_budget(namespace, [payloads[name] for name in together], plain):
+            alone = {name: over_budget(namespace, [payloads[name]], plain) for name in together}
+            found |= {name: over for name, over in alone.items() if over}
+    return found
+
+
+def test_no_message_costs_much_more_than_a_harmless_one(namespace: Namespace) -> None:
+    plain = costs_of(namespace, [harmless()])
+    every = constructed()
+    chosen = every if RANDOM else {name: every[name] for name in WORST}
+    assert culprits(namespace, chosen, plain) == {}
+    by_seed = {f"SBNOTEBOOK_SEED={seed}": random_payload(seed) for seed in range(SEED, SEED + max(RANDOM, TOGETHER))}
+    assert culprits(namespace, by_seed, plain) == {}
+
+
+def test_the_corpus_is_as_large_as_it_is_said_to_be() -> None:
+    assert len(constructed()) >= 200
+    assert max(map(len, constructed().values())) > 250_000
