@@ -18,13 +18,16 @@ import socket
 import sys
 import tempfile
 import webbrowser
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from tornado.web import HTTPError
 from traitlets import default
 from traitlets.config import Config
 from voila.app import Voila
+from voila.tornado.kernel_websocket_handler import VoilaKernelWebsocketHandler
 
 from sbnotebook.widgets.app_page import TriageRequest
 
@@ -45,6 +48,7 @@ _NOTEBOOK: Final[dict[str, Any]] = {
     "nbformat_minor": 5,
 }  # fmt: skip
 _PREFIX: Final = "sbnotebook-triage-"
+_PROTOCOL: Final = "v1.kernel.websocket.jupyter.org"
 _OPEN_TO_OTHERS: Final = (
     "On Windows, the page's kernel listens on TCP: other users of this machine can read what the page shows. "
     "Use it only where you are the only user."
@@ -102,12 +106,31 @@ _CONFIG: Final = {
 }
 
 
+class _Channels(VoilaKernelWebsocketHandler):
+    """The page's way to its kernel, for the protocol alone that Voilà reads.
+
+    Of a message with buffers in the older protocol, Voilà takes the first bytes for a number of parts, and makes a list
+    of as many, for hours and without a limit.
+    """
+
+    async def get(self, kernel_id: str) -> None:
+        if _PROTOCOL not in self.request.headers.get("Sec-WebSocket-Protocol", ""):
+            raise HTTPError(HTTPStatus.BAD_REQUEST, reason=f"Ask for the protocol {_PROTOCOL}.")
+        await super().get(kernel_id)
+
+
 class _App(Voila):
     """Voilà for one page."""
 
     is_opened: bool = True
     """Whether a browser is opened."""
     home: Path
+
+    def init_handlers(self) -> Any:
+        """Return Voilà's handlers, with the page's way to its kernel in place of Voilà's."""
+        own = {VoilaKernelWebsocketHandler: _Channels}
+        handlers: Any = super().init_handlers()
+        return [(path, own.get(handler, handler), *options) for path, handler, *options in handlers]
 
     def launch_browser(self) -> None:
         """Tell the address, and open it: Voilà's own way says nothing of the token."""

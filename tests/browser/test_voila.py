@@ -17,6 +17,7 @@ import psutil
 import pytest
 import zmq
 from playwright.sync_api import Browser, Page, Route, expect
+from websocket import WebSocketBadStatusException, create_connection
 
 from sbnotebook import Message, Namespace, connect
 from sbnotebook.client.messages import Messages
@@ -147,6 +148,13 @@ def _a_stranger_sees_nothing(app: App, page: Page) -> None:
     assert page.request.get(app.address, headers={"Host": "evil.example"}).status == HTTPStatus.FORBIDDEN
     for path in ("api/kernels/00000000-0000-0000-0000-000000000000", "voila/files/triage.ipynb"):
         assert page.request.get(root + path).status == HTTPStatus.FORBIDDEN
+    # Voilà would read messages of the older protocol as if they were of this one, which can take all memory.
+    channels = "ws" + root.removeprefix("http") + f"api/kernels/{'0' * 8}-0000-0000-0000-{'0' * 12}/channels"
+    token = app.address.partition("?")[2]
+    for protocols, status in ([], HTTPStatus.BAD_REQUEST), (["v1.kernel.websocket.jupyter.org"], HTTPStatus.NOT_FOUND):
+        with pytest.raises(WebSocketBadStatusException) as error:
+            create_connection(f"{channels}?{token}", subprotocols=protocols)
+        assert error.value.status_code == status
     # Neither the address nor a secret is on a command line that everybody sees.
     command = Path(f"/proc/{app.process.pid}/cmdline")
     if command.exists():
