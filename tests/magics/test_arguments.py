@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from IPython.core.error import UsageError
 
-from sbnotebook.magics.arguments import Quoted, expanded, split_words
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.magics.arguments import Quoted, expanded, refuse_connection_string, split_words
 from tests.magics.conftest import Shell
 
 
@@ -125,3 +126,34 @@ def test_local_variable_of_a_function_expands(shell: Shell) -> None:
     shell.run("namespace.create_queue('local-name')")
     shell.run(code + "peek('local-name')")
     assert len(shell.variables["found"]) == 0
+
+
+LINE = "Endpoint=sb://HOST/;SharedAccessKeyName=root;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        LINE.replace("HOST", "shop.servicebus.windows.net"),
+        LINE.replace("HOST", "sb-emulator:5672"),
+        LINE.replace("HOST", "localhost").replace(";Use", ";EntityPath=Use"),
+        LINE.replace("HOST", "localhost").replace("true", "false"),
+        f"--into UseDevelopmentEmulator=true {LINE.replace('HOST', 'shop').rpartition(';')[0]}",
+        LINE.replace("HOST", "localhost").replace(";Shared", "; Shared"),
+    ],
+    ids=["Azure", "another machine", "in another part", "false", "elsewhere in the line", "in two words"],
+)
+def test_a_key_is_typed_for_an_emulator_of_this_machine_only(line: str) -> None:
+    with pytest.raises(ConfigurationError, match="would be kept in the notebook"):
+        refuse_connection_string(line)
+
+
+@pytest.mark.parametrize(
+    "line", [LINE.replace("HOST", "127.0.0.1:5672"), f"'{LINE.replace('HOST', 'localhost')}' --write"]
+)
+def test_the_key_of_an_emulator_of_this_machine_may_be_typed(line: str) -> None:
+    refuse_connection_string(line)
+
+
+def test_a_message_with_a_word_of_secrets_may_be_typed() -> None:
+    refuse_connection_string("orders 'password: swordfish'")
