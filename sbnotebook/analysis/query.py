@@ -208,7 +208,7 @@ def _ask(process: subprocess.Popen[bytes], table: pa.Table, expression: str, dea
         line = source.readline()
     except BrokenPipeError:
         line = b""
-    answer: Answer = json.loads(line) if line else {}
+    answer: Answer = json.loads(line) if line.endswith(b"\n") else {}
     if "refused" in answer:
         _refuse(expression, answer["refused"])
     if "found" not in answer:
