@@ -17,6 +17,7 @@ from sbnotebook.model.amqp import (
     UInt,
     ULong,
     decode,
+    decode_all,
     decode_exactly,
     encode,
     skip,
@@ -221,3 +222,38 @@ def test_skip_refuses_a_value_that_is_cut_short(encoded: str) -> None:
 def test_skip_refuses_an_unknown_type() -> None:
     with pytest.raises(AmqpDecodeError, match="no AMQP type 0x3f"):
         skip(b"\x3f")
+
+
+def _wide(code: int, count: int, content: bytes) -> bytes:
+    return bytes((code,)) + (len(content) + 4).to_bytes(4) + count.to_bytes(4) + content
+
+
+def test_a_value_holds_65_536_items_at_most() -> None:
+    assert len(decode_exactly(_wide(0xD0, 65_536, b"\x40" * 65_536))) == 65_536  # pyright: ignore[reportArgumentType]
+    small = bytes((0xE0, 2, 64, 0x45))  # an array that claims 64 empty lists
+    most = _wide(0xD0, 1_008, small * 1_008)
+    assert len(decode_exactly(most)) == 1_008  # pyright: ignore[reportArgumentType]
+    for too_many in (_wide(0xD0, 65_537, b"\x40" * 65_537), _wide(0xD0, 1_009, small * 1_009)):
+        with pytest.raises(AmqpDecodeError, match="more elements than are read"):
+            decode(too_many)
+    assert len(decode_all(most)) == 1
+    with pytest.raises(AmqpDecodeError, match="more elements than are read"):
+        decode_all(most * 2)  # values that follow each other hold as much as one
+
+
+@pytest.mark.parametrize("key", [b"\x98" + bytes(12), b"\x70", b"\x81" + bytes(4), b"\x82" + bytes(4)])
+def test_keys_whose_hashes_may_collide_are_few(key: bytes) -> None:
+    def a_map(count: int) -> bytes:
+        return _wide(0xD1, 2 * count, b"".join(key + number.to_bytes(4) + b"\x40" for number in range(count)))
+
+    assert len(decode_exactly(a_map(1_000))) == 1_000  # pyright: ignore[reportArgumentType]
+    with pytest.raises(AmqpDecodeError, match=r"more than 1,000 keys that are no texts"):
+        decode(a_map(1_001))
+    assert len(decode_exactly(_wide(0xD0, 2, a_map(700) * 2))) == 2  # pyright: ignore[reportArgumentType]
+    with pytest.raises(AmqpDecodeError, match=r"more than 1,000 keys that are no texts"):
+        decode(_wide(0xD0, 3, a_map(700) * 3))
+
+
+def test_texts_as_keys_may_be_many() -> None:
+    keys = b"".join(encode(f"k{number}") + b"\x40" for number in range(30_000))
+    assert len(decode_exactly(_wide(0xD1, 60_000, keys))) == 30_000  # pyright: ignore[reportArgumentType]

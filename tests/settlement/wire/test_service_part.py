@@ -13,7 +13,7 @@ from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UInt, ULong, encode
 from sbnotebook.model.sections import DATA, DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, section_values
 from sbnotebook.settlement.wire import service_part
-from sbnotebook.settlement.wire.service_part import ServicePart, read_service_part
+from sbnotebook.settlement.wire.service_part import ServicePart, lock_annotations, read_service_part
 from sbnotebook.testing.strategies import amqp_values
 
 NUMBER, STATE = Symbol("x-opt-sequence-number"), Symbol("x-opt-message-state")
@@ -140,3 +140,14 @@ def test_the_lock_token_is_no_extra() -> None:
         assert read_service_part(payload).extras == {"delivery_annotations": {"x-own": 1}}
         assert read_service_part(payload).fields["sequence_number"] == 2**40 + number
     assert templates() == 1
+
+
+def test_lock_annotations_have_nothing_that_a_sender_chose() -> None:
+    empty_lists: list[AmqpValue] = [[]] * 40_000
+    for mine in ("mine", [[[]]], [empty_lists, empty_lists]):  # the last is more than is read of a message
+        annotations: dict[Any, AmqpValue] = {Symbol("x-mine"): mine, NUMBER: Long(2**40), LOCKED: Timestamp(1_500)}
+        for payload in (start_of_message(annotations), start_of_message(annotations)[:-3]):
+            values, bodies = section_values(lock_annotations(payload))
+            assert values == {MESSAGE_ANNOTATIONS: {NUMBER: 2**40, LOCKED: 1_500}}
+            assert bodies == []
+    assert section_values(lock_annotations(b"no message"))[0] == {MESSAGE_ANNOTATIONS: {NUMBER: 0}}
