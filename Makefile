@@ -44,6 +44,7 @@ soak: ## Kill the emulator and processes that act 200 times each, disturb every 
 	SBNOTEBOOK_CRASHES=500 $(BIN)/pytest -o faulthandler_timeout=0 tests/settlement/test_engine_variants.py
 	SBNOTEBOOK_CRASHES=5000 $(BIN)/pytest -o faulthandler_timeout=0 tests/security/test_message_costs.py
 	SBNOTEBOOK_SOAK_SECONDS=600 $(BIN)/pytest -o faulthandler_timeout=0 -s tests/security/test_soak.py
+	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/security/test_patterns.py
 
 crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, and count every message afterwards
 	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash

@@ -2,7 +2,7 @@
 
 A description is hostile input, so its length alone bounds the time. Every pattern passes over a text once: its parts
 are short, or possessive, or end before the next place at which they could begin. Masking ends with the last character
-of the cause that is shown, and sbnotebook reads at most 170 lines of 4,096 characters.
+of the cause that is shown, and sbnotebook reads at most 146 lines of 4,096 characters.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["Cause", "cause_of", "masked", "masked_reason", "read_stack_trace"]
 _MAX_CAUSE: Final = 200
 _MOST_TEXT: Final = 4_096
 """Characters that are masked: the beginning of a cause identifies it."""
-_MOST_REASON: Final = 1_000
+_MOST_REASON: Final = 500
 _MOST_LINE: Final = 500
-_LEAST_LINES, _SHORT_LINE = 64, 24
+_LEAST_LINES, _SHORT_LINE = 64, 28
 """Lines that are read of each text, and the characters for each line more; the lines of traces are longer."""
 _MOST_FRAME: Final = 200
 
@@ -87,6 +87,7 @@ _QUOTED: Final = (
 )
 # Named by what stands for them; the first that fits wins.
 _PARTS: Final = (
+    ("kept", r"[^\w{'\"`\u201c\u2018\u00ab\\/~+.-]++"),  # no part begins with these
     ("kept", _CODES),  # the numbers of faults tell causes apart
     ("url", r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s'\"<>)\]]{1,2000}"),
     ("id", _GUID),
@@ -104,7 +105,7 @@ _PARTS: Final = (
 )
 _ALL: Final = re.compile("|".join(f"(?P<{name}_{place}>{part})" for place, (name, part) in enumerate(_PARTS)))
 # A reason is short and often a code: only what cannot be one is masked.
-_IN_REASONS: Final = re.compile(rf"{_GUID}|\b\d{{4}}-\d\d-\d\dT[\d:.]+Z?|\b[0-9a-f]{{16,}}\b|\b\d{{5,}}\b")
+_IN_REASONS: Final = re.compile(rf"{_GUID}|\b(?:\d{{4}}-\d\d-\d\dT[\d:.]+Z?|[0-9a-f]{{16,}}\b|\d{{5,}}\b)")
 
 
 def masked(text: str) -> str:
@@ -156,7 +157,7 @@ _LINE: Final = re.compile(
     r"|(?:During handling of the above|The above exception was the direct|\[CIRCULAR REFERENCE))"
 )
 """A line of a trace, without the blanks around it."""
-_PLACE: Final = re.compile(r"\(?(?<![^\s():])((?:(?:[A-Za-z]|node):)?[^\s():]++):\d+(?::\d+)?\)?\Z")
+_PLACE: Final = re.compile(r"\(?((?:[A-Za-z][\w+.-]{0,20}+:(?!\d))?[^\s():]++):\d+(?::\d+)?\)?\Z")
 """Node's ``file.js:10:5`` and ``node:internal/timers:10:5``."""
 _AS: Final = re.compile(r" \[as [^\]]*+(?:\]|\Z)")
 _RECEIVER: Final = re.compile(r"(?:Object|Module|Function|Array|Promise)\.")
@@ -205,19 +206,21 @@ def read_stack_trace(description: str) -> Cause:
     text = description[:MATCHED_CHARACTERS]
     for long_line in _LINES.split(text, max(_LEAST_LINES, len(text) // _SHORT_LINE)):
         line = long_line[:_MOST_LINE]
-        match = _LINE.match(line.strip())
-        frame = _frame(match) if match else None
-        if match and frame:
+        words = line.strip()
+        match = _LINE.match(words)
+        kind = match.lastgroup if match else None
+        frame = _frame(match) if match and kind not in {"cause", "noise"} else None
+        if frame:
             frames.append(frame)
-            in_python = match["file"] is not None
+            in_python = kind != "at"
             is_python |= in_python
         elif in_python and line.startswith("    "):
             continue  # the line of code of the frame
-        elif match is None or match["noise"] is None:
+        elif kind != "noise":
             in_python = False
-            if match and match["cause"]:
+            if kind == "cause":
                 frames.clear()  # the cause of the cause comes later, and is the nearer one
-            said.append(line.strip())
+            said.append(words)
     # Python names the frame next to the fault last.
     return Cause(" ".join(said), _nearest(frames[::-1] if is_python else frames))
 
@@ -228,9 +231,9 @@ def _nearest(frames: list[_Frame]) -> str | None:
 
 
 def _frame(match: re.Match[str]) -> _Frame | None:
-    if match["file"] is not None:
-        return _python_frame(match["file"].replace("\\", "/"), match["function"] or "<module>")
-    return _frame_at(match["at"].replace("file://", "")) if match["at"] else None
+    if match.lastgroup == "at":
+        return _frame_at(match["at"].replace("file://", ""))
+    return _python_frame(match["file"].replace("\\", "/"), match["function"] or "<module>")
 
 
 def _python_frame(path: str, function: str) -> _Frame:
@@ -239,8 +242,9 @@ def _python_frame(path: str, function: str) -> _Frame:
 
 
 def _frame_at(rest: str) -> _Frame | None:
-    place = _PLACE.search(rest)
-    if place is not None and " in " not in rest and not rest.endswith((".java)", ".kt)")) and _is_node(rest, place):
+    has_place = ":" in rest and " in " not in rest and not rest.endswith((".java)", ".kt)"))
+    place = _PLACE.match(rest, max(rest.rfind(" "), rest.rfind("(") - 1) + 1) if has_place else None
+    if place is not None and _is_node(rest, place):
         return _node_frame(rest, place)
     method, parenthesis, _ = rest.partition("(")
     name = _plain(method.strip()) if parenthesis else ""

@@ -27,6 +27,9 @@ from sbnotebook.analysis.descriptions import Cause, read_stack_trace
         ("    at async A.b (/app/a.js:1:2)", "A.b"),
         ("    at /app/a.js:1:2", "a.js"),
         ("    at new A (C:\\app\\a.js:1:2)", "A"),
+        ("    at process.run (node:internal/process/task_queues:95:5)", "process.run"),
+        ("    at handle (webpack-internal:///./src/a.js:1:2)", "handle"),
+        ("   at Acme.A.B[System.String, Sys(List`1 l)", None),
         ('  File "/app/a.py", line 5, in b', "a.py:b"),
         ('  File "C:\\app\\a.py", line 5', "a.py:<module>"),
         ("at least five (5) of them", None),
@@ -37,6 +40,16 @@ from sbnotebook.analysis.descriptions import Cause, read_stack_trace
 )
 def test_frame_names_are_the_same_in_each_build(line: str, frame: str | None) -> None:
     assert read_stack_trace(f"Boom\n{line}").frame == frame
+
+
+def test_a_file_named_in_a_sentence_does_not_turn_the_frames_over() -> None:
+    text = 'Boom, see File "a.log", line 5\n   at Acme.A.B()\n   at Acme.C.D()'
+    assert read_stack_trace(text).frame == "Acme.A.B"
+
+
+def test_lines_without_end_are_not_all_read() -> None:
+    assert read_stack_trace("x\n" * 32_768).text.count("x x") < 2_500
+    assert read_stack_trace("x\n" * 100 + "   at Acme.A.B()").frame is None
 
 
 def test_description_without_a_trace_is_its_text() -> None:
