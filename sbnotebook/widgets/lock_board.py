@@ -128,6 +128,7 @@ _COLUMNS: Final = (
     "enqueued_time",
     "body_text",
 )
+_SHOWN: Final = 200
 _LOOK: Final = 1.0
 """Seconds between two looks at the batch; what it tells is seen at once."""
 _PAUSE: Final = 0.1
@@ -347,7 +348,7 @@ class LockBoard(Panel):
     def __repr__(self) -> str:
         with self._lock:
             rows = [
-                (message.sequence_number, lock, _left(end), message.subject, message.message_id, message.body_text)
+                (message.sequence_number, lock, _left(end), message.subject, message.message_id, _beginning(message))
                 for message, lock, end in self._locks.rows()
             ]
             words = [self._state.value, self._trouble.value]
@@ -356,6 +357,10 @@ class LockBoard(Panel):
             return tables.printable(title)
         headers = ("sequence_number", "lock", "time left", "subject", "message_id", "body_text")
         return tables.text_table(headers, rows, title, one_line=True)
+
+
+def _beginning(message: LockedMessage) -> str:
+    return (message.body_text or "")[:_SHOWN]  # one text at a time: each may be large
 
 
 def _counted(count: int) -> str:

@@ -143,8 +143,9 @@ def test_the_lock_token_is_no_extra() -> None:
 
 
 def test_lock_annotations_have_nothing_that_a_sender_chose() -> None:
-    empty_lists: list[AmqpValue] = [[]] * 40_000
-    for mine in ("mine", [[[]]], [empty_lists, empty_lists]):  # the last is more than is read of a message
+    empty_lists: list[Any] = [[]] * 40_000
+    several: list[Any] = ["mine", [[[]]], [empty_lists, empty_lists]]  # the last is more than is read of a message
+    for mine in several:
         annotations: dict[Any, AmqpValue] = {Symbol("x-mine"): mine, NUMBER: Long(2**40), LOCKED: Timestamp(1_500)}
         for payload in (start_of_message(annotations), start_of_message(annotations)[:-3]):
             values, bodies = section_values(lock_annotations(payload))
