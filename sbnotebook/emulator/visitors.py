@@ -14,8 +14,8 @@ __all__ = ["Visitors"]
 
 _MOST: Final = 5000
 """Connections, as a namespace has at most (Service Bus documentation, "Service Bus quotas")."""
-_MOST_HTTP: Final = 256
-"""Connections over HTTP that have shown nothing. Each may have the body of a request in memory."""
+_MOST_HTTP: Final = 128
+"""Connections over HTTP that have shown nothing. Each may hold the body of a request, or a WebSocket message."""
 _OTHER_FILES: Final = 64
 """Files that the process needs beside its connections."""
 

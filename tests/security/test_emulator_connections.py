@@ -17,6 +17,7 @@ from sbnotebook.emulator.amqp.performatives import SENDER, Close
 from sbnotebook.emulator.proof import PROOF, prove_lease
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.emulator.service.peer import AmqpPeer
+from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH
 from sbnotebook.model.amqp import encode
 from tests.emulator.corpus.generate import BEGUN, OPEN, attach
 from tests.emulator.service.conftest import RawClient
@@ -109,6 +110,16 @@ async def test_a_body_has_a_limit() -> None:
         text = '{"x": "' + "x" * 300_000 + '"}'
         async with http.post("/faults", data=text, headers={"Content-Type": "application/json"}) as answer:
             assert answer.status == 413
+
+
+@pytest.mark.anyio
+async def test_a_websocket_message_has_a_limit() -> None:
+    async with EmulatorServer() as server, aiohttp.ClientSession(server.http_url) as http:
+        socket = await http.ws_connect(WEBSOCKET_PATH, protocols=["AMQPWSB10"])
+        with suppress(ConnectionError):
+            await socket.send_bytes(BEGUN + bytes(1_000_000))
+        message = await asyncio.wait_for(socket.receive(), 5)
+        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.MESSAGE_TOO_BIG)
 
 
 @pytest.mark.anyio

@@ -45,9 +45,9 @@ _IDLE_TIMEOUT: Final = 240.0
 """Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone."""
 _SHORTEST_BEAT: Final = 0.05
 """The least time in seconds between two signs of life, even if the client asks for less."""
-_PIECE: Final = 16_384
+_PIECE: Final = 8192
 """Bytes that are handled without a look at the clock: at most some hundred small frames."""
-_SLICE: Final = 0.005
+_SLICE: Final = 0.002
 """Seconds for which a connection is handled before it is the turn of the others."""
 _MAX_UNSENT: Final = 134_217_728
 """Bytes that one read may make us write. Small requests can have large answers."""

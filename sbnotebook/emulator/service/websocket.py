@@ -25,6 +25,8 @@ WEBSOCKET_PATH: Final = "/$servicebus/websocket"
 _SUBPROTOCOL: Final = "AMQPWSB10"
 _MAX_PIECE: Final = 65_536
 """Bytes of one WebSocket message. Clients limit them, regardless of AMQP's frames."""
+_MAX_MESSAGE: Final = 524_288
+"""Bytes of one WebSocket message of a client, which may hold several frames."""
 _HIGH_WATER: Final = 65_536
 """Bytes that may wait to be written before reading stops, as in asyncio's own transports."""
 
@@ -37,7 +39,7 @@ def websocket_handler(broker: Broker) -> Callable[[web.Request], Awaitable[web.S
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(protocols=[_SUBPROTOCOL], compress=False)
+        socket = web.WebSocketResponse(protocols=[_SUBPROTOCOL], compress=False, max_msg_size=_MAX_MESSAGE)
         if _is_from_a_browser(request):
             raise web.HTTPForbidden(text="A page in a browser cannot use the emulator.")
         if not socket.can_prepare(request):
