@@ -37,7 +37,8 @@ def growth(pattern: Pattern, chance: random.Random, count: int) -> float:
     slowest, length = max(costs, key=lambda text: costs[text]), LENGTHS[-1]
     while length < LONGEST and cpu_time(partial(pattern.run, slowest(length)), times=2) < MEASURABLE:
         length *= 2
-    return min(growth_from(pattern, slowest(length), slowest(2 * length)) for _ in range(3))
+    measured = (growth_from(pattern, slowest(length), slowest(2 * length)) for _ in range(3))
+    return next((times for times in measured if times <= MOST_GROWTH), float("inf"))
 
 
 def growth_from(pattern: Pattern, short: str, long: str) -> float:
