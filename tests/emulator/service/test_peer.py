@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,6 +89,23 @@ async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes) ->
         writer.close()
         assert len(broker.peers) == 1
         open_client.socket.close()
+
+
+@pytest.mark.anyio
+async def test_only_a_client_that_sends_a_token_stays() -> None:
+    broker = Broker(Registry(), SystemClock(), None, lambda _: None)
+    create_server = asyncio.get_running_loop().create_server
+    new_peer = partial(AmqpPeer, broker, open_timeout=0.3, token_timeout=0.3)
+    async with await create_server(new_peer, "127.0.0.1", 0) as listener:
+        host, port = listener.sockets[0].getsockname()
+        known = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};")
+        stranger = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
+        assert len(broker.peers) == 2
+        with suppress(ConnectionResetError):
+            assert await asyncio.to_thread(stranger.socket.recv, 1) == b""
+        assert len(broker.peers) == 1
+        known.socket.close()
+        stranger.socket.close()
 
 
 @pytest.mark.anyio
