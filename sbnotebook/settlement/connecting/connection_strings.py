@@ -175,7 +175,7 @@ def refuse_remote_emulator(host: str) -> None:
     """Check that an emulator is on this machine, or on a host that the environment names.
 
     An emulator has no encryption: with ``UseDevelopmentEmulator=true`` the key and all messages are readable on the
-    way. Microsoft's clients are meant to take it for the local host only (azure-sdk-for-net, issue 41956, "Emulator
+    way. Microsoft's clients are meant to take it for the local host only (azure-sdk-for-js, issue 28549, "Emulator
     connection string support"); those for Python do not check. Microsoft's documentation has it for other containers,
     too: "Test locally by using the Service Bus emulator".
 
