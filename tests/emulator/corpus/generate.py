@@ -181,7 +181,8 @@ def http() -> dict[str, bytes]:
         "401 no-key": request(b"PUT /new", b""),
         "400 bomb-in-xml": request(b"PUT /bomb", bomb, headers=signed()),
         "400 file-in-xml": request(b"PUT /file", file, headers=signed()),
-        "400 deep-xml": request(b"PUT /deep", b"<entry>" * 50_000, headers=signed()),
+        "400 deep-xml": request(b"PUT /deep", b"<entry>" * 35_000, headers=signed()),
+        "413 long-xml": request(b"PUT /long", b"<entry>" * 50_000, headers=signed()),
         "400 odd-name": request(b"PUT /%00%ff%2e%2e/..", b"", headers=signed()),
         "400 http-2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     }
