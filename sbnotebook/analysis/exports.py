@@ -142,7 +142,8 @@ def _write_json_lines(table: pa.Table, file: Any) -> None:
     """Write one object in each line, in ASCII only: no character of a message ends a line or acts on a terminal."""
     for row in _rows(table):
         present = {name: _to_json(name, value) for name, value in row.items() if value is not None}
-        file.write(json.dumps(present, separators=(",", ":")).encode() + b"\n")
+        file.write(json.dumps(present, separators=(",", ":")).encode())
+        file.write(b"\n")  # by itself: to add it would copy the line, which may be large
 
 
 def _read_json_lines(path: Path) -> pa.Table:
