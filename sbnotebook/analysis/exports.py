@@ -26,9 +26,16 @@ __all__ = ["read_table", "write_table"]
 
 _ROWS_AT_ONCE: Final = 1_000
 _TYPES: Final = {column.name: column.type for column in COLUMNS}
+_TEXT: Final = "body_text"
 _PARQUET: Final[Any] = pq  # its annotations are partial
+_MEASURED: Final = [
+    name for name, kind in _TYPES.items() if kind not in (ColumnType.BINARY, ColumnType.STRING_MAP) and name != _TEXT
+]
+"""Columns with statistics in a Parquet file: the least and the greatest body would be kept several times."""
 _REQUIRED: Final = ("entity", "sequence_number")
 
+_PIECE: Final = 65_536
+"""Characters of a text that are written at once."""
 _IN_NO_CSV: Final = frozenset({"body", "extras"})
 _MAX_CELL: Final = 32_000
 """A spreadsheet's cell holds 32,767 characters; the rest would spill into another cell."""
@@ -112,7 +119,7 @@ def _exists(place: Path) -> ConfigurationError:
 
 
 def _write_parquet(table: pa.Table, file: Any) -> None:
-    _PARQUET.write_table(table, file, compression="zstd")
+    _PARQUET.write_table(table, file, compression="zstd", write_statistics=_MEASURED)
 
 
 def _read_parquet(path: Path) -> pa.Table:
@@ -142,8 +149,16 @@ def _write_json_lines(table: pa.Table, file: Any) -> None:
     """Write one object in each line, in ASCII only: no character of a message ends a line or acts on a terminal."""
     for row in _rows(table):
         present = {name: _to_json(name, value) for name, value in row.items() if value is not None}
-        file.write(json.dumps(present, separators=(",", ":")).encode())
-        file.write(b"\n")  # by itself: to add it would copy the line, which may be large
+        text: str = present.pop(_TEXT, "") if len(present.get(_TEXT, "")) > _PIECE else ""
+        line = json.dumps(present, separators=(",", ":")).encode()
+        if not text:
+            file.write(line + b"\n")
+            continue
+        # A character may take twelve bytes in ASCII, so a long text is written piece by piece.
+        file.write(line[:-1] + f',"{_TEXT}":"'.encode())
+        for start in range(0, len(text), _PIECE):
+            file.write(json.dumps(text[start : start + _PIECE])[1:-1].encode())
+        file.write(b'"}\n')
 
 
 def _read_json_lines(path: Path) -> pa.Table:

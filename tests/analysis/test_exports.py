@@ -267,3 +267,13 @@ def test_files_that_hold_no_messages_are_refused(tmp_path: Path) -> None:
         read_messages(TWO.export(tmp_path / "messages.csv"))
     with pytest.raises(ConfigurationError, match="ending is unknown"):
         read_messages(tempfile.gettempdir())
+
+
+@pytest.mark.parametrize("character", ["x", "\0", "\U0001f600", "\\", '"', "é"])
+@pytest.mark.parametrize("count", [65_536, 65_537, 200_001])
+def test_a_long_text_is_written_as_it_is(tmp_path: Path, character: str, count: int) -> None:
+    text = character * count
+    messages = Messages([PeekedMessage(entity=EntityAddress("orders"), sequence_number=1, body=text.encode())])
+    read = read_messages(messages.export(tmp_path / "long.jsonl"))
+    assert read.to_arrow().column("body_text").to_pylist() == [text]
+    assert read.to_arrow().equals(messages.to_arrow())
