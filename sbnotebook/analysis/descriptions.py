@@ -170,7 +170,7 @@ _COMPILED: Final = re.compile(
     r"|<<?(\w*+)>[db]__[\d_]++(?:>d(?:__\d++)?)?(?:\.MoveNext)?"  # asynchronous methods and lambdas
     r"|lambda\$(\w++)\$\d++|\$\$(?:Lambda|EnhancerBy|FastClassBy|SpringCGLIB)[\w$/]*+|\$\d++(?=[.$\[]|\Z)"
 )
-"""What compilers add to the name of a method."""
+"""Characters that compilers add to the name of a method."""
 
 _FRAMEWORKS: Final = (
     "System.", "Microsoft.", "Azure.", "Newtonsoft.", "MassTransit.", "NServiceBus.", "Polly.", "MediatR.", "Dapper.",

@@ -93,13 +93,13 @@ class Found(TypedDict):
 
 
 class Answer(TypedDict, total=False):
-    """What came of a request: one of these."""
+    """The answer to a request, with one of these."""
 
     found: Found
     refused: str
     """Why the expression cannot be used. It may quote messages."""
     exhausted: bool
-    """Whether it needs more memory than there may be; then this process ends."""
+    """The expression needs more memory than the limit; then this process ends."""
 
 
 class _RefusedError(Exception):

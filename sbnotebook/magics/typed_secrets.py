@@ -20,7 +20,7 @@ _LITERAL: Final = re.compile(
 )
 _LITERAL_OR_CALL: Final = re.compile(rf"{_LITERAL.pattern}|Credential\s*\(|[()]", re.DOTALL)
 _JOINED: Final = re.compile(r"(?:format|join|[\s+\\()\[\],.%rbfuRBFU]|#[^\n]*\n)*+")
-"""What stands between the literals of one text: by itself, +, str.join, str.format or %."""
+"""The code between the literals of one text: nothing, +, str.join, str.format or %."""
 _KEY: Final = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{43}=(?![A-Za-z0-9+/=])")
 """A shared access key of Service Bus: 32 bytes in base64."""
 _INPUT: Final = re.compile(r"_i+|_i\d+")
@@ -33,7 +33,7 @@ def keep_secrets_out(shell: InteractiveShell) -> None:
     """Keep keys out of a shell's history and out of its tracebacks.
 
     A cell is in the history before it runs, so it is cleaned on the way there: ``In``, ``_i``, ``%history`` and the
-    history file never have the key, whatever the cell was. What this session typed before is cleaned now.
+    history file never have the key. Earlier cells of this session are cleaned now.
 
     Args:
         shell: one that has not been changed by this function yet.

@@ -51,7 +51,7 @@ CAUSE_SECONDS_OF_TABLE: Final = 60.0
 
 
 class Allowance:
-    """What is left of a budget that many messages share.
+    """The rest of a budget that many messages share.
 
     Args:
         most: the whole budget.

@@ -135,7 +135,7 @@ class Window:
 
     def __init__(self, limit: InFlight, now: Callable[[], float] = anyio.current_time) -> None:
         self.is_fixed = limit != AUTO
-        """Whether the number was given, and is never exceeded."""
+        """True for a given number, which is never exceeded."""
         self._size: float = _LEAST if limit == AUTO else limit
         self._now = now
         self._grows_fast = True

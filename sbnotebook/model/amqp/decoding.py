@@ -39,7 +39,7 @@ _MAX_EMPTY_ELEMENTS: Final = 64
 """Elements of no width (an array of nulls) that one array may claim, so that a few bytes cannot ask for gigabytes."""
 
 Room = list[int]
-"""What is left of the budget of a value: levels, items, and the squares of the numbers of unusual keys."""
+"""The rest of the budget of a value: levels, items, and the squares of the numbers of unusual keys."""
 _LEVELS, _ITEMS, _KEYS = 0, 1, 2
 _FEW_KEYS: Final = 16
 """Maps of so few keys are not looked at: a value has no room for enough of them."""

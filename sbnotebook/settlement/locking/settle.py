@@ -306,7 +306,7 @@ class Settling:
         tokens = [hold.received.lock_token for hold in holds]
         try:
             await management.settle_by_tokens(receiver, tokens, *operation, answer_within=_ANSWER_WITHIN)
-        except Exception as error:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
+        except Exception as error:  # noqa: BLE001 (each message has an outcome for any error of the SDK)
             return error
         return None
 

@@ -256,7 +256,7 @@ class _Waiting:
 
 
 class _Pending(dict[str, Any]):
-    """What the SDK knows of the confirmation of one delivery; it counts for its part as soon as the SDK has it."""
+    """The SDK's note on the confirmation of one delivery; it counts for its part as soon as the SDK sets it."""
 
     def __init__(self, part: _Waiting) -> None:
         super().__init__(settled=False, outcome=None)
