@@ -25,7 +25,7 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.engine import Run, carry_out
+from sbnotebook.settlement.engine import GROUP, Run, carry_out
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
@@ -49,8 +49,6 @@ __all__ = ["DEFAULT_RENEW_FOR", "PER_LINK", "LockedBatch"]
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
 _ROUND_TRIPS: Final = 20
 """Round trips of settling between two chances for others to use the receiver."""
-_AT_ONCE: Final = 1_000
-"""Messages that are settled between two such chances with ``"auto"``."""
 _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""
 _MORE_WAIT: Final = 1.0
@@ -443,7 +441,7 @@ class LockedBatch:
     ) -> Awaitable[None]:
         steps = partial(self.settle_group, run, decision, each=each, as_they_come=True)
         in_flight = run.limits.max_in_flight
-        size = _AT_ONCE if in_flight == AUTO else in_flight * _ROUND_TRIPS
+        size = GROUP if in_flight == AUTO else in_flight * _ROUND_TRIPS
         # The settling itself ends soon after an interrupt.
         taking = partial(run.take, messages, steps, size=size, finish_within=0.0)
         delay = decision.delay if isinstance(decision, Abandon) and messages else None
