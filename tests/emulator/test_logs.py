@@ -11,7 +11,7 @@ from sbnotebook.emulator.logs import LogLimit, clean_logger
 
 @pytest.fixture
 def handler() -> Iterator[logging.StreamHandler[io.StringIO]]:
-    """What the logger ``example`` writes to."""
+    """The lines of the logger ``example``."""
     handler = logging.StreamHandler(io.StringIO())
     logger = logging.getLogger("example")
     logger.addHandler(handler)

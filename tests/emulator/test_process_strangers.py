@@ -23,7 +23,7 @@ from sbnotebook.emulator.process import EmulatorState
 from sbnotebook.errors import EmulatorStartError
 
 STRANGER = 65534
-"""A user who is not the one of the tests: nobody, on most systems."""
+"""The id of another user than the one that runs the tests; on most systems, that of ``nobody``."""
 as_root = pytest.mark.skipif(
     sys.platform == "win32" or os.getuid() != 0, reason="only root can give files to another user"
 )

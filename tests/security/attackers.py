@@ -28,7 +28,7 @@ _WAIT = 0.5
 
 
 def with_token() -> bytes:
-    """What a client sends until it may use everything, and a session 2 for what follows."""
+    """The frames of a client up to its token, and a session 2 for the attack."""
     put = transfer(token_request(token()), settled=True)
     return (
         BEGUN

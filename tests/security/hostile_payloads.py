@@ -36,7 +36,7 @@ __all__ = ["SIZE", "constructed", "harmless", "hostile_value", "random_payload"]
 SIZE: Final = 256 * 1024
 _ROOM: Final = SIZE - 1024
 _PROPERTIES_ROOM: Final = 60_000
-"""What all properties may take: Service Bus refuses a message with more than 64 KB of them."""
+"""Bytes of all properties: Service Bus refuses a message with more than 64 KB of them."""
 _MERSENNE: Final = 2**61 - 1
 """Python's hash of a whole number is its rest by this."""
 

@@ -1,4 +1,4 @@
-"""A key that was typed, in whatever documented way, is neither in IPython's history nor in its database."""
+"""A key that you type in any documented way is neither in IPython's history nor in its database."""
 
 from __future__ import annotations
 

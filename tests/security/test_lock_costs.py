@@ -1,4 +1,4 @@
-"""What a message may cost the client that locks it, whatever its sender wrote in it."""
+"""No message fills the memory of the client that locks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message of 256 KB costs little beyond a harmless one of its size, whatever its sender wrote in it.
+"""A message of 256 KB costs little beyond a harmless one of its size.
 
 ``SBNOTEBOOK_CRASHES`` asks for that many random messages beside all that are constructed; a test run tries a few of
 each. ``SBNOTEBOOK_SEED`` repeats a run's random messages.
@@ -42,7 +42,7 @@ SECONDS, MEGABYTES = 1.0, 100.0
 TOGETHER = 15
 """Messages that are looked at together: what they cost together, each costs at most."""
 RECEIVED = list[int]()
-"""How many messages each queue held."""
+"""The number of messages in each queue."""
 WORST = (
     "arrays of 64 empty lists as the body", "ids of one hash as the body", "ids of one hash as a property",
     "arrays of 64 empty lists as an annotation", "many sequences of many empty lists", "packed zeros", "packed emoji",

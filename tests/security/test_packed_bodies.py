@@ -1,4 +1,4 @@
-"""What the packed bodies of a table may take together."""
+"""The packed bodies of a table share one allowance."""
 
 from __future__ import annotations
 

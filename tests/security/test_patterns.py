@@ -82,7 +82,7 @@ FOUND = (
     "-eyJ", "eyJa.b. ", " sig=a", "sacp", "at a.b$1(\n", "a.", "a@", "a.a@a.", "1 ", "at a.js:1:1\n", 'File "', "\\n",
     'File "a", line 1, in b\n', "Caused by: ", "a:1:", "<>c.", "   at a", "\u0130",
 )  # fmt: skip
-"""What was slow once, or is the most expensive."""
+"""Texts that were slow once, or are the most expensive."""
 
 
 def texts_of(length: int, count: int) -> list[str]:

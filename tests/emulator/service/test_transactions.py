@@ -29,7 +29,7 @@ BATCH = 0x80013700
 
 @pytest.fixture
 def emulator(transaction_emulator: RunningEmulator) -> RunningEmulator:
-    """What ``connect`` and ``work`` connect to."""
+    """The emulator of ``connect`` and ``work``."""
     return transaction_emulator
 
 

@@ -25,7 +25,7 @@ from tests.emulator.service.transaction_client import VALUE, TransactionClient, 
 
 @pytest.fixture
 def emulator(transaction_emulator: RunningEmulator) -> RunningEmulator:
-    """What ``connect`` and ``work`` connect to."""
+    """The emulator of ``connect`` and ``work``."""
     return transaction_emulator
 
 
