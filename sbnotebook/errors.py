@@ -23,7 +23,11 @@ Microsoft's documentation.
 
 from __future__ import annotations
 
+import difflib
+import re
 import sqlite3
+from collections.abc import Iterable
+from typing import Final
 
 __all__ = [
     "AmqpDecodeError",
@@ -40,7 +44,11 @@ __all__ = [
     "ReadOnlyError",
     "SbNotebookError",
     "SettlementFailedError",
+    "near_match",
 ]
+
+_SEPARATORS: Final = re.compile(r"[\s._-]")
+_LONGEST: Final = 100
 
 
 class SbNotebookError(Exception):
@@ -127,3 +135,28 @@ class ProtocolViolationError(EmulatorError):
     def __init__(self, description: str, condition: str = "amqp:connection:framing-error") -> None:
         super().__init__(description)
         self.condition = condition
+
+
+# ---------------------------------------------------------------- words of errors
+
+
+def near_match(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the known name that a misspelt one most likely means; None if no name is similar.
+
+    Every error that says 'did you mean …?' uses it. Case, spaces, dots, dashes and underscores do not count.
+
+    Args:
+        name: what the user wrote.
+        known: what could be meant, such as the options of a magic; the first wins between equals.
+        cutoff: from 0 for any two names to 1 for equal ones.
+
+    Example:
+        >>> near_match("--readonly", ["--write", "--read-only"])
+        '--read-only'
+        >>> near_match("SubjectId", ["message_id", "session_id", "subject"])
+        'subject'
+    """
+    spelled = {_SEPARATORS.sub("", each).lower(): each for each in reversed(list(known))}
+    meant = _SEPARATORS.sub("", name[:_LONGEST]).lower()
+    found = difflib.get_close_matches(meant, spelled, n=1, cutoff=cutoff)
+    return spelled[found[0]] if found else None

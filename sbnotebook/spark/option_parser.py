@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -11,7 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.client.targets import NamespaceTarget
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.connection import scrub
@@ -50,8 +49,8 @@ class OptionParser:
         self._values = options
         known = {name.lower(): name for name in (*_EVERYWHERE, *names)}
         for name in sorted(self._values.keys() - known.keys()):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {known[near[0]]}? There are" if near else "there are"
+            near = near_match(name, known.values())
+            hint = f"did you mean {near}? There are" if near else "there are"
             raise ConfigurationError(f"There is no option {name[:_SHOWN]!r} here; {hint} {', '.join(known.values())}.")
 
     @property

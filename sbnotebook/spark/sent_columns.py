@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -24,7 +23,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model.schema import COLUMNS, SENT_COLUMNS, ColumnType
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS
 from sbnotebook.spark.schema import arrow_type
@@ -91,13 +90,12 @@ def _check_type(name: str, kind: DataType) -> None:
 
 def _refuse_misspelt(others: list[str]) -> None:
     """Refuse names such as messageId: beside a body, such a column would not be sent."""
-    plain = {column.replace("_", ""): column for column in SENT_COLUMNS}
     for name in others:
-        near = difflib.get_close_matches(name.lower().replace("_", ""), plain, n=1, cutoff=_ALIKE)
+        near = near_match(name, SENT_COLUMNS, cutoff=_ALIKE)
         if near:
             raise ConfigurationError(
                 f"The column {name[:_SHOWN]} is no message column and would not be sent: "
-                f"rename it to {plain[near[0]]}, or drop it."
+                f"rename it to {near}, or drop it."
             )
 
 
