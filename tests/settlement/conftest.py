@@ -48,9 +48,17 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-async def namespace_by_hand(clock: HandClock, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    """A namespace whose time goes on only when ``clock`` is turned."""
-    journal = Journal(tmp_path / "journal.sqlite")
+def emulator_by_hand(clock: HandClock) -> Iterator[RunningEmulator]:
+    """An emulator whose time passes only when ``clock`` is turned."""
     with running(clock=clock.emulators) as server:
-        async with AsyncNamespace(Connection(server.connection_string), journal=journal, clock=clock) as namespace:
-            yield namespace
+        yield server
+
+
+@pytest.fixture
+async def namespace_by_hand(
+    clock: HandClock, emulator_by_hand: RunningEmulator, tmp_path: Path
+) -> AsyncIterator[AsyncNamespace]:
+    """A namespace of :func:`emulator_by_hand`."""
+    connection, journal = Connection(emulator_by_hand.connection_string), Journal(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
+        yield namespace

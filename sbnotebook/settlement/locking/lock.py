@@ -101,7 +101,7 @@ class LockedBatch:
         held, clock = HeldMessages(address), clock or SystemClock()
         now = clock.now()
         events = LockEvents(now)
-        links = Links(self._receivers, self._new_receiver, self._busy)
+        links = Links(self._receivers, self._new_receiver, self._busy, clock)
         renewal = Renewal(held, links, events, clock=clock, until=now + renew_for)
         self.clock = clock
         self._held = held
@@ -440,10 +440,8 @@ class LockedBatch:
         each: Mapping[int, DeadLetter] | None = None,
     ) -> Awaitable[None]:
         steps = partial(self.settle_group, run, decision, each=each, as_they_come=True)
-        in_flight = run.limits.max_in_flight
-        size = GROUP if in_flight == AUTO else in_flight * _ROUND_TRIPS
         # The settling itself ends soon after an interrupt.
-        taking = partial(run.take, messages, steps, size=size, finish_within=0.0)
+        taking = partial(run.take, messages, steps, size=_at_once(run), finish_within=0.0)
         delay = decision.delay if isinstance(decision, Abandon) and messages else None
         return self._keep_for(delay, taking) if delay else taking()
 
@@ -490,8 +488,10 @@ class LockedBatch:
             ended=ended,
             peeker=self._peeker,
         )
+        size = _at_once(run)
         try:
-            await self._settle_held(act, messages)
+            for start in range(0, len(messages), size):
+                await self._settle_held(act, messages[start : start + size])
         except BaseException as error:
             # What is known by then must not be lost. Records that could not be written have settled nothing.
             if act.outcomes or not isinstance(error, Exception):
@@ -579,6 +579,12 @@ class LockedBatch:
         if self._receiver is None:
             raise BatchClosedError("The batch is closed and holds no messages: lock them again.")
         return self._receiver
+
+
+def _at_once(run: Run) -> int:
+    """Return how many messages are settled between two chances for others, such as a renewal, to use the receiver."""
+    in_flight = run.limits.max_in_flight
+    return GROUP if in_flight == AUTO else in_flight * _ROUND_TRIPS
 
 
 async def _close(client: ServiceBusReceiver | Peeker) -> None:

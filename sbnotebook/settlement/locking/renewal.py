@@ -36,8 +36,9 @@ _STILL: Final = timedelta(seconds=5)
 """What is longer between two looks is no delay of a busy loop any more."""
 _LEFT: Final = 1 / 3
 """The part of a lock that is left at least when it is renewed."""
-_WAIT_FOR_LINK: Final = 2.0
-"""Seconds to wait for who uses the batch's receiver, before another one is opened for renewing."""
+_WAIT_FOR_LINK: Final = (1 / 8, 2.0)
+"""How long a renewal waits for the batch's receiver, before it opens another one: a part of what is left of the lock,
+and at most so many seconds. To open one takes several round trips."""
 _ANSWER_WITHIN: Final = (2.0, 10.0)
 """Seconds that a renewal may take: half of what is left of the lock, but at least and at most these."""
 _TOKENS_WITHIN: Final = 1.0
@@ -103,6 +104,7 @@ class Links:
         own: gives the batch's receivers, none when it is closed. They take turns, so that each is used.
         other: makes another receiver of the entity.
         busy: held by the task that uses the batch's receiver.
+        clock: where the time comes from.
     """
 
     def __init__(
@@ -110,11 +112,13 @@ class Links:
         own: Callable[[], Sequence[ServiceBusReceiver]],
         other: Callable[[], ServiceBusReceiver],
         busy: anyio.Lock,
+        clock: Clock,
     ) -> None:
         self._own = own
         self._turn = 0
         self._other = other
         self._busy = busy
+        self._clock = clock
         self._spare: ServiceBusReceiver | None = None
         self._used_spare = False
         self._avoids_own = False
@@ -124,11 +128,11 @@ class Links:
         """Return a receiver to renew over.
 
         Args:
-            wait: seconds to wait for the batch's own at most.
+            wait: seconds to wait for the batch's own at most, where no other one is open yet.
         """
         self._used_spare = False
         own = None if self._avoids_own else self._next_own()
-        if own is not None and links.is_open(own) and await self._acquired(wait):
+        if own is not None and links.is_open(own) and await self._acquired(wait if self._spare is None else 0):
             try:
                 yield own
             finally:
@@ -196,10 +200,16 @@ class Links:
         with contextlib.suppress(anyio.WouldBlock):
             self._busy.acquire_nowait()
             return True
-        with anyio.move_on_after(wait):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end_after, wait, tasks.cancel_scope)
             await self._busy.acquire()
+            tasks.cancel_scope.cancel()
             return True
         return False
+
+    async def _end_after(self, seconds: float, waiting: anyio.CancelScope) -> None:
+        await self._clock.sleep(seconds)
+        waiting.cancel()
 
 
 class Renewal:
@@ -314,8 +324,9 @@ class Renewal:
             return
         left = (min(hold.ends for hold in holds) - self._clock.now()).total_seconds()
         least, most = _ANSWER_WITHIN
+        part, longest = _WAIT_FOR_LINK
         with anyio.fail_after(min(max(left / 2, least), most)):
-            async with self._links.one(min(_WAIT_FOR_LINK, max(left / 4, 0))) as receiver:
+            async with self._links.one(min(max(left * part, 0), longest)) as receiver:
                 asked = self._clock.now()
                 ends = await management.renew_locks(receiver, [hold.received for hold in holds])
         for hold, end in zip(holds, ends, strict=True):

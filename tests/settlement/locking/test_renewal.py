@@ -184,10 +184,28 @@ async def test_renewal_continues_while_a_settlement_waits(world: World) -> None:
             tasks.start_soon(batch.settle, Complete(), held[:1])
             await anyio.sleep(0.1)
             for _ in range(3):
-                await world.clock.turn(5)
+                await world.clock.turn(6)
                 await until(lambda: all(end_of(batch, n) - world.clock.now() > MINUTE / 12 for n in numbers(held)))
             tasks.cancel_scope.cancel()
         world.emulator.thaw()
+        assert batch.lost == ()
+
+
+async def test_a_renewal_waits_for_a_busy_link_by_the_clock(world: World) -> None:
+    queue = await filled_queue(world.namespace, "in-use", 3, lock_duration=timedelta(seconds=10))
+    async with queue.batch() as batch:
+        held = await batch.receive(3)
+        busy: anyio.Lock = batch._busy  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        async with busy:
+            await world.clock.turn(5)
+            await anyio.sleep(1.5)
+            assert spare_of(batch) is None
+            await world.clock.turn(1)
+            await until(lambda: spare_of(batch) is not None)
+            # From now on, the other link is open, and no renewal waits.
+            await until(lambda: all(end_of(batch, n) - world.clock.now() > timedelta(seconds=9) for n in numbers(held)))
+            await world.clock.turn(5)
+            await until(lambda: all(end_of(batch, n) - world.clock.now() > timedelta(seconds=9) for n in numbers(held)))
         assert batch.lost == ()
 
 

@@ -25,7 +25,7 @@ from sbnotebook.model import (
     OutcomeStatus,
     Release,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, session_messages
@@ -282,3 +282,24 @@ async def test_message_between_two_receives_waits_for_the_next(own: AsyncNamespa
             first += await session.receive(1, max_wait=2)
         assert [message.sequence_number for message in first] == [1, 2]
     assert [message.delivery_count for message in await queue.peek()] == [0, 0]
+
+
+async def test_a_session_is_renewed_while_a_pick_settles_one_by_one(
+    clock: HandClock, namespace_by_hand: AsyncNamespace, emulator_by_hand: RunningEmulator
+) -> None:
+    clock.emulators.advance(600)  # the SDK sees the end of a session's lock by the machine's clock
+    messages, five = session_messages("a" * 120), timedelta(seconds=5)
+    queue = await filled_queue(namespace_by_hand, "slow", messages, requires_session=True, lock_duration=five)
+    plan = await queue.pick(range(1, 121), Complete())
+    emulator_by_hand.faults.network_delay_ms = 10
+    async with anyio.create_task_group() as tasks:
+
+        async def turn() -> None:
+            while True:
+                await clock.turn(1)
+                await anyio.sleep(0.2)
+
+        tasks.start_soon(turn)
+        report = await plan.apply(Limits(1))
+        tasks.cancel_scope.cancel()
+    assert report.settled == 120, report.counts
