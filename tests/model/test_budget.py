@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbnotebook.model import budget
+
+PAGE = Path(__file__).parents[2].joinpath("docs", "explanation", "threat-model.md").read_text(encoding="utf-8")
+MEGABYTE = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        f"levels of AMQP values, and of JSON in `body_json` | {budget.LEVELS} |",
+        f"items of an AMQP value | {budget.ITEMS:,}, and {budget.UNUSUAL_KEYS:,} keys of a map",
+        f"a packed body | unpacked to {budget.UNPACKED_BYTES // MEGABYTE} MB or {budget.UNPACKED_TIMES} times its size",
+        f"JSON and XML in a panel, and JSON in `body_json` | {budget.PARSED_CHARACTERS:,} characters |",
+        f"text that regular expressions examine | {budget.MATCHED_CHARACTERS:,} characters |",
+        f"packed bodies beyond 16 times their size | {budget.UNPACKED_BYTES_OF_TABLE / MEGABYTE:g} MB |",
+        f"processor time for causes | {budget.CAUSE_SECONDS_OF_TABLE:g} seconds;",
+    ],
+)
+def test_the_threat_model_states_each_limit(row: str) -> None:
+    assert f"| {row}" in PAGE
