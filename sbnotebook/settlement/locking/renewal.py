@@ -37,8 +37,8 @@ _STILL: Final = timedelta(seconds=5)
 _LEFT: Final = 1 / 3
 """The part of a lock that is left at least when it is renewed."""
 _WAIT_FOR_LINK: Final = (1 / 8, 2.0)
-"""Limits of the wait for the batch's receiver: a part of the rest of the lock, and seconds. Then a renewal opens another
-receiver, which takes several round trips."""
+"""Limits of the wait for the batch's receiver: a part of what is left of the lock, and seconds. Then a renewal opens
+another one, which takes several round trips."""
 _ANSWER_WITHIN: Final = (2.0, 10.0)
 """Seconds that a renewal may take: half of what is left of the lock, but at least and at most these."""
 _TOKENS_WITHIN: Final = 1.0
