@@ -329,7 +329,9 @@ class _InThreads:
         self._credential = credential
 
     async def get_token(self, *scopes: str, **options: Any) -> Any:
-        return await anyio.to_thread.run_sync(partial(self._credential.get_token, *scopes, **options))
+        ask = partial(self._credential.get_token, *scopes, **options)
+        # A thread cannot be ended: where it takes too long, its answer is not waited for.
+        return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
 
     async def close(self) -> None:
         """Close nothing: the credential is the caller's."""

@@ -6,9 +6,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from azure.servicebus.exceptions import SessionLockLostError
+from azure.servicebus.exceptions import ServiceBusConnectionError, SessionLockLostError
 
-from sbnotebook.settlement.sdk.protocol import AnyClient, Handler, LinkState, ReceiverLink, Socket, private
+from sbnotebook.settlement.sdk.protocol import AnyClient, Client, Handler, LinkState, ReceiverLink, Socket, private
 from sbnotebook.settlement.sdk.tokens import stop_refreshing
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ _GLANCE: Final = 0.005
 _MANY_FRAMES: Final = 100
 _HANG_UP_WITHIN: Final = 2.0
 """Seconds."""
+_OPEN_WITHIN: Final = 60.0
+"""Seconds to connect, to have a token confirmed and to attach a link; those to wait for a session come on top."""
 
 
 def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
@@ -94,11 +96,12 @@ async def hang_up(line: Socket | None) -> None:
 
 
 def spare_waits(client: AnyClient) -> None:
-    """Have a client open and close without the SDK's sleeps, and close its socket, too.
+    """Have a client open and close without the SDK's sleeps, in limited time, and close its socket, too.
 
-    The SDK sleeps after each frame until the client is open, half a second in all. Closing one, it waits up to a
-    second for the task that keeps the connection alive, and it forgets the socket of a broken connection. It also
-    stops to answer after 10,000 requests to the management node; here there is no limit.
+    The SDK sleeps after each frame until the client is open, half a second in all, and waits without end for a service
+    that is silent. Closing one, it waits up to a second for the task that keeps the connection alive, and it forgets
+    the socket of a broken connection. It also stops to answer after 10,000 requests to the management node; here there
+    is no limit.
 
     Args:
         client: not open yet.
@@ -124,6 +127,27 @@ def spare_waits(client: AnyClient) -> None:
             await hang_up(line)
 
     parts._create_handler, parts._close_handler = create_ready, close_all
+    _open_in_time(parts)
+
+
+def _open_in_time(parts: Client) -> None:
+    open_once = parts._open
+
+    async def open_in_time(*given: Any, **options: Any) -> None:
+        if parts._running:
+            return
+        within = _OPEN_WITHIN + (getattr(parts, "_max_wait_time", None) or 0)
+        with anyio.move_on_after(within) as scope:
+            await open_once(*given, **options)
+        if scope.cancelled_caught:
+            place = parts._auth_uri.partition("://")[2]
+            error = ServiceBusConnectionError(
+                message=f"No link to {place} could be opened in {within:g} seconds: Service Bus did not answer."
+            )
+            private(error)._retryable = False  # by the SDK, which would wait as long again
+            raise error
+
+    parts._open = open_in_time
 
 
 def _look_often(handler: Handler) -> None:

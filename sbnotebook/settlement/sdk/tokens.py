@@ -17,6 +17,9 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
+from azure.servicebus.exceptions import ServiceBusConnectionError
+
 from sbnotebook.settlement.sdk.protocol import (
     Authenticator,
     CbsAuthState,
@@ -36,6 +39,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 # Attributes that sbnotebook adds to the SDK's authenticators.
 _COMING: Final = "_sbnotebook_coming_token"
 _PUT: Final = "_sbnotebook_put_token"
+_FIRST_WITHIN: Final = 45.0
+"""Seconds that the credential may take for the first token: less than a link has to open."""
 _GLANCE: Final = 0.1
 """Seconds that an operation waits for the credential. A shared access key needs none."""
 _LOOK_AGAIN: Final = 1
@@ -81,7 +86,11 @@ _on_first_answer: Final[Any] = authenticator_class._on_execute_operation_complet
 
 async def _update_token(cbs: Authenticator) -> None:
     if cbs.auth_state is not CbsAuthState.REFRESH_REQUIRED:
-        await _put_first_token(cbs)  # without it nothing works, so that it is waited for
+        # Without it nothing works, so that it is waited for.
+        with anyio.move_on_after(_FIRST_WITHIN) as scope:
+            await _put_first_token(cbs)
+        if scope.cancelled_caught:
+            raise _no_token()
         return
     # The SDK asks again when this is left of the valid token.
     cbs.auth_state = CbsAuthState.OK
@@ -100,6 +109,15 @@ async def _update_token(cbs: Authenticator) -> None:
         await _put(cbs, token)
         if left <= _LAST:
             cbs.auth_state, cbs._token_put_time = CbsAuthState.IN_PROGRESS, int(time.time())
+
+
+def _no_token() -> ServiceBusConnectionError:
+    error = ServiceBusConnectionError(
+        message=f"The credential gave no token in {_FIRST_WITHIN:g} seconds: sign in before you connect, or check that "
+        "this machine reaches the service that gives tokens."
+    )
+    private(error)._retryable = False  # by the SDK, which would wait as long again
+    return error
 
 
 async def _asked(cbs: Authenticator) -> AccessToken | None:

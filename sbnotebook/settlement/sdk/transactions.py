@@ -12,12 +12,14 @@ AmqpConnectionScope.
 from __future__ import annotations
 
 import logging
-import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from uuid import UUID
 
+import anyio
+import anyio.lowlevel
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.model.amqp import Described, ULong, encode
@@ -110,6 +112,9 @@ class TransactionLine:
         self._sender = sender
         self._via = via
         self._txn_id: bytes | None = None
+        """The transaction that each transfer is in; None for none."""
+        self._open_id = b""
+        self._until = 0.0
         self._links: list[Any] = []
         self._control: Any = None
         self._out: Any = None
@@ -121,7 +126,8 @@ class TransactionLine:
             ServiceBusError: it could not be opened, or the service refused one of the links.
         """
         try:
-            await self._open(time.monotonic() + _OPEN_WITHIN)
+            with _answered_until(anyio.current_time() + _OPEN_WITHIN):
+                await self._open()
         except AMQPException as error:  # no connection, or a token that was refused
             raise self._explained(error) from error
 
@@ -136,18 +142,36 @@ class TransactionLine:
             DischargeUnansweredError: the commit was sent, and nothing is known of it.
             ServiceBusError: neither was done.
         """
-        until = time.monotonic() + _LIMIT
-        state = await self._transfer(self._control, _value(_DECLARE, [None]), until)
-        if getattr(state, "descriptor", None) != _DECLARED:
-            raise self._refusal(state)
-        # The work. Whatever fails, closing the connection rolls it back.
-        self._txn_id = txn_id = bytes(state[0])
-        self._expect_accepted(await self._transfer(self._out, payload, until))
-        await self._complete(lock_token, until)
-        self._txn_id = None
+        await self.begin(payload, lock_token)
+        await self.commit()
+
+    async def begin(self, payload: bytes, lock_token: UUID) -> None:
+        """Declare a transaction, and send a message and complete another in it: see :meth:`move`.
+
+        Raises:
+            ServiceBusError: neither is done once the connection is closed.
+        """
+        self._until = anyio.current_time() + _LIMIT
+        with _answered_until(self._until):
+            state = await self._transfer(self._control, _value(_DECLARE, [None]))
+            if getattr(state, "descriptor", None) != _DECLARED:
+                raise self._refusal(state)
+            # The work. Whatever fails, closing the connection rolls it back.
+            self._txn_id = self._open_id = bytes(state[0])
+            self._expect_accepted(await self._transfer(self._out, payload))
+            await self._complete(lock_token)
+            self._txn_id = None
+
+    async def commit(self) -> None:
+        """Commit the transaction that is begun: see :meth:`move`.
+
+        Raises:
+            DischargeUnansweredError: the commit was sent, and nothing is known of it.
+            ServiceBusError: nothing was done.
+        """
         try:
-            state = await self._transfer(self._control, _value(_DISCHARGE, [txn_id, False]), until)
-            self._expect_accepted(state)
+            with _answered_until(self._until):
+                self._expect_accepted(await self._transfer(self._control, _value(_DISCHARGE, [self._open_id, False])))
         except Exception as error:
             if condition_of(error)[0] in _ROLLED_BACK:
                 raise
@@ -165,13 +189,13 @@ class TransactionLine:
 
     # ---------------------------------------------------------------- links
 
-    async def _open(self, until: float) -> None:
+    async def _open(self) -> None:
         parts = self._parts
         parts._config.keep_alive = None
         await parts._open(_OPEN_WITHIN)
         for entity_to_send_to in (self._sender, self._via):
             if entity_to_send_to is not None:
-                await self._put_token(entity_to_send_to, until)
+                await self._put_token(entity_to_send_to)
         session: Any = parts._handler._session
         self._name_transactions(session)
         entity = f"amqps://{parts._auth_uri.partition('://')[2]}"
@@ -179,14 +203,14 @@ class TransactionLine:
         # Where the control link comes first, the first entity after it takes what goes to others. Elsewhere there is
         # only one queue or topic.
         if self._via is not None:
-            await self._open_control(session, until)
-        await self._attach(session.create_receiver_link(entity, link_credit=0, on_transfer=_ignore), until)
+            await self._open_control(session)
+        await self._attach(session.create_receiver_link(entity, link_credit=0, on_transfer=_ignore))
         self._out = session.create_sender_link(target, send_settle_mode=_UNSETTLED_MODE)
-        await self._attach(self._out, until)
+        await self._attach(self._out)
         if self._via is None:
-            await self._open_control(session, until)
+            await self._open_control(session)
 
-    async def _put_token(self, sender: ServiceBusSender, until: float) -> None:
+    async def _put_token(self, sender: ServiceBusSender) -> None:
         """Put a token for an entity to send to; the SDK has put one for that of the messages to complete."""
         auth = await create_authentication(sender)
         cbs: Any = self._parts._handler._cbs_authenticator
@@ -196,24 +220,24 @@ class TransactionLine:
         kind = auth.token_type.decode() if isinstance(auth.token_type, bytes) else auth.token_type
         cbs.auth_state = CbsAuthState.IN_PROGRESS
         await cbs._put_token(token.token, kind, auth.audience, utc_from_timestamp(token.expires_on))
-        await self._listen(lambda: cbs.auth_state is not CbsAuthState.IN_PROGRESS, until)
+        await self._listen(lambda: cbs.auth_state is not CbsAuthState.IN_PROGRESS)
         if not await cbs.handle_token():
             raise ServiceBusConnectionError(message="The token for the destination was not accepted.")
 
-    async def _open_control(self, session: Any, until: float) -> None:
+    async def _open_control(self, session: Any) -> None:
         self._control = session.create_sender_link(f"control-{uuid.uuid4()}", send_settle_mode=_UNSETTLED_MODE)
         self._control.target = _Coordinator()
-        await self._attach(self._control, until)
+        await self._attach(self._control)
 
-    async def _attach(self, link: Any, until: float) -> None:
+    async def _attach(self, link: Any) -> None:
         _take_empty_ends(link)
         _take_unsettled_answers(link)
         self._links.append(link)
         await link.attach()
-        await self._listen(lambda: link.state is LinkState.ATTACHED, until)
+        await self._listen(lambda: link.state is LinkState.ATTACHED)
         # A refused link is attached without one of its ends, and detached with the reason in the next frame.
         if getattr(link, "_is_refused", False):
-            await self._listen(lambda: link.state is not LinkState.ATTACHED, until)
+            await self._listen(lambda: link.state is not LinkState.ATTACHED)
 
     def _name_transactions(self, session: Any) -> None:
         """Name the transaction that is under way in each transfer, but for those that are about tokens."""
@@ -230,7 +254,7 @@ class TransactionLine:
 
     # ---------------------------------------------------------------- what is said, and answered
 
-    async def _transfer(self, link: Any, payload: bytes, until: float) -> Any:
+    async def _transfer(self, link: Any, payload: bytes) -> Any:
         """Send a message, and return the state that answers it."""
         answers: list[Any] = []
 
@@ -239,7 +263,7 @@ class TransactionLine:
 
         try:
             await link.send_transfer(Encoded(payload, is_batch=False), on_send_complete=answered)
-            await self._listen(lambda: bool(answers), until)
+            await self._listen(lambda: bool(answers))
         except AMQPException as error:
             raise self._explained(error) from error
         ((_, state),) = answers
@@ -247,10 +271,8 @@ class TransactionLine:
             raise ServiceBusConnectionError(message="The link was detached before the answer came.")
         return state
 
-    async def _complete(self, lock_token: UUID, until: float) -> None:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise _too_long()
+    async def _complete(self, lock_token: UUID) -> None:
+        left = max(self._until - anyio.current_time(), 0.001)  # none at all is no limit to the SDK
         transport = self._parts._amqp_transport
         request = {
             constants.MGMT_REQUEST_DISPOSITION_STATUS: constants.MESSAGE_MGMT_SETTLEMENT_TERM_MAP["complete"],
@@ -264,16 +286,15 @@ class TransactionLine:
         except (TimeoutError, ValueError) as error:  # the second one where the link to the node is gone
             raise ServiceBusConnectionError(message=f"The completion was not answered: {error}") from error
 
-    async def _listen(self, is_done: Callable[[], bool], until: float) -> None:
+    async def _listen(self, is_done: Callable[[], bool]) -> None:
         """Read frames until something has come.
 
         Raises:
-            ServiceBusError: it did not come in time, or cannot come any more.
+            ServiceBusError: it cannot come any more.
         """
         connection: Any = self._parts._handler._connection
         while not is_done():
-            if time.monotonic() > until:
-                raise _too_long()
+            await anyio.lowlevel.checkpoint()  # so that the limit applies where there is nothing to read any more
             try:
                 await connection.listen(wait=False)
                 if connection._error is not None:
@@ -315,8 +336,14 @@ def _outcome(state: Any) -> Any:
     return state
 
 
-def _too_long() -> OperationTimeoutError:
-    return OperationTimeoutError(message="The service took too long to answer.")
+@contextmanager
+def _answered_until(until: float) -> Generator[None]:
+    """Limit a block, writing included: a service that reads no more holds up what is written to it."""
+    try:
+        with anyio.fail_after(max(until - anyio.current_time(), 0)):
+            yield
+    except TimeoutError as error:
+        raise OperationTimeoutError(message="The service took too long to answer.") from error
 
 
 def _take_empty_ends(link: Any) -> None:

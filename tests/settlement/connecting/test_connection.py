@@ -5,6 +5,8 @@ import copy
 import html
 import json
 import re
+import threading
+import time
 import urllib.parse
 from collections.abc import Callable
 from typing import Any
@@ -213,6 +215,23 @@ def test_a_synchronous_credential_is_asked_in_a_thread() -> None:
 
     assert anyio.run(ask) == "token"
     assert credential.scopes == ("scope",)
+
+
+def test_a_synchronous_credential_that_hangs_is_not_waited_for() -> None:
+    credential, ends = SyncCredential(), threading.Event()
+    credential.get_token = lambda *_, **__: str(ends.wait(10))  # type: ignore[method-assign]
+    connection = Connection.with_credential("shop.servicebus.windows.net", credential)
+
+    async def ask() -> None:
+        with anyio.move_on_after(0.1):
+            await connection.host_and_credential()[1].get_token("scope")
+
+    began = time.monotonic()
+    try:
+        anyio.run(ask)
+        assert time.monotonic() - began < 5
+    finally:
+        ends.set()
 
 
 def test_without_a_credential_azures_default_is_used() -> None:

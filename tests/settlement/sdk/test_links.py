@@ -16,7 +16,7 @@ import pytest
 import trustme
 from azure.servicebus._pyamqp.aio import _link_async
 from azure.servicebus._pyamqp.aio._transport_async import AsyncTransport
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
@@ -188,6 +188,25 @@ async def test_a_socket_is_closed_also_where_the_work_was_cut_off() -> None:
         await ended.wait()
     proxy.close()
     server.close()
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_a_silent_service_is_not_waited_for_without_end(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(links, "_OPEN_WITHIN", 0.5)
+    await own.create_queue("orders")
+    emulator.freeze_new()
+    client = CLIENTS[kind](own, EntityAddress("orders"))
+    with (
+        anyio.fail_after(10),
+        pytest.raises(ServiceBusConnectionError, match=r"orders could be opened in 0\.5 s"),
+    ):
+        await links.reopen(client)
+    emulator.thaw()
+    await links.reopen(client)
+    assert links.is_open(client) or kind == "browser"
+    await client.close()
 
 
 def port_of(server: asyncio.Server) -> int:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 import pytest
 from azure.core.credentials import AccessToken
+from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.sdk import management
+from sbnotebook.settlement.sdk import management, tokens
 from sbnotebook.settlement.sdk.protocol import CbsAuthState, private
 from sbnotebook.settlement.sdk.tokens import refresh_if_due
 
@@ -153,7 +154,7 @@ async def test_operations_wait_for_the_next_token_at_the_last_moment(held: Held)
     assert is_refreshed(held)
 
 
-async def never() -> AccessToken:
+async def never(*_: object) -> AccessToken:
     await anyio.sleep_forever()
     raise AssertionError
 
@@ -180,3 +181,18 @@ async def test_a_connection_that_is_closed_asks_no_credential(
     gc.collect()
     assert not caplog.records
     assert not capfd.readouterr().err
+
+
+async def test_the_first_token_is_not_waited_for_without_end(
+    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await own.create_queue("orders")
+    monkeypatch.setattr(tokens, "_FIRST_WITHIN", 0.3)
+    browser = own.connection.browser(EntityAddress("orders"))
+    credential: Any = browser._credential
+    monkeypatch.setattr(credential, "get_token", never)
+    with (
+        anyio.fail_after(10),
+        pytest.raises(ServiceBusConnectionError, match=r"gave no token in 0\.3 seconds: sign"),
+    ):
+        await management.peek_payloads(browser, 1, 1)
