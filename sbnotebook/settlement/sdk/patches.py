@@ -11,6 +11,7 @@ from typing import Any, Final
 from azure.servicebus import __version__
 
 from sbnotebook.settlement.sdk.protocol import sender_module, session_module, transport_module
+from sbnotebook.settlement.sdk.sharing import share_connections
 from sbnotebook.settlement.sdk.tokens import refresh_beside_work
 from sbnotebook.settlement.sdk.version import check_version
 
@@ -36,6 +37,7 @@ def prepare_sdk(installed: str = __version__) -> None:
     session_module.encode_frame = _measure_frame
     transport_module.AsyncTransportMixin.receive_frame = _receive_frame
     refresh_beside_work()
+    share_connections()
 
 
 class Encoded:

@@ -22,7 +22,13 @@ try:
     from azure.servicebus._common import constants
     from azure.servicebus._common import mgmt_handlers as _mgmt_handlers
     from azure.servicebus._pyamqp._decode import decode_payload
-    from azure.servicebus._pyamqp.aio import _cbs_async, _sender_async, _session_async, _transport_async
+    from azure.servicebus._pyamqp.aio import (
+        _cbs_async,
+        _connection_async,
+        _sender_async,
+        _session_async,
+        _transport_async,
+    )
     from azure.servicebus._pyamqp.client import certifi  # pyright: ignore[reportPrivateImportUsage]
     from azure.servicebus._pyamqp.constants import (
         FIELD,
@@ -92,6 +98,7 @@ __all__ = [
     "authenticator_class",
     "certificates",
     "check_disposition_outcome",
+    "connection_class",
     "constants",
     "create_authentication",
     "decode_payload",
@@ -118,7 +125,9 @@ sender_module: Any = _sender_async
 session_module: Any = _session_async
 """``encode_frame``, which ``Session._outgoing_transfer`` calls."""
 transport_module: Any = _transport_async
-"""``AsyncTransportMixin.receive_frame``, ``decode_frame`` and ``decode_empty_frame``."""
+"""``AsyncTransportMixin.receive_frame`` and ``.write``, ``decode_frame`` and ``decode_empty_frame``."""
+connection_class: Any = _connection_async.Connection
+"""``listen``, which :mod:`~sbnotebook.settlement.sdk.sharing` replaces."""
 authenticator_class: Any = _cbs_async.CBSAuthenticator
 """``update_token`` and ``_on_execute_operation_complete``, which :mod:`~sbnotebook.settlement.sdk.tokens` replaces."""
 certificates: Final[Callable[[], str]] = certifi.where
@@ -143,6 +152,9 @@ class Socket(Protocol):
     Only the first has a ``reader``, a :class:`asyncio.StreamReader`.
     """
 
+    connected: bool
+
+    async def _write(self, s: bytes) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -174,6 +186,7 @@ class AmqpConnection(Protocol):
     """``Connection`` in ``_pyamqp/aio/_connection_async.py``."""
 
     _error: Exception | None
+    _socket_timeout: float
     _transport: Socket
     _remote_max_frame_size: int | None
 

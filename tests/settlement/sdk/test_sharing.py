@@ -1,0 +1,97 @@
+"""Several tasks on one connection of the SDK."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+import pytest
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.sdk import management
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusReceiver
+
+pytestmark = pytest.mark.anyio
+
+REQUESTS = 50
+
+
+@asynccontextmanager
+async def receiver_of(namespace: AsyncNamespace, name: str) -> AsyncGenerator[ServiceBusReceiver]:
+    await namespace.create_queue(name)
+    async with namespace.connection.receiver(EntityAddress(name)) as receiver:
+        await management.peek_payloads(receiver, 1, 1)  # opens the link to the management node
+        yield receiver
+
+
+async def test_requests_do_not_wait_for_a_task_that_receives(namespace: AsyncNamespace) -> None:
+    async with receiver_of(namespace, "sharing-receive") as receiver, anyio.create_task_group() as tasks:
+        tasks.start_soon(receiver.receive_messages, 1, 60)
+        await anyio.sleep(0.05)
+        began = time.monotonic()
+        for _ in range(REQUESTS):
+            assert await management.peek_payloads(receiver, 1, 1) == []
+        # The SDK's own way takes a tenth of a second for each, and twice that where two tasks read.
+        assert time.monotonic() - began < REQUESTS * 0.1 / 2
+        tasks.cancel_scope.cancel()
+
+
+async def test_requests_of_several_tasks_are_under_way_at_once(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    async with receiver_of(own, "sharing-requests") as receiver:
+        await own.entity("sharing-requests").send([Message()])
+        emulator.faults.network_delay_ms = 100
+        began = time.monotonic()
+        found: list[int] = []
+
+        async def ask() -> None:
+            found.append(len(await management.peek_payloads(receiver, 1, 1)))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(REQUESTS):
+                tasks.start_soon(ask)
+        assert found == [1] * REQUESTS
+        assert time.monotonic() - began < REQUESTS * 0.2 / 2  # one after the other, each takes a round trip
+
+
+async def test_tasks_go_on_where_the_one_that_reads_is_cancelled(namespace: AsyncNamespace) -> None:
+    async with receiver_of(namespace, "sharing-cancelled") as receiver, anyio.create_task_group() as tasks:
+        for _ in range(5):
+            with anyio.move_on_after(0.02) as reading:
+                tasks.start_soon(_ask, receiver)
+                await receiver.receive_messages(1, max_wait_time=60)
+            assert reading.cancelled_caught
+        assert await management.peek_payloads(receiver, 1, 1) == []
+
+
+async def test_all_tasks_learn_that_the_connection_is_lost(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    errors: list[Exception] = []
+    async with receiver_of(own, "sharing-lost") as receiver:
+
+        async def fail() -> None:
+            try:
+                await management.settle_by_tokens(receiver, [uuid4()], "complete", answer_within=30)
+            except (ServiceBusError, OSError) as error:
+                errors.append(error)
+
+        emulator.faults.network_delay_ms = 200
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(fail)
+            await anyio.sleep(0.1)
+            await anyio.to_thread.run_sync(emulator.drop_connections)
+        assert len(errors) == 5
+
+
+async def _ask(receiver: ServiceBusReceiver) -> None:
+    for _ in range(REQUESTS):
+        assert await management.peek_payloads(receiver, 1, 1) == []
