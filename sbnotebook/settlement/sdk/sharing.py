@@ -1,7 +1,7 @@
-"""Several tasks on one connection of the SDK: one of them reads, and the others go on when it has read something.
+"""Let several tasks use one connection of the SDK: the first reads frames for all, and wakes the others after each.
 
-The SDK lets several tasks share a connection, and makes each wait for the others: while one waits for a frame none
-writes, and when one reads the frame that another waits for, the other learns of it a tenth of a second later.
+In the SDK, tasks that share a connection hold each other up. No task writes while another waits for a frame. A task
+whose answer was read by another task notices it a tenth of a second later.
 """
 
 from __future__ import annotations
