@@ -1,4 +1,4 @@
-"""What a benchmark has measured, and the table of all of them."""
+"""The results of benchmarks, and their table."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "reference" / "per
 _HEAD: Final = """\
 # Performance
 
-Measured by `make bench`, which writes this page. Every figure is a ratio: to the plain SDK doing the same in the same
-run, or to the physical limit (so many round trips of so many milliseconds), because seconds alone say more of the
-machine than of the code; only what somebody waits for in a notebook is said in seconds. The emulator, the SDK, the
-browser and sbnotebook share the machine.
+`make bench` measures these figures and writes this page. Most are ratios, because seconds depend on the machine. Each
+compares sbnotebook with the plain SDK in the same run, or with the physical limit: the number of round trips times
+their duration. Times that you wait for in a notebook are in seconds. The emulator, the SDK, the browser and sbnotebook
+share the machine.
+
 
 """
 
@@ -31,10 +32,10 @@ class Result(NamedTuple):
     """One figure.
 
     Args:
-        what: was measured, with sizes and settings.
-        measured: the figure with its unit, and what stands beside it.
-        target: what it must reach, empty where it is only reported.
-        reached: whether it does; None where there is no target.
+        what: the measured action, with sizes and settings.
+        measured: the figure with its unit, and the figures to compare it with.
+        target: the value to reach, empty if there is none.
+        reached: whether it reaches the target; None without a target.
     """
 
     what: str

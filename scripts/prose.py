@@ -30,9 +30,9 @@ _BE: Final = r"(?:am|is|are|was|were|be|been|being)"
 _BANNED: Final = {
     rf"\b{_BE}(?: \w+ly)? (?:had|told)\b": "name who has or says it",
     r"\b(?:nobody|somebody|anybody|whoever|whatever|whichever)\b": "name the subject, or write 'any'",
-    r"\b(?:for|to|by|of|from|with|and|or|tells?|says?) who\b(?! (?:is|are) )": "name the person",
+    r"(?:^|\b(?:for|to|by|of|from|with|and|or|tells?|says?) )who\b(?! (?:is|are)\b)": "name the person",
     r"\bwhat (?:is|are|was|were|has|had)\b": "name the thing",
-    r"\bw(?:hat|ho) (?:can|cannot|comes?|came|goes|stays?|waits?|needs?|wants?|got|gets)\b": "name the thing",
+    r"\bwhat (?:can|cannot|comes?|came|goes|stays?|waits?|needs?|wants?|got|gets)\b": "name the thing",
     r"\b(?:stands?|stood|standing)\b(?! for\b|-)": "write 'is', 'remains' or 'acts as'",
     r"\b(?:go|goes|going|went|gone) on\b": "write 'continue' or 'happen'",
     r"\b(?:that|which|what) (?:is|are|was|were)(?: not| no longer| still)? there\b": "write 'exists'",
@@ -67,8 +67,8 @@ VERBS: Final = frozenset(
 NO_TASKS: Final = ("See also", "How-to guides", "Next steps")
 
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_]*[A-Z0-9X])")
-_ABBREVIATION: Final = re.compile(r"\b(e\.g|i\.e|etc|vs|cf)\.")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])[\"')*_]*\s+")
+_ABBREVIATION: Final = re.compile(r"\b(e\.g|i\.e|etc|vs|cf)\.(?= [a-z0-9])")
 _CODE: Final = re.compile(r"(`+)[^`]+?\1")
 _CODE_LIST: Final = re.compile(r"X(?:(?:,| and| or|, and) X)+")
 _LINK: Final = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?")

@@ -1,7 +1,7 @@
 """Namespaces as the SDK's tests expect them in Azure: NAME.servicebus.windows.net over TLS, each an emulator.
 
-Neither the SDK nor its tests are touched. What is replaced is the network's own: the look-up of host names leads to
-this machine, and the certificates that are trusted are those of an authority that lives as long as this process.
+Neither the SDK nor its tests are touched. Only the network is replaced: host names resolve to this machine, and the
+trusted certificates come from an authority that lives as long as this process.
 """
 
 from __future__ import annotations

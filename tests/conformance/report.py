@@ -21,17 +21,16 @@ _WAYS: Final = ("passed", "failed", "skipped", "xfailed")
 _INTRODUCTION: Final = f"""\
 # The emulator's conformance
 
-`make conformance` runs the live tests of `azure-servicebus` {VERSION}, the SDK's own, against the emulator: the tests
-from its source distribution and the SDK itself as they are, each test on an emulator of its own, over TLS under a
-host name of `servicebus.windows.net`. This page is written by that run; a test that fails and is not listed here, and
-one that is listed and passes, fails the run. A test that fails by surprise, with 32 at once on one machine, is
-repeated once, alone.
+`make conformance` runs the live tests of `azure-servicebus` {VERSION}, the SDK's own, against the emulator.
+The tests come from its source distribution, and the SDK is unmodified. Each test has its own emulator, over TLS under a
+host name of `servicebus.windows.net`. The run writes this page. It fails if a test fails that is not listed here, or if
+a listed test passes. A test that fails unexpectedly, with 32 at once on one machine, is repeated once, alone.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something of Service Bus that the emulator has, with the tests that show it."""
+    """A feature of Service Bus in the emulator, with the tests that show it."""
 
     area: str
     name: str
@@ -39,25 +38,25 @@ class Feature:
 
 
 def features() -> list[Feature]:
-    """All that the emulator has, area by area."""
+    """Return the features of the emulator, area by area."""
     listed = tomllib.loads(_FEATURES.read_text())
     return [Feature(area, name, tuple(tests)) for area, entries in listed.items() for name, tests in entries.items()]
 
 
 def feature_table() -> str:
-    """The features, each with a test that shows it."""
+    """Return the table of features, each with a test that shows it."""
     rows = [f"| {each.area} | {each.name} | {_links(each.tests)} |" for each in features()]
     return "\n".join(["| area | feature | shown by |", "|---|---|---|", *rows])
 
 
 def page(results: dict[str, Outcome], expected: dict[str, str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [_INTRODUCTION, "## Results\n", _result_table(results), ""]
-    parts += ["`skipped` and `xfailed` are what the SDK's own tests skip or expect to fail; what passes all the same"]
-    parts += ["counts as passed.", ""]
-    parts += ["## What cannot pass\n", _failures(results, expected), ""]
-    parts += ["## What the SDK skips\n", _skips(results), ""]
-    parts += ["## What the emulator has\n", feature_table(), ""]
+    parts += ["`skipped` and `xfailed` count tests that the SDK itself skips or expects to fail. A test that passes"]
+    parts += ["nevertheless counts as passed.", ""]
+    parts += ["## Tests that cannot pass\n", _failures(results, expected), ""]
+    parts += ["## Tests that the SDK skips\n", _skips(results), ""]
+    parts += ["## Features of the emulator\n", feature_table(), ""]
     return "\n".join(parts)
 
 
@@ -76,7 +75,7 @@ def _result_table(results: dict[str, Outcome]) -> str:
 def _failures(results: dict[str, Outcome], expected: dict[str, str]) -> str:
     failed = [test for test, outcome in results.items() if outcome.outcome == "failed"]
     if not failed:
-        return "Nothing: every test passes that the SDK does not skip itself."
+        return "None: every test passes that the SDK does not skip itself."
     return "\n".join(
         ["| test | reason |", "|---|---|", *(f"| `{_short(test)}` | {expected[test]} |" for test in failed)]
     )
@@ -88,7 +87,7 @@ def _skips(results: dict[str, Outcome]) -> str:
         if outcome.outcome == "skipped":
             reasons.setdefault(outcome.text.removeprefix("Skipped: "), []).append(f"`{_short(test)}`")
     rows = [f"| {reason} | {', '.join(tests)} |" for reason, tests in reasons.items()]
-    return "\n".join(["| its reason | tests |", "|---|---|", *rows])
+    return "\n".join(["| reason | tests |", "|---|---|", *rows])
 
 
 def _short(test: str) -> str:

@@ -23,17 +23,17 @@ LIVE: Final = (
     "async_tests",
     "mgmt_tests",
 )
-"""Where the tests are that talk to a namespace."""
+"""The folders of the tests that use a namespace."""
 
 _HERE: Final = Path(__file__).parent
 _CACHE: Final = _HERE.parents[1] / ".conformance"
 
 
 def tests_of_the_sdk() -> Path:
-    """The folder of the tests; the first time, they are fetched from the package index.
+    """Return the folder of the tests, after downloading them from the package index once.
 
     Raises:
-        subprocess.CalledProcessError: they cannot be had, or are not what they were.
+        subprocess.CalledProcessError: the download failed, or its hash is wrong.
     """
     folder = _CACHE / f"azure_servicebus-{VERSION}" / "tests"
     if not folder.is_dir():
@@ -49,7 +49,7 @@ def tests_of_the_sdk() -> Path:
 
 
 def _download(target: Path) -> None:
-    # The hash stands beside this file; pip compares it.
+    # The requirements file beside this one has the hash; pip compares it.
     wanted = ["--require-hashes", "--no-deps", "--no-binary", "azure-servicebus"]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *wanted]
     subprocess.run([*command, "--dest", str(target), "--requirement", str(_HERE / "azure-servicebus.txt")], check=True)

@@ -1,4 +1,4 @@
-"""How the SDK's tests ended, against what is expected of them."""
+"""The results of the SDK's tests, compared with the expected ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXPECTED: Final = Path(__file__).parent / "expected_failures.toml"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one test ended: passed, failed, skipped by the SDK, or xfailed as the SDK expects."""
+    """The result of a test: passed, failed, skipped by the SDK, or xfailed as the SDK expects."""
 
     outcome: str
     seconds: float
@@ -25,7 +25,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a run showed that was not expected.
+    """The unexpected results of a run.
 
     Args:
         failed: tests that failed and are not listed.
@@ -39,27 +39,27 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether all went as expected."""
+        """Return whether all results were expected."""
         return not (self.failed or self.passed or self.gone)
 
 
 def expected_failures() -> dict[str, str]:
-    """Why each test that cannot pass cannot, by test."""
+    """Return the reason for each test that cannot pass."""
     return {each["test"]: each["reason"] for each in tomllib.loads(_EXPECTED.read_text()).get("failure", [])}
 
 
 def read_results(path: Path) -> dict[str, Outcome]:
-    """What the plugin wrote down, by test."""
+    """Read the results that the plugin wrote, by test."""
     return {test: Outcome(**outcome) for test, outcome in sorted(json.loads(path.read_text()).items())}
 
 
 def judge(results: dict[str, Outcome], expected: dict[str, str], *, is_whole: bool = True) -> Verdict:
-    """Compare a run with what is expected.
+    """Compare the results of a run with the expected ones.
 
     Args:
-        results: the run's.
-        expected: tests that are to fail, with reasons.
-        is_whole: whether all tests were to run, so that none of the expected ones may be missing.
+        results: of the run.
+        expected: tests that should fail, with reasons.
+        is_whole: whether the run includes all tests, so that none of the expected ones may be missing.
     """
     failed = [test for test, outcome in results.items() if outcome.outcome == "failed"]
     return Verdict(

@@ -14,8 +14,8 @@ PACKAGE = ROOT / "sbnotebook"
 PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 HOPS = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| `([\w.]+)` \| \S", PAGE, re.MULTILINE)
 PARTS = {
-    "settlement": PAGE.partition("## Inside of the settlement library")[2].partition("\n## ")[0].partition("### ")[0],
-    "widgets": PAGE.partition("## Inside of the widgets")[2].partition("\n## ")[0],
+    "settlement": PAGE.partition("## Inside the settlement library")[2].partition("\n## ")[0].partition("### ")[0],
+    "widgets": PAGE.partition("## Inside the widgets")[2].partition("\n## ")[0],
 }
 CHANGES = (ROOT / "CONTRIBUTING.md").read_text().partition("## Where to make a change")[2].partition("\n## ")[0]
 

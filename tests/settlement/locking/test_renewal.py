@@ -115,7 +115,7 @@ async def test_renewal_reports_locks_lost_in_a_pause(world: World) -> None:
     assert [message.delivery_count for message in await queue.peek()] == [1, 1, 1]
 
 
-async def test_a_renewal_that_fails_is_told_at_once_and_tried_again(world: World) -> None:
+async def test_a_renewal_that_fails_is_reported_at_once_and_tried_again(world: World) -> None:
     queue = await filled_queue(world.namespace, "busy", 3, lock_duration=MINUTE)
     async with queue.batch() as batch:
         held = await batch.receive(3)
