@@ -101,7 +101,7 @@ async def test_locks_are_renewed_before_a_third_is_left_and_then_settle(
     assert await queue.peek() == []
 
 
-async def test_after_renew_for_a_lost_lock_is_reported_and_nothing_was_done(
+async def test_after_renew_for_a_settlement_reports_the_lost_lock(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
     queue = await filled_queue(namespace_by_hand, "lost", 2)
