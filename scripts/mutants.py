@@ -1,7 +1,8 @@
 """Test the tests: change the code in one place at a time, and count how often a test fails (``make mutants``).
 
-The places are a random sample. Each change runs the tests of its own package, in a copy of the checkout. A change that
-fails no test survives. ``tests/mutants.toml`` lists the changes that no test can notice, with the reason.
+The places are a random sample. Each change runs the examples of its module and the tests of its own package, in a copy
+of the checkout. A change that fails no test survives. ``tests/mutants.toml`` lists the changes that no test can notice,
+with the reason.
 """
 
 from __future__ import annotations
@@ -154,15 +155,16 @@ class Checkout:
         code = module.read_text(encoding="utf-8")
         module.write_text(mutant.code, encoding="utf-8")
         try:
-            return not self.passes(suite_of(self._folder, mutant.module), seconds)
+            return not self.passes([mutant.module, *suite_of(self._folder, mutant.module)], seconds)
         finally:
             module.write_text(code, encoding="utf-8")
 
     def passes(self, tests: Sequence[str], seconds: float) -> bool:
-        """Tell whether test files pass within ``seconds``; the first failure ends the run."""
-        command = [sys.executable, "-m", "pytest", "-xqq", "-p", "no:cacheprovider", "--hypothesis-seed=0", *tests]
+        """Tell whether test files and examples pass within ``seconds``; the first failure ends the run."""
+        command = [sys.executable, "-m", "pytest", "-xqq", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+        examples = ["--doctest-modules", "-o", "doctest_optionflags=ELLIPSIS"]
         running = subprocess.Popen(
-            command,
+            [*command, *examples, *tests],
             cwd=self._folder,
             env={**os.environ, "PYTHONPATH": str(self._folder), "PYTHONDONTWRITEBYTECODE": "1"},
             stdout=subprocess.DEVNULL,

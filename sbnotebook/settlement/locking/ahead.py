@@ -395,11 +395,10 @@ class LockedAhead:
             by_partition.setdefault(partition_of(number), []).append(number)
         for number in tuple(self.left):
             came = by_partition.get(partition_of(number), ())
-            if came and came[-1] > number:
-                self._behind[number] = self._behind.get(number, 0) + len(came) - bisect_right(came, number)
-                if self._behind[number] >= _SLACK:
-                    self.missing.add(number)
-                    self.left.discard(number)
+            self._behind[number] = self._behind.get(number, 0) + len(came) - bisect_right(came, number)
+            if self._behind[number] >= _SLACK:
+                self.missing.add(number)
+                self.left.discard(number)
 
 
 async def _settle_over(

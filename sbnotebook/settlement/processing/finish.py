@@ -132,7 +132,7 @@ class Finisher:
         outcomes: dict[UUID, Outcome] = {}
         for ended in ends:
             message, destination = ended.message, self._row(ended).destination
-            if destination is None or ended.fault is None or ended.done_at is not None:
+            if destination is None or ended.fault is None:
                 continue
             sent_before = self._enveloped.pop(_key(destination, message), None)
             if sent_before is not None:

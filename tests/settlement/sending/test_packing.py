@@ -107,6 +107,23 @@ def test_halves_of_a_pack_hold_all_messages() -> None:
     assert {first.key, second.key} == {"s"}
 
 
+def test_a_packer_packs_more_at_once_when_more_is_wanted() -> None:
+    pulling = Pulling((Message(body=b"m") for _ in range(30)), max_count=1)
+    pulling.packer.want(4)
+    until_ready(pulling.packer, 4)
+    pulling.packer.want(20)
+    until_ready(pulling.packer, 20)
+    pulling.packer.stop()
+    pulling.join()
+
+
+def until_ready(packer: Packer, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while len(packer._ready) < count:  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_messages_that_cannot_be_sent_are_refused_alone() -> None:
     messages = [
         Message(),

@@ -170,6 +170,11 @@ def expiring(creation: AmqpValue, expiry: AmqpValue, ttl: timedelta | None) -> l
     return [sent[9], sent[8]]
 
 
+def test_a_delivery_count_stays_within_what_a_column_holds() -> None:
+    found = peeked_from_payload(section(HEADER, [None, None, None, None, UInt(2**32 - 1)]) + section(DATA, b""), ORDERS)
+    assert repr(found.delivery_count) == str(2**31 - 1)
+
+
 def test_expiry_that_contradicts_the_time_to_live_is_left_out() -> None:
     minute = timedelta(minutes=1)
     over = Timestamp(1_000)
