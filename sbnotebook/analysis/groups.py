@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 __all__ = [
+    "CAUSE",
     "TRAITS",
     "CauseReader",
     "Group",
@@ -45,6 +47,10 @@ __all__ = [
 Trait = Literal["reason", "description", "frame", "subject", "source"]
 """A trait that the messages of a group have in common."""
 TRAITS: Final[tuple[Trait, ...]] = ("reason", "description", "frame", "subject", "source")
+CAUSE: Final[tuple[Trait, ...]] = ("reason", "description", "frame")
+"""What a group has in common by default. The frame is of the stack trace in the description."""
+Take = Callable[[Sequence[int]], Sequence[ReceivedMessage]]
+"""Returns the messages in some places."""
 
 _MAX_SUBJECTS: Final = 5
 _MAX_EXAMPLES: Final = 3
@@ -79,6 +85,7 @@ class Group:
         subjects: the most frequent subjects, with their counts.
         sequence_numbers: of all its messages.
         examples: a few of their descriptions, as they are.
+        take: returns the messages themselves.
     """
 
     fingerprint: str
@@ -93,6 +100,12 @@ class Group:
     subjects: tuple[tuple[str | None, int], ...]
     sequence_numbers: tuple[int, ...]
     examples: tuple[str, ...]
+    take: Callable[[], Sequence[ReceivedMessage]] = field(default=tuple, repr=False, compare=False)
+
+    @property
+    def messages(self) -> Sequence[ReceivedMessage]:
+        """Return the messages themselves, of all that were grouped; these stay in memory as long as the group does."""
+        return self.take()
 
 
 class Groups(Sequence[Group]):
@@ -117,7 +130,7 @@ class Groups(Sequence[Group]):
         """Return a frame with a row for each group, and the fields of :class:`Group` as columns."""
         import pandas as pd
 
-        names = [field.name for field in fields(Group)]
+        names = [each.name for each in fields(Group) if each.repr]
         frame = pd.DataFrame([[getattr(group, name) for name in names] for group in self._groups], columns=names)
         for name in ("first_seen", "last_seen"):
             frame[name] = pd.to_datetime(frame[name], utc=True).astype("datetime64[us, UTC]")
@@ -173,26 +186,35 @@ class CauseReader:
 
 
 def group_by_cause(
-    messages: Iterable[ReceivedMessage] | pa.Table, by: Sequence[Trait] = TRAITS, read: CauseReader | None = None
+    messages: Iterable[ReceivedMessage] | pa.Table,
+    by: Trait | Sequence[Trait] = CAUSE,
+    read: CauseReader | None = None,
+    take: Take | None = None,
 ) -> Groups:
     """Group messages by what they have in common, the largest group first.
 
     Args:
         messages: of a dead-letter queue, or a table of them; others form groups without a reason.
-        by: what the messages of a group share: ``reason``, ``description``, ``frame``, ``subject``, ``source``.
+        by: what the messages of a group share: one or more of ``reason``, ``description``, ``frame``, ``subject`` and
+            ``source``.
         read: reads the causes of a table of which these messages are a part; None for a table of their own.
+        take: returns the messages in some places of the table, for :attr:`Group.messages`.
 
     Raises:
         ConfigurationError: ``by`` names something else.
     """
-    if isinstance(by, str) or not by or not set(by) <= set(TRAITS):
+    by = (by,) if isinstance(by, str) else by
+    if not by or not set(by) <= set(TRAITS):
         raise ConfigurationError(f"Messages are grouped by some of {', '.join(TRAITS)}, not by {str(by)[:80]!r}.")
     read = read or CauseReader()
-    found: dict[tuple[str | None, ...], list[_Row]] = {}
-    for row in _rows(messages):
+    if not isinstance(messages, pa.Table):
+        messages = tuple(messages)
+        take = take or partial(_in_places, messages)
+    found: dict[tuple[str | None, ...], list[tuple[int, _Row]]] = {}
+    for place, row in enumerate(_rows(messages)):
         cause = read(row.description) if "description" in by or "frame" in by else Cause("", None)
-        found.setdefault(_traits(row, cause, by), []).append(row)
-    groups = [_group(traits, rows) for traits, rows in found.items()]
+        found.setdefault(_traits(row, cause, by), []).append((place, row))
+    groups = [_group(traits, rows, take) for traits, rows in found.items()]
     return Groups(
         sorted(groups, key=lambda group: (-group.count, group.reason or "", group.cause or "", group.fingerprint))
     )
@@ -206,6 +228,10 @@ class _Row(NamedTuple):
     description: str | None
     dead_letter_source: str | None
     entity: Any
+
+
+def _in_places(messages: Sequence[ReceivedMessage], places: Sequence[int]) -> Sequence[ReceivedMessage]:
+    return [messages[place] for place in places]
 
 
 def _rows(messages: Iterable[ReceivedMessage] | pa.Table) -> Iterable[_Row]:
@@ -226,7 +252,9 @@ def _traits(row: _Row, cause: Cause, by: Sequence[Trait]) -> tuple[str | None, .
     )
 
 
-def _group(traits: tuple[str | None, ...], rows: list[_Row]) -> Group:
+def _group(traits: tuple[str | None, ...], placed: Sequence[tuple[int, _Row]], take: Take | None) -> Group:
+    rows = [row for _, row in placed]
+    places = array("q", [place for place, _ in placed])
     times = [row.enqueued_time for row in rows if row.enqueued_time is not None]
     descriptions = dict.fromkeys(row.description for row in rows if row.description)
     return Group(
@@ -238,6 +266,7 @@ def _group(traits: tuple[str | None, ...], rows: list[_Row]) -> Group:
         subjects=tuple(Counter(row.subject for row in rows).most_common(_MAX_SUBJECTS)),
         sequence_numbers=tuple(row.sequence_number for row in rows),
         examples=tuple(descriptions)[:_MAX_EXAMPLES],
+        take=partial(take, places) if take else tuple,
     )
 
 

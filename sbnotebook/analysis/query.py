@@ -15,13 +15,14 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from typing import IO, TYPE_CHECKING, Final, NoReturn, TypeVar, cast
 
+import anyio.to_thread
 import pyarrow as pa
 
 from sbnotebook.analysis import query_worker
@@ -29,12 +30,15 @@ from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
-from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
+from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS, UNPACKED_BYTES_OF_TABLE, Allowance
+from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from sbnotebook.analysis.query_worker import Answer, Found, Request
 
-__all__ = ["filtered", "matching", "where"]
+__all__ = ["filtered", "first_matching", "matching", "where"]
 
 M = TypeVar("M", bound=Message)
 
@@ -47,6 +51,9 @@ _PORTION: Final = 16 * 1024 * 1024
 _BATCH: Final = 512 * 1024
 """Bytes of a table that DuckDB evaluates at a time. Each function over JSON takes up to 30 times as many."""
 _MOST_IDLE: Final = 2
+_FIRST_STEP: Final = 250
+_LARGEST_STEP: Final = 4_000
+"""Messages that are filtered together, twice as many each time, so that few more are read than are wanted."""
 _SHOWN: Final = 200
 
 _idle: defaultdict[int, list[subprocess.Popen[bytes]]] = defaultdict(list)
@@ -83,6 +90,44 @@ def filtered(table: pa.Table, expression: str) -> pa.Table:
     for index in matching(table, expression):
         chosen[index] = True
     return table.filter(pa.array(chosen, pa.bool_()))
+
+
+async def first_matching(
+    pages: AsyncIterator[Sequence[Message]],
+    expression: str,
+    count: int | None,
+    progress: Progress | None = None,
+    unpacking: Allowance | None = None,
+) -> pa.Table:
+    """Collect the first so many messages for which an expression is true into a table, and read few pages behind them.
+
+    Args:
+        pages: of messages.
+        expression: as for :func:`where`.
+        count: how many messages at most; None for all.
+        progress: told of every page, in messages.
+        unpacking: as for :func:`sbnotebook.analysis.frames.to_arrow`.
+
+    Raises:
+        ConfigurationError: the expression is wrong; then no page was read.
+    """
+    unpacking = unpacking or Allowance(UNPACKED_BYTES_OF_TABLE)
+    found = [await anyio.to_thread.run_sync(filtered, to_arrow(()), expression)]
+    waiting: list[pa.Table] = []
+    step, left = _FIRST_STEP, count
+    async with aclosing(cast("AsyncGenerator[Sequence[Message]]", pages)):
+        async for page in pages:
+            waiting.append(to_arrow(page, unpacking))
+            if progress is not None:
+                progress(len(page))
+            if left is not None and sum(map(len, waiting)) >= step:
+                found.append(await anyio.to_thread.run_sync(filtered, pa.concat_tables(waiting), expression))
+                waiting, step, left = [], min(2 * step, _LARGEST_STEP), left - len(found[-1])
+                if left <= 0:
+                    break
+    if waiting:
+        found.append(await anyio.to_thread.run_sync(filtered, pa.concat_tables(waiting), expression))
+    return pa.concat_tables(found).slice(0, count)
 
 
 def matching(table: pa.Table, expression: str) -> list[int]:

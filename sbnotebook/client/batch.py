@@ -8,7 +8,7 @@ import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -16,10 +16,12 @@ from typing import Any, Final, Self
 from weakref import WeakSet
 
 from sbnotebook.analysis import query, tables
+from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import address, duration
 from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import portal, run
+from sbnotebook.errors import BatchClosedError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -202,26 +204,33 @@ class LockedBatch:
     def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
         return run(self._batch.receive, count, max_wait=max_wait)
 
-    def plan(
-        self, decision: Decision, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None
-    ) -> Plan:
+    def plan(self, decision: Decision, messages: Choice | None = None, *, where: str | None = None) -> Plan:
         """Plan to settle messages of this batch.
 
         Args:
             decision: what is to be done.
-            messages: which ones, all that are held by default.
+            messages: which ones, as for :meth:`sbnotebook.client.Entity.pick`, such as one message or a list of
+                sequence numbers; all that are held by default.
             where: of these, only those for which this SQL expression is true.
+
+        Raises:
+            BatchClosedError: the batch is closed, and holds no messages.
+            DecisionError: a message is not held here, or the decision is not possible.
         """
-        chosen = query.where(tuple(self.messages if messages is None else messages), where)
+        if not self._open:
+            raise BatchClosedError(
+                f"This batch of {self.address} is closed and holds no messages, so nothing was done: lock them again."
+            )
+        chosen = query.where(chosen_of(self.messages, messages, self.address, LockedMessage), where)
         return Plan(self._entity.plan(self._batch, decision, chosen), keeps=self)
 
-    def complete(self, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None) -> Report:
+    def complete(self, messages: Choice | None = None, *, where: str | None = None) -> Report:
         """Complete messages, which removes them. Arguments as for :meth:`plan`."""
         return self.plan(Complete(), messages, where=where).apply()
 
     def abandon(
         self,
-        messages: Iterable[LockedMessage] | None = None,
+        messages: Choice | None = None,
         *,
         where: str | None = None,
         delay: str | timedelta | None = None,
@@ -238,7 +247,7 @@ class LockedBatch:
 
     def dead_letter(
         self,
-        messages: Iterable[LockedMessage] | None = None,
+        messages: Choice | None = None,
         *,
         where: str | None = None,
         reason: str | None = None,
@@ -249,7 +258,7 @@ class LockedBatch:
 
     def defer(
         self,
-        messages: Iterable[LockedMessage] | None = None,
+        messages: Choice | None = None,
         *,
         where: str | None = None,
         wake_after: str | timedelta | None = None,
@@ -275,10 +284,10 @@ class LockedBatch:
         return run(wake, self._batch, wake_up) if wake_up else None
 
     @mirrors(AsyncLockedBatch.let_lapse)
-    def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
-        return portal().call(self._batch.let_lapse, messages)
+    def let_lapse(self, messages: Choice) -> datetime | None:
+        return portal().call(self._batch.let_lapse, chosen_of(self.messages, messages, self.address, LockedMessage))
 
-    def release(self, messages: Iterable[LockedMessage] | None = None, *, where: str | None = None) -> Report:
+    def release(self, messages: Choice | None = None, *, where: str | None = None) -> Report:
         """Release messages, which does not raise their delivery counts. Arguments as for :meth:`plan`."""
         return self.plan(Release(), messages, where=where).apply()
 

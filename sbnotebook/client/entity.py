@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, Unpack
 
+from sbnotebook.analysis import query
 from sbnotebook.analysis.frames import messages_from, table_of_pages, to_send
 from sbnotebook.client.batch import LockedBatch, LockedSession
+from sbnotebook.client.choosing import Choice, chosen
 from sbnotebook.client.coercions import address, duration, message_filter, message_state, start_time
 from sbnotebook.client.messages import DeferredMessages, Messages
 from sbnotebook.client.plan import Plan, SendPlan
 from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.processing import Processing
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report, Resubmit
 from sbnotebook.model.budget import Allowance
+from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
+from sbnotebook.model.decision import MaxResubmits
 from sbnotebook.settlement.actions import receive_and_delete as deleting
 from sbnotebook.settlement.actions.by_token import Lock
-from sbnotebook.settlement.actions.pick import PickOptions
 from sbnotebook.settlement.entity import AsyncEntity
+from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR
 from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
@@ -28,6 +33,7 @@ from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.processing.calls import Function
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
 from sbnotebook.settlement.processing.run import ProcessOptions
+from sbnotebook.settlement.sequence_numbers import spans_of
 from sbnotebook.settlement.terms import Progress
 
 __all__ = ["Entity"]
@@ -65,8 +71,9 @@ class Entity:
         """Look at messages without locking them, to the end of the entity by default.
 
         Args:
-            max_messages: how many are looked at, None for all.
-            where: of these, only those for which this SQL expression over the message columns is true.
+            max_messages: how many are returned at most, None for all. With ``where``, these are the first that match,
+                and as many are read as that takes; ``peek(1_000).where(…)`` looks at 1,000 only.
+            where: only messages for which this SQL expression over the message columns is true.
             from_sequence_number: where to begin, included.
             to_sequence_number: where to stop, included; None for the end.
             state: ``active``, ``deferred`` or ``scheduled`` messages only.
@@ -78,16 +85,67 @@ class Entity:
         Raises:
             ConfigurationError: the expression or the state is wrong.
         """
-        with progress_bar(f"peek {self.address}", max_messages, shown=show_progress) as advance:
+        is_searched = where is not None and max_messages is not None
+        total = None if is_searched else max_messages
+        with progress_bar(f"peek {self.address}", total, shown=show_progress) as advance:
             pages = self._entity.pages(
                 from_sequence_number=from_sequence_number,
                 to_sequence_number=to_sequence_number,
-                max_messages=max_messages,
+                max_messages=None if is_searched else max_messages,
                 state=message_state(state),
                 session_id=session_id,
             )
-            found = run(table_of_pages, pages, advance, unpacking)
-        return Messages(found, where_from=str(self.address)).where(where)
+            if is_searched:
+                found = run(query.first_matching, pages, where, max_messages, advance, unpacking)
+            else:
+                found = run(table_of_pages, pages, advance, unpacking)
+        return Messages(found, where_from=str(self.address)).where(None if is_searched else where)
+
+    def parts(
+        self,
+        size: int = 1_000,
+        *,
+        where: str | None = None,
+        from_sequence_number: int = 1,
+        state: str | None = None,
+    ) -> Iterator[Messages]:
+        """Look at the messages that are here now in parts; messages that come later are in none of them.
+
+        Only one part is in memory at a time. A loop that resubmits each part ends, also where the consumer still fails
+        and dead-letters the messages again.
+
+        Args:
+            size: messages in a part at most.
+            where: only messages for which this SQL expression over the message columns is true.
+            from_sequence_number: where to begin, included.
+            state: ``active``, ``deferred`` or ``scheduled`` messages only.
+
+        Raises:
+            ConfigurationError: the expression or the state is wrong, or the size is below 1.
+
+        Example:
+            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
+            >>> for part in letters.parts(500):  # doctest: +SKIP
+            ...     letters.resubmit(part, to="orders").apply(rate=100).raise_for_failures()
+        """
+        if size < 1:
+            raise ConfigurationError("A part has 1 message or more.")
+        for first, last in run(spans_of, self._entity):
+            start = max(first, from_sequence_number)
+            while start <= last:
+                part = self.peek(
+                    size,
+                    where=where,
+                    from_sequence_number=start,
+                    to_sequence_number=last,
+                    state=state,
+                    show_progress=False,
+                )
+                if part:
+                    yield part
+                if len(part) < size:
+                    break
+                start = part[-1].sequence_number + 1
 
     def scheduled(self, max_messages: int | None = None, *, where: str | None = None) -> Messages:
         """Look at the messages of a queue that become active later; arguments as for :meth:`peek`."""
@@ -195,55 +253,77 @@ class Entity:
 
     def resubmit(
         self,
-        messages: Iterable[ReceivedMessage],
+        messages: Choice,
         *,
         to: str | EntityAddress | None = None,
         delay: str | timedelta | None = None,
         edit: Edit | None = None,
-        max_resubmits: int | None = None,
+        max_resubmits: MaxResubmits = DEFAULT_LIMIT,
         resend_unknown: bool = False,
         atomic: bool | Literal["forward"] = False,
+        show_progress: bool = True,
     ) -> Plan:
         """Plan to send clones of messages of this entity, and to complete the originals.
 
         Args:
-            messages: which ones, as they were peeked.
+            messages: which ones: messages as they were peeked, or what :meth:`pick` takes, such as sequence numbers, a
+                frame, or a group of causes. For sequence numbers, the entity is peeked up to the last of them.
             to: where the clones go; by default the entity itself, or a subscription's topic.
             delay: how long until the clones become active, such as ``"5m"``.
             edit: a function that gives the message to send for each message.
-            max_resubmits: messages that were resubmitted this often are skipped.
+            max_resubmits: messages that were resubmitted this often are skipped, and dead-lettered where they are no
+                dead letters; None for no limit. By default 5 for dead letters, and no limit for other messages.
             resend_unknown: send again what an earlier run, which was cut off, may have sent already.
             atomic: send each clone and complete its original in one transaction, from a dead-letter queue to the
                 entity that it belongs to. ``"forward"`` also sends to other entities: then a commit means that the own
                 entity has stored the clone, and forwards it later. Experimental: untested on Azure.
+            show_progress: False for no bar.
 
         Raises:
+            ConfigurationError: no messages are given.
             DecisionError: the messages cannot go there, or not in transactions.
         """
         decision = Resubmit(address(to), duration(delay), max_resubmits, resend_unknown, atomic)
-        return Plan(self._entity.plan_resubmit(messages, decision, edit=edit))
+        meant = chosen(messages, self.address)
+        whole = [message for message in meant if isinstance(message, ReceivedMessage)]
+        if len(whole) < len(meant):
+            return self._planned(partial(self._entity.pick, meant, decision, edit=edit), shown=show_progress)
+        return Plan(self._entity.plan_resubmit(whole, decision, edit=edit))
 
     def pick(
         self,
-        messages: Iterable[ReceivedMessage | int],
+        messages: Choice,
         decision: Decision,
         *,
+        edit: Edit | None = None,
+        abandon_rest: bool = False,
+        max_held: int = DEFAULT_MAX_HELD,
+        archived: bool = True,
         show_progress: bool = True,
-        **options: Unpack[PickOptions],
     ) -> Plan:
         """Plan to settle, defer or resubmit chosen messages in the middle of an entity, and no others.
 
         Args:
-            messages: the messages as they were peeked, or their sequence numbers.
+            messages: a message as it was peeked, a sequence number, a row or a frame (pandas, Arrow or Spark) with the
+                column ``sequence_number``, a group of :meth:`Messages.groups`, an outcome, or any iterable of these,
+                such as a list, a pandas Series or a report.
             decision: such as ``Complete()``, ``DeadLetter("Bad")``, ``Defer()`` or ``Resubmit()``.
+            edit: a function that gives the message to send for each message that is resubmitted.
+            abandon_rest: abandon messages that were locked on the way and cannot be released, because their link was
+                lost. They are available at once then, and their delivery counts go up at once; otherwise both happen
+                when their locks end.
+            max_held: messages that are locked at once at most: those that were not chosen are held to the end.
+            archived: False to complete messages for good; a message that is resubmitted is archived all the same.
             show_progress: False for no bar.
-            options: ``edit``, ``abandon_rest``, ``max_held`` and ``archived``,
-                see :func:`sbnotebook.settlement.actions.pick.plan_pick`.
 
         Raises:
-            DecisionError: the decision or a message cannot be picked here.
+            ConfigurationError: no messages are given.
+            DecisionError: the decision or a message cannot be picked here, or ``max_held`` or more other messages are
+                in the way.
         """
-        return self._planned(partial(self._entity.pick, messages, decision, **options), shown=show_progress)
+        meant = chosen(messages, self.address)
+        pick = partial(self._entity.pick, meant, decision, edit=edit, abandon_rest=abandon_rest, archived=archived)
+        return self._planned(partial(pick, max_held=max_held), shown=show_progress)
 
     def purge(
         self,
@@ -388,16 +468,16 @@ class Entity:
                 progress=advance,
             )
 
-    def cancel_scheduled(self, messages: Iterable[ReceivedMessage | int]) -> Plan:
+    def cancel_scheduled(self, messages: Choice) -> Plan:
         """Plan to remove scheduled messages.
 
         Args:
-            messages: which ones, as they were peeked, or their sequence numbers.
+            messages: which ones, as for :meth:`pick`.
 
         Raises:
             DecisionError: a message is not of this entity, or is not scheduled.
         """
-        return Plan(self._entity.plan_cancel_scheduled(messages))
+        return Plan(self._entity.plan_cancel_scheduled(chosen(messages, self.address)))
 
     def warm(self, senders: int) -> None:
         """Open connections for sending ahead of time, each takes about half a second.

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import pyarrow as pa
 
 from sbnotebook.analysis import exports, frames, query, tables
-from sbnotebook.analysis.groups import TRAITS, Groups, Trait, group_by_cause, messages_figure
+from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
+from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.plan import Plan
-from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, PeekedMessage, ReceivedMessage
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, PeekedMessage
 from sbnotebook.settlement.actions.deferred import Deferrals
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
@@ -50,15 +51,24 @@ class Messages(Sequence[PeekedMessage]):
             return self
         return Messages(query.filtered(self._table, expression), where_from=self._where_from)
 
-    def groups(self, by: Sequence[Trait] = TRAITS) -> Groups:
+    def groups(self, by: Trait | Sequence[Trait] = CAUSE) -> Groups:
         """Group the messages by what went wrong with them, the largest group first.
 
         Args:
-            by: what the messages of a group have in common, all of it by default: ``reason``, ``description`` (without
-                what differs from message to message), ``frame`` of the application in a stack trace, ``subject`` and
-                ``source``.
+            by: what the messages of a group have in common, one or more of ``reason``, ``description`` (without what
+                differs from message to message), ``frame`` of the application in a stack trace of the description,
+                ``subject`` and ``source``; the first three by default.
+
+        Example:
+            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
+            >>> causes = letters.peek().groups()  # doctest: +SKIP
+            >>> letters.resubmit(causes[0], to="orders")  # doctest: +SKIP
         """
-        return group_by_cause(self._table, by)
+        return group_by_cause(self._table, by, take=self._in_places)
+
+    def _in_places(self, places: Sequence[int]) -> Messages:
+        untyped: Any = self._table
+        return Messages(untyped.take(pa.array(places, pa.int64())), where_from=self._where_from)
 
     def plot(self, by: Trait = "reason", *, top: int = 8) -> Figure:
         """Draw the messages over the time at which they were enqueued, stacked by a trait, as a plotly figure.
@@ -134,12 +144,9 @@ class Messages(Sequence[PeekedMessage]):
     def __getitem__(self, index: int | slice) -> PeekedMessage | Messages:
         if isinstance(index, slice):
             places = range(len(self))[index]
-            part: Any = self._table
-            if places.step == 1:
-                part = part.slice(places.start, len(places))
-            else:
-                part = part.take(pa.array(places, pa.int64()))
-            return Messages(part, where_from=self._where_from)
+            if places.step != 1:
+                return self._in_places(places)
+            return Messages(self._table.slice(places.start, len(places)), where_from=self._where_from)
         place = range(len(self))[index]
         return frames.messages_of_table(self._table.slice(place, 1))[0]
 
@@ -175,33 +182,31 @@ class DeferredMessages(Messages):
         """Return those that are only in the journal: settled elsewhere, expired, or never deferred."""
         return self._found.gone
 
-    def plan(
-        self, decision: Decision, messages: Iterable[ReceivedMessage] | None = None, *, where: str | None = None
-    ) -> Plan:
+    def plan(self, decision: Decision, messages: Choice | None = None, *, where: str | None = None) -> Plan:
         """Plan to settle deferred messages.
 
         Args:
             decision: complete, dead-letter or abandon.
-            messages: which ones, all of these by default.
+            messages: which ones, as for :meth:`sbnotebook.client.Entity.pick`; all of these by default.
             where: of these, only those for which this SQL expression is true.
 
         Raises:
             DecisionError: the decision is not possible, or a message is not deferred there.
         """
-        chosen = query.where(tuple(self if messages is None else messages), where)
+        chosen = query.where(chosen_of(self, messages, self._entity.address, PeekedMessage), where)
         return Plan(self._entity.plan_deferred(chosen, decision))
 
-    def complete(self, messages: Iterable[ReceivedMessage] | None = None, *, where: str | None = None) -> Plan:
+    def complete(self, messages: Choice | None = None, *, where: str | None = None) -> Plan:
         """Plan to complete messages, which removes them. Arguments as for :meth:`plan`."""
         return self.plan(Complete(), messages, where=where)
 
-    def abandon(self, messages: Iterable[ReceivedMessage] | None = None, *, where: str | None = None) -> Plan:
+    def abandon(self, messages: Choice | None = None, *, where: str | None = None) -> Plan:
         """Plan to abandon messages: they stay deferred, with a delivery count one higher."""
         return self.plan(Abandon(), messages, where=where)
 
     def dead_letter(
         self,
-        messages: Iterable[ReceivedMessage] | None = None,
+        messages: Choice | None = None,
         *,
         where: str | None = None,
         reason: str | None = None,

@@ -27,6 +27,7 @@ __all__ = [
     "InterruptedMagic",
     "MagicArguments",
     "Quoted",
+    "count",
     "expanded",
     "in_one_line",
     "refuse_connection_string",
@@ -201,14 +202,15 @@ def _name(text: str) -> str:
     return text
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """Convert a whole number from 1 on: the type of an argument."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of 1 or more")
     return int(text)
 
 
 def _count_or_all(text: str) -> int:
-    return 0 if text.lower() == "all" else _count(text)
+    return 0 if text.lower() == "all" else count(text)
 
 
 def _rate(text: str) -> float:
@@ -242,22 +244,32 @@ WHERE: Final = argument(
     metavar="EXPRESSION",
     help="only messages for which this is true: SQL over the message columns and body_json",
 )
-COUNT: Final = argument("-n", "--count", metavar="N", type=_count, help="at most so many messages")
+COUNT: Final = argument(
+    "-n", "--count", metavar="N", type=count, help="at most so many messages, of those that match the other options"
+)
 PEEK_COUNT: Final = argument(
     "-n",
     "--count",
     metavar="N",
     type=_count_or_all,
-    help="look at so many messages, or at all (default 1000; all with --where)",
+    help="at most so many messages, or all (default 1000; with --where all that match)",
 )
 FROM: Final = argument(
     "-f",
     "--from",
+    "--from-sequence-number",
     dest="from_sequence_number",
     metavar="N",
-    type=_count,
+    type=count,
     default=1,
     help="begin at this sequence number",
+)
+UP_TO: Final = argument(
+    "-t",
+    "--to-sequence-number",
+    metavar="N",
+    type=count,
+    help="stop at this sequence number, which is included",
 )
 STATE: Final = argument("-s", "--state", choices=[state.value for state in MessageState], help="only these messages")
 DRY_RUN: Final = argument("-d", "--dry-run", action="store_true", help="show the plan and do nothing")
@@ -266,7 +278,7 @@ MAX_IN_FLIGHT: Final = argument(
     "-m",
     "--max-in-flight",
     metavar="N",
-    type=_count,
+    type=count,
     help="transfers and settlements without an answer at once (default: as many as the network bears)",
 )
 RATE: Final = argument("-r", "--rate", metavar="N", type=_rate, help="at most so many messages a second")

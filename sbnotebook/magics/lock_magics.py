@@ -23,13 +23,14 @@ from sbnotebook.magics.arguments import (
     MagicArguments,
     seconds,
 )
+from sbnotebook.magics.choosing import MESSAGES, named
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release
 
 __all__ = ["LockMagics"]
 
-_SETTLING: Final = (WHERE, DRY_RUN, YES, INTO)
+_SETTLING: Final = (WHERE, MESSAGES, DRY_RUN, YES, INTO)
 _RENEW_FOR: Final = "30m"
 
 
@@ -136,11 +137,22 @@ class LockMagics(PlanMagics):
     @line_magic
     @command(REASON, DESCRIPTION, *_SETTLING)
     def sb_deadletter(self, args: MagicArguments) -> Plan:
+        """Move locked messages to the dead-letter queue: another spelling of %sb_dead_letter.
+
+        Example::
+
+            %sb_deadletter --reason Invalid
+        """
+        return self._plan(DeadLetter(args.reason, args.description), args)
+
+    @line_magic
+    @command(REASON, DESCRIPTION, *_SETTLING)
+    def sb_dead_letter(self, args: MagicArguments) -> Plan:
         """Move locked messages to the dead-letter queue.
 
         Example::
 
-            %sb_deadletter --reason Invalid --description "No tail number" --where "body_json->>'$.tailnum' is null"
+            %sb_dead_letter --reason Invalid --description "No tail number" --where "body_json->>'$.tailnum' is null"
         """
         return self._plan(DeadLetter(args.reason, args.description), args)
 
@@ -178,4 +190,4 @@ class LockMagics(PlanMagics):
         batch = self.current.batch
         if batch.lost:
             say(f"{len(batch.lost):,} locks were lost: these messages are not held any more.")
-        return batch.plan(decision, where=args.where)
+        return batch.plan(decision, named(args, batch.address), where=args.where)

@@ -7,9 +7,9 @@ from typing import Any
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.analysis.groups import TRAITS, Groups
+from sbnotebook.analysis.groups import CAUSE, TRAITS, Groups
 from sbnotebook.client import Entity, Messages
-from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, WHERE, MagicArguments
+from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, UP_TO, WHERE, MagicArguments
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import SubQueue
@@ -28,6 +28,10 @@ class PeekMagics(PlanMagics):
         WHERE,
         STATE,
         FROM,
+        UP_TO,
+        argument(
+            "--sequence-number", metavar="N", type=int, help="only the message with this number, as --from N -t N"
+        ),
         argument("--session", metavar="SESSION", help="only messages of this session, which is not locked by that"),
         INTO,
     )
@@ -44,10 +48,14 @@ class PeekMagics(PlanMagics):
             letters = %sb_peek orders/$dlq -n all
         """
         entity = self.current.namespace.entity(args.entity)
+        if args.sequence_number is not None:
+            args.from_sequence_number = args.to_sequence_number = args.sequence_number
         limit = self._limit(args)
         found = entity.peek(
             None if limit is None else limit + 1,
+            where=args.where,
             from_sequence_number=args.from_sequence_number,
+            to_sequence_number=args.to_sequence_number,
             state=args.state,
             session_id=args.session,
         )
@@ -55,7 +63,7 @@ class PeekMagics(PlanMagics):
             more = self._how_many_more(entity, args, limit)
             go_on = f"--from {found[limit].sequence_number} goes on, and %sb_browse {entity.address} pages through them"
             say(f"{more} follow: -n all looks at every one, {go_on}.")
-        return found[:limit].where(args.where)
+        return found[:limit]
 
     def _limit(self, args: MagicArguments) -> int | None:
         if args.count is not None:
@@ -63,7 +71,9 @@ class PeekMagics(PlanMagics):
         return self.current.settings.peek_count if args.where is None else None
 
     def _how_many_more(self, entity: Entity, args: MagicArguments, shown: int) -> str:
-        if args.state or args.session or args.from_sequence_number > 1:
+        if args.where:
+            return "More messages that match"
+        if args.state or args.session or args.to_sequence_number or args.from_sequence_number > 1:
             return "More messages"  # the service does not count these
         try:
             (counts,) = self.current.namespace.counts([entity.address.entity])
@@ -81,19 +91,35 @@ class PeekMagics(PlanMagics):
         ENTITY,
         COUNT,
         WHERE,
-        argument("--by", choices=TRAITS, action="append", help="what a group has in common; all of it by default"),
+        STATE,
+        FROM,
+        UP_TO,
+        argument(
+            "--by",
+            choices=TRAITS,
+            action="append",
+            help="what the messages of a group have in common (default reason, description and frame)",
+        ),
         INTO,
     )
     def sb_groups(self, args: MagicArguments) -> Groups:
         """Group the messages of an entity by what went wrong with them, the largest group first.
+
+        A group has a fingerprint, which %sb_resubmit and %sb_pick take as --cause.
 
         Example::
 
             %sb_groups orders/$dlq
             %sb_groups orders/$dlq --by reason --by subject
         """
-        found = self.current.namespace.entity(args.entity).peek(args.count, where=args.where)
-        return found.groups(args.by or TRAITS)
+        found = self.current.namespace.entity(args.entity).peek(
+            args.count,
+            where=args.where,
+            from_sequence_number=args.from_sequence_number,
+            to_sequence_number=args.to_sequence_number,
+            state=args.state,
+        )
+        return found.groups(args.by or CAUSE)
 
     @line_magic
     @command(
@@ -101,7 +127,7 @@ class PeekMagics(PlanMagics):
         COUNT,
         STATE,
         FROM,
-        argument("--to-sequence-number", metavar="N", help="stop at this sequence number, which is included"),
+        UP_TO,
         argument("-p", "--partitions", metavar="N", help="peek so many ranges in parallel (default 1)"),
         INTO,
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.client import Entity, Messages, Plan
+from sbnotebook.client import Messages, Plan
 from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
-    COUNT,
     DELAY,
     DESCRIPTION,
     DRY_RUN,
@@ -24,38 +23,43 @@ from sbnotebook.magics.arguments import (
     REASON,
     STATE,
     TO,
+    UP_TO,
     WHERE,
     YES,
     MagicArguments,
+    count,
 )
-from sbnotebook.magics.plan_magics import PlanMagics, command, edit_function, variable
+from sbnotebook.magics.choosing import CHOOSING, selected
+from sbnotebook.magics.plan_magics import PlanMagics, command, edit_function
 from sbnotebook.model import (
     Abandon,
     Complete,
     DeadLetter,
     Decision,
     Defer,
-    ReceivedMessage,
     Resubmit,
 )
+from sbnotebook.model.decision import AUTO, MaxResubmits
 
 __all__ = ["SelectionMagics"]
+
+
+def _max_resubmits(text: str) -> MaxResubmits:
+    return AUTO if text == AUTO else None if text.lower() == "none" else count(text)
+
 
 _TRIED: Final = 5
 """Messages on which an edit is tried before the plan is shown."""
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
-_MESSAGES: Final = argument(
-    "--messages", metavar="NAME", help="a variable with the messages, as they were peeked, or their sequence numbers"
-)
 
 
-def _flag(name: str, what: str) -> argument:
-    return argument(f"--{name}", action="append_const", dest="decision", const=name, help=what)
+def _flag(name: str, what: str, *others: str) -> argument:
+    return argument(f"--{name}", *others, action="append_const", dest="decision", const=name, help=what)
 
 
 _COMPLETE: Final = _flag("complete", "remove them: they are done with")
 _ABANDON: Final = _flag("abandon", "raise their delivery counts by one")
-_DEADLETTER: Final = _flag("deadletter", "move them to the dead-letter queue")
+_DEADLETTER: Final = _flag("dead-letter", "move them to the dead-letter queue", "--deadletter", "--dead_letter")
 _DEFER: Final = _flag("defer", "set them aside")
 _RESUBMIT: Final = _flag("resubmit", "send clones of them, and complete them")
 
@@ -67,13 +71,17 @@ class SelectionMagics(PlanMagics):
     @line_magic
     @command(
         ENTITY,
-        WHERE,
-        COUNT,
-        _MESSAGES,
+        *CHOOSING,
         TO,
         DELAY,
         EDIT,
-        argument("--max-resubmits", metavar="N", type=int, help="skip messages that were resubmitted this often"),
+        argument(
+            "--max-resubmits",
+            metavar="N",
+            type=_max_resubmits,
+            default=AUTO,
+            help="skip messages that were resubmitted this often, or none (default 5 for dead letters)",
+        ),
         argument(
             "--resend-unknown", action="store_true", help="send again what a run that was cut off may have sent already"
         ),
@@ -94,15 +102,12 @@ class SelectionMagics(PlanMagics):
                 return message.with_changes(body=message.body.replace(b"null", b"0"))
 
             %sb_resubmit orders/$dlq --where "dead_letter_reason = 'Invalid'" --edit fix --dry-run
+            %sb_resubmit orders/$dlq --cause 4a7d1ed41474
         """
         entity = self.current.namespace.entity(args.entity)
-        messages = [each for each in _selected(entity, args) if isinstance(each, ReceivedMessage)]
-        edit = edit_function(args)
-        if edit is not None:
-            for message in messages[:_TRIED]:
-                edit(message)  # an edit that fails does so before the plan is shown
-        return entity.resubmit(
-            messages,
+        meant, edit = selected(entity, args), edit_function(args)
+        plan = entity.resubmit(
+            meant,
             to=args.to,
             delay=args.delay,
             edit=edit,
@@ -110,13 +115,15 @@ class SelectionMagics(PlanMagics):
             resend_unknown=args.resend_unknown,
             atomic="forward" if args.atomic_forward else args.atomic,
         )
+        if edit is not None:
+            for message in plan.messages[:_TRIED]:
+                edit(message)  # an edit that fails does so before the plan is shown
+        return plan
 
     @line_magic
     @command(
         ENTITY,
-        WHERE,
-        COUNT,
-        _MESSAGES,
+        *CHOOSING,
         _COMPLETE,
         _ABANDON,
         _DEADLETTER,
@@ -137,15 +144,16 @@ class SelectionMagics(PlanMagics):
         Example::
 
             %sb_pick orders --where "subject = 'duplicate'" --complete --dry-run
-            %sb_pick orders --where "body_json->>'$.carrier' = 'UA'" --deadletter --reason Cancelled
+            %sb_pick orders --where "body_json->>'$.carrier' = 'UA'" --dead-letter --reason Cancelled
         """
         decision = _decision(args)
         if decision is None:
-            raise ConfigurationError("Say what to do: --complete, --deadletter, --defer, --resubmit or --abandon.")
-        if args.where is None and args.count is None and args.messages is None:
-            raise ConfigurationError("Say which messages: --where, -n or --messages.")
+            raise ConfigurationError("Say what to do: --complete, --dead-letter, --defer, --resubmit or --abandon.")
+        bounds = (args.where, args.count, args.messages, args.cause, args.state, args.to_sequence_number)
+        if not any(bounds) and args.from_sequence_number == 1:
+            raise ConfigurationError("Say which messages: --where, --cause, -n or --messages.")
         entity = self.current.namespace.entity(args.entity)
-        return entity.pick(_selected(entity, args), decision, edit=edit_function(args))
+        return entity.pick(selected(entity, args), decision, edit=edit_function(args))
 
     @line_magic
     @command(ENTITY, WHERE, _COMPLETE, _ABANDON, _DEADLETTER, _RESUBMIT, REASON, DESCRIPTION, TO, DELAY, EDIT, *_ACTING)
@@ -178,7 +186,7 @@ class SelectionMagics(PlanMagics):
         WHERE,
         STATE,
         argument("--before", metavar="DURATION", help="only what was enqueued longer ago, such as 2d"),
-        argument("--to-sequence-number", metavar="N", type=int, help="only up to this number, included"),
+        UP_TO,
         argument("--no-archive", action="store_true", help="keep no copy: %%sb_undo cannot send them back"),
         *_ACTING,
     )
@@ -201,31 +209,14 @@ class SelectionMagics(PlanMagics):
         )
 
 
-def _selected(entity: Entity, args: MagicArguments) -> list[ReceivedMessage | int]:
-    """Return the messages that ``--messages``, or ``--where`` and ``-n``, select."""
-    if args.messages is not None:
-        if args.where is not None or args.count is not None:
-            raise ConfigurationError("--messages says which ones: leave --where and -n out.")
-        found = variable(args, args.messages)
-        return [found] if isinstance(found, (ReceivedMessage, int)) else _listed(found, args.messages)
-    looked_at = args.count if args.where is None else None
-    return list(entity.peek(looked_at, where=args.where, state="active")[: args.count])
-
-
-def _listed(found: object, name: str) -> list[ReceivedMessage | int]:
-    if isinstance(found, Iterable) and not isinstance(found, (str, bytes)):
-        return list(found)
-    raise ConfigurationError(f"The variable {name} holds no messages, and no sequence numbers.")
-
-
 def _decision(args: MagicArguments) -> Decision | None:
     """Return the decision that the options make; None when they make none."""
     wanted: list[str] = args.decision or []
     if len(wanted) > 1:
         raise ConfigurationError(f"Give one of {' and '.join(f'--{name}' for name in wanted)}.")
     verb = wanted[0] if wanted else ""
-    if verb != "deadletter" and (args.reason or args.description):
-        raise ConfigurationError("--reason and --description go with --deadletter.")
+    if verb != "dead-letter" and (args.reason or args.description):
+        raise ConfigurationError("--reason and --description go with --dead-letter.")
     if verb != "resubmit" and (args.to or args.delay or args.edit):
         raise ConfigurationError("--to, --delay and --edit go with --resubmit.")
     return _DECISIONS[verb](args) if verb else None
@@ -238,7 +229,7 @@ def _resubmit(args: MagicArguments) -> Resubmit:
 _DECISIONS: Final[Mapping[str, Callable[[MagicArguments], Decision]]] = {
     "complete": lambda _: Complete(),
     "abandon": lambda _: Abandon(),
-    "deadletter": lambda args: DeadLetter(args.reason, args.description),
+    "dead-letter": lambda args: DeadLetter(args.reason, args.description),
     "defer": lambda _: Defer(),
     "resubmit": _resubmit,
 }

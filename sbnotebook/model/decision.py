@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model.address import EntityAddress
 
 __all__ = [
+    "AUTO",
+    "MAX_RESUBMITS",
     "Abandon",
     "CancelScheduled",
     "Complete",
     "DeadLetter",
     "Decision",
     "Defer",
+    "MaxResubmits",
     "Purge",
     "Release",
     "Resubmit",
@@ -24,6 +27,13 @@ __all__ = [
     "SettleEach",
     "Undo",
 ]
+
+AUTO: Final = "auto"
+"""Let sbnotebook choose."""
+MAX_RESUBMITS: Final = 5
+"""How often a dead letter is resubmitted by default."""
+MaxResubmits = int | Literal["auto"] | None
+"""How often a message is resubmitted at most: see :class:`Resubmit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +115,8 @@ class Resubmit:
         to: where the clone is sent; None for the entity that the message stands in, or its topic.
         delay: how long until the clone becomes active, None for at once.
         max_resubmits: a message that was resubmitted this often is dead-lettered, or stays where it is if that is a
-            dead-letter queue; None for no limit.
+            dead-letter queue; None for no limit. ``"auto"`` is 5 for dead letters, so that a loop over a consumer that
+            still fails ends, and no limit for others.
         resend_unknown: send again what an earlier resubmit, which was cut off, may have sent already.
         atomic: send the clone and complete the original in one transaction: both are done, or neither. ``"forward"``
             also sends to other entities: then the own entity stores the clone, and forwards it later. Experimental:
@@ -115,7 +126,7 @@ class Resubmit:
     verb: ClassVar[str] = "resubmit"
     to: EntityAddress | None = None
     delay: timedelta | None = None
-    max_resubmits: int | None = None
+    max_resubmits: MaxResubmits = AUTO
     resend_unknown: bool = False
     atomic: bool | Literal["forward"] = False
 
@@ -125,8 +136,20 @@ class Resubmit:
             raise DecisionError("atomic is True, False or 'forward'.")
         if self.delay is not None and self.delay < timedelta(0):
             raise DecisionError("A resubmit cannot be delayed by less than nothing.")
-        if self.max_resubmits is not None and self.max_resubmits < 1:
-            raise DecisionError("max_resubmits is 1 or more.")
+        limit = self.max_resubmits
+        if limit is not None and limit != AUTO and limit < 1:
+            raise DecisionError("max_resubmits is 1 or more, None for no limit, or 'auto'.")
+
+    def limit_at(self, source: EntityAddress) -> int | None:
+        """Return how often a message of an entity is resubmitted at most; None for no limit.
+
+        Example:
+            >>> Resubmit().limit_at(EntityAddress.parse("orders/$dlq")), Resubmit().limit_at(EntityAddress("orders"))
+            (5, None)
+        """
+        if self.max_resubmits != AUTO:
+            return self.max_resubmits
+        return MAX_RESUBMITS if source.sub_queue is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Unpack
@@ -39,6 +39,7 @@ from sbnotebook.settlement.plan import Edit, Limits, Plan
 from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.process import Processing
 from sbnotebook.settlement.processing.run import Options, ProcessOptions
+from sbnotebook.settlement.sequence_numbers import spans_of
 from sbnotebook.settlement.terms import Progress, check_decision
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
@@ -52,6 +53,28 @@ class AsyncEntity(Place):
         namespace: where it is.
         address: which one.
     """
+
+    async def parts(
+        self, size: int = 1_000, *, from_sequence_number: int = 1, state: MessageState | None = None
+    ) -> AsyncIterator[list[PeekedMessage]]:
+        """Yield the messages that are here now in parts; messages that come later are in none of them.
+
+        So a loop that resubmits each part ends, also where consumers dead-letter the messages again.
+
+        Args:
+            size: messages in a part at most.
+            from_sequence_number: where to begin, included.
+            state: only messages in this state.
+        """
+        for first, last in await spans_of(self):
+            start = max(first, from_sequence_number)
+            while start <= last:
+                part = await self.peek(size, from_sequence_number=start, to_sequence_number=last, state=state)
+                if part:
+                    yield part
+                if len(part) < size:
+                    break
+                start = part[-1].sequence_number + 1
 
     async def send(
         self,

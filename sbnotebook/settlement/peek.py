@@ -157,7 +157,7 @@ class Peeker:
             state: only messages in this state.
             session_id: only messages of this session, which stays unlocked; None for all.
         """
-        cursor = PeekCursor(from_sequence_number, to_sequence_number, max_messages, state)
+        cursor = PeekCursor(from_sequence_number, to_sequence_number, max_messages, state, session_id)
         # Service Bus counts each message that is peeked, and lets a whole second pass when it has returned as many as
         # the tier allows (documentation, "Throttling operations in Azure Service Bus").
         async for page in self.unread_pages(cursor, session_id=session_id, only_busy=True):
@@ -239,12 +239,15 @@ class PeekCursor:
         to_sequence_number: where to stop, that number included; None for the end of the entity.
         max_messages: how many at most, None for all.
         state: only messages in this state.
+        session_id: only messages of this session. Service Bus does not say what it does with the session of a request
+            to an entity without sessions; the emulator returns all messages.
     """
 
     next_number: int = 1
     to_sequence_number: int | None = None
     max_messages: int | None = None
     state: MessageState | None = None
+    session_id: str | None = None
     _first: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
@@ -256,8 +259,9 @@ class PeekCursor:
         bounds = [PAGE]
         if self.to_sequence_number is not None and self._is_in_order:
             bounds.append(self.to_sequence_number - self.next_number + 1)
-        # Of those that come, any number may be in another state.
-        if self.max_messages is not None and (self.state is None or not self.max_messages):
+        # Of those that come, any number may be in another state or session.
+        takes_all = self.state is None and self.session_id is None
+        if self.max_messages is not None and (takes_all or not self.max_messages):
             bounds.append(self.max_messages)
         return max(0, min(bounds))
 
@@ -277,6 +281,8 @@ class PeekCursor:
         self.go_on_behind(page[-1].sequence_number)
         state, last = self.state, self.to_sequence_number
         kept = page if state is None else [message for message in page if message.state is state]
+        if self.session_id is not None:
+            kept = [message for message in kept if message.session_id == self.session_id]
         if last is not None and (self.next_number > last or not self._is_in_order):
             kept = [message for message in kept if self._first <= message.sequence_number <= last]
         if self.max_messages is not None:

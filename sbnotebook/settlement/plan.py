@@ -162,7 +162,16 @@ class Plan:
     def _sentence(self) -> str:
         count = len(self.messages)
         what = f"{self.decision.verb} {count:,} message{'s' if count != 1 else ''} of {self.entity}"
-        return f"{what}{_details(self.decision, self.entity)}{', edited' if self.edit else ''}."
+        edited = ", edited" if self.edit else ""
+        return f"{what}{_details(self.decision, self.entity)}{edited}.{self._too_often()}"
+
+    def _too_often(self) -> str:
+        limit = self.decision.limit_at(self.entity) if isinstance(self.decision, Resubmit) else None
+        count = sum(message.resubmit_count >= limit for message in self.messages) if limit is not None else 0
+        if not count:
+            return ""
+        ends = "stay" if self.entity.sub_queue else "are dead-lettered"
+        return f" {count:,} of them were resubmitted {limit} times or more, and {ends}."
 
 
 def _details(decision: Decision, entity: EntityAddress) -> str:
@@ -172,8 +181,9 @@ def _details(decision: Decision, entity: EntityAddress) -> str:
             # To resubmit from a subscription looks like to put back, and is more.
             parts.append(_ALL_GET_THEM if entity.subscription and to == entity.sends_to else "")
             parts.append(f", {delay} later" if delay else "")
-            parts.append(f", at most {max_resubmits} times each" if max_resubmits else "")
-            parts.append(_beyond(entity) if max_resubmits else "")
+            is_given = isinstance(max_resubmits, int)
+            parts.append(f", at most {max_resubmits} times each" if is_given else "")
+            parts.append(_beyond(entity) if is_given else "")
             parts.append(_atomic(entity, to) if atomic else "")
             return "".join(parts)
         case DeadLetter(reason, description):

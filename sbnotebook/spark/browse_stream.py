@@ -16,22 +16,15 @@ from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
+from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.peek import PeekCursor
+from sbnotebook.settlement.sequence_numbers import first_numbers, last_number, last_numbers, next_number_of
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.peek_reader import read_ranges
 from sbnotebook.spark.schema import MessageBatches
-from sbnotebook.spark.sequence_ranges import (
-    SequenceRange,
-    divide,
-    end_of_partition,
-    first_numbers,
-    last_number,
-    last_numbers,
-    next_number_of,
-    partition_of,
-)
+from sbnotebook.spark.sequence_ranges import SequenceRange, divide
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,11 +21,11 @@ from sbnotebook.settlement.locking.deleting import DeferredDeleter
 from sbnotebook.settlement.locking.lock_events import LockEvent
 from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.peek import PeekCursor
+from sbnotebook.settlement.sequence_numbers import last_numbers, next_number_of
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 from sbnotebook.spark.micro_batches import MicroBatches
 from sbnotebook.spark.options import Orphans, StreamOptions
-from sbnotebook.spark.sequence_ranges import last_numbers, next_number_of
 
 __all__ = ["ConsumeQuery", "OrphanScan"]
 

@@ -15,9 +15,10 @@ from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.peek import Page, PeekCursor
+from sbnotebook.settlement.sequence_numbers import next_number_of
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.schema import MessageBatches
-from sbnotebook.spark.sequence_ranges import SequenceRange, next_number_of, plan_ranges
+from sbnotebook.spark.sequence_ranges import SequenceRange, plan_ranges
 from sbnotebook.spark.task_context import warm_namespace
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, Message
+from tests.filled_queues import filled_client_queue
 
 
 def test_receive_and_delete_keeps_messages_in_the_archive(namespace: Namespace) -> None:
@@ -72,3 +73,44 @@ def test_defer_all_defers_all_or_the_chosen(namespace: Namespace) -> None:
     assert len(queue.deferred(show_progress=False)) == 6
     with pytest.raises(ConfigurationError):
         queue.defer_all(where="no_such_column = 1", show_progress=False)
+
+
+def test_peek_returns_as_many_matching_messages_as_asked_for(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "matching", 700)
+    found = queue.peek(300, where="subject = 'odd'")
+    assert [message.body for message in found] == [b"%d" % n for n in range(1, 600, 2)]
+    assert len(queue.peek(400, where="subject = 'odd'")) == 350
+    assert len(queue.peek(100).where("subject = 'odd'")) == 50
+    with pytest.raises(ConfigurationError, match="no column"):
+        queue.peek(1, where="no_such_column = 1")
+
+
+def test_peek_of_a_session_leaves_out_messages_without_one(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "no-sessions", 3)
+    queue.send(Message(body=b"A", session_id="A"))
+    assert [message.body for message in queue.peek(session_id="A")] == [b"A"]
+    assert [message.body for message in queue.peek(1, session_id="A")] == [b"A"]
+    assert len(queue.peek(session_id="B")) == 0
+
+
+def test_a_loop_over_parts_ends_while_the_consumer_still_fails(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "broken", 250)
+    letters = namespace.entity("broken/$dlq")
+
+    def fail() -> None:
+        while queue.peek(1):
+            with queue.lock(250) as batch:
+                batch.dead_letter(reason="Broken")
+
+    fail()
+    sizes: list[int] = []
+    for part in letters.parts(100):
+        assert letters.resubmit(part).apply().settled == len(part)
+        sizes.append(len(part))
+        fail()
+    assert sizes == [100, 100, 50]
+    assert {message.resubmit_count for message in letters.peek()} == {1}
+    assert [len(part) for part in letters.parts(100, where="subject = 'odd'")] == [100, 25]
+    assert list(queue.parts()) == []
+    with pytest.raises(ConfigurationError, match="1 message or more"):
+        next(letters.parts(0))

@@ -124,17 +124,90 @@ def test_purge_removes_and_undo_gives_back(shell: Shell, emulator: RunningEmulat
         ("%sb_resubmit wrong --edit no_such", "There is no function 'no_such': define it first."),
         (
             "%sb_pick wrong --where true",
-            "Say what to do: --complete, --deadletter, --defer, --resubmit or --abandon.",
+            "Say what to do: --complete, --dead-letter, --defer, --resubmit or --abandon.",
         ),
-        ("%sb_pick wrong --complete", "Say which messages: --where, -n or --messages."),
+        ("%sb_pick wrong --complete", "Say which messages: --where, --cause, -n or --messages."),
         ("%sb_pick wrong -n 1 --complete --defer", "Give one of --complete and --defer."),
-        ("%sb_pick wrong -n 1 --complete --reason x", "--reason and --description go with --deadletter."),
+        ("%sb_pick wrong -n 1 --complete --reason x", "--reason and --description go with --dead-letter."),
         ("%sb_pick wrong -n 1 --complete --to x", "--to, --delay and --edit go with --resubmit."),
         ("%sb_pick wrong --messages nothing --complete", "There is no variable 'nothing'; a text to send stands in"),
-        ("%sb_pick wrong --messages text --complete", "The variable text holds no messages, and no sequence numbers."),
-        ("%sb_pick wrong -n 1 --messages text --complete", "--messages says which ones: leave --where and -n out."),
+        ("%sb_pick wrong --messages text --complete", "'x' is no sequence number: give messages, sequence numbers"),
+        (
+            "%sb_pick wrong -n 1 --messages text --complete",
+            "--messages says which ones: leave --where, --cause and -n out.",
+        ),
     ],
 )
 def test_unclear_options_are_one_line(shell: Shell, line: str, sentence: str) -> None:
     shell.run("namespace.create_queue('wrong')\ntext = 'x'")
     assert shell.error(line).startswith(sentence)
+
+
+def dead_letters(shell: Shell, queue: str, subjects: str) -> None:
+    fill(shell, queue, subjects)
+    shell.run(f"%sb_lock {queue} -n {len(subjects)}\n%sb_deadletter --reason Bad")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "[1, 3]",
+        "pd.Series([1, 3])",
+        "found.to_pandas()[lambda frame: frame.subject == 'a']",
+        "found.where(\"subject = 'a'\")",
+        "found.groups('subject')[0]",
+        "found.groups('subject')[0].messages",
+    ],
+)
+def test_numbers_frames_and_groups_are_resubmitted(shell: Shell, chosen: str) -> None:
+    queue = f"form-{sum(map(ord, chosen))}"
+    dead_letters(shell, queue, "aba")
+    shell.run(f"import pandas as pd\nfound = %sb_peek {queue}/$dlq")
+    shell.run(f"some = {chosen}")
+    assert len(shell.run(f"%sb_pick {queue}/$dlq --messages some --complete --dry-run").value) == 2
+    assert shell.run(f"%sb_resubmit {queue}/$dlq --messages some").value.settled == 2
+    assert bodies(shell, queue) == [b"a", b"a"]
+    assert bodies(shell, f"{queue}/$dlq") == [b"b"]
+
+
+def test_numbers_are_chosen_on_the_line(shell: Shell) -> None:
+    dead_letters(shell, "typed", "abcdef")
+    assert shell.run("%sb_resubmit typed/$dlq --messages 1,3-4").value.settled == 3
+    assert bodies(shell, "typed") == [b"a", b"c", b"d"]
+    assert "more than 1,000,000 numbers" in shell.error("%sb_resubmit typed/$dlq --messages 1-99999999999999999")
+
+
+def test_a_cause_is_resubmitted_by_its_fingerprint(shell: Shell) -> None:
+    dead_letters(shell, "caused", "ab")
+    fill(shell, "caused2", "c")
+    shell.run(
+        "%sb_send caused rows\n%sb_lock caused -n 1\n%sb_dead_letter --reason Late\ncauses = %sb_groups caused/$dlq"
+    )
+    groups = shell.variables["causes"]
+    assert [(group.reason, group.count) for group in groups] == [("Bad", 2), ("Late", 1)]
+    assert shell.run(f"%sb_resubmit caused/$dlq --cause {groups[0].fingerprint} -n 1").value.settled == 1
+    assert shell.run(f"%sb_pick caused/$dlq --cause {groups[1].fingerprint} --complete").value.settled == 1
+    assert bodies(shell, "caused") == [b"a"]
+    assert bodies(shell, "caused/$dlq") == [b"b"]
+    assert "There is no group with the fingerprint 'zzz'" in shell.error("%sb_resubmit caused/$dlq --cause zzz")
+
+
+def test_n_is_the_number_of_messages_that_match(shell: Shell) -> None:
+    dead_letters(shell, "limited", "ababab")
+    matching = """--where "subject = 'b'" -n 2"""
+    assert [m.body for m in shell.run(f"%sb_peek limited/$dlq {matching}").value] == [b"b", b"b"]
+    assert [group.count for group in shell.run(f"%sb_groups limited/$dlq {matching}").value] == [2]
+    assert len(shell.run(f"%sb_pick limited/$dlq {matching} --complete --dry-run").value) == 2
+    assert len(shell.run(f"%sb_resubmit limited/$dlq {matching} --dry-run").value) == 2
+    assert "More messages that match follow" in shell.run(f"%sb_peek limited/$dlq {matching}").out
+
+
+def test_dead_letters_stay_after_five_resubmits(shell: Shell) -> None:
+    dead_letters(shell, "often", "a")
+    for _ in range(5):
+        assert shell.run("%sb_resubmit often/$dlq").value.settled == 1
+        shell.run("%sb_lock often -n 1\n%sb_dead_letter --reason Again")
+    ran = shell.run("%sb_resubmit often/$dlq")
+    assert "1 of them were resubmitted 5 times or more, and stay." in ran.out
+    assert "It was resubmitted 5 times already and stays where it is" in (ran.value[0].description or "")
+    assert shell.run("%sb_resubmit often/$dlq --max-resubmits none").value.settled == 1

@@ -8,10 +8,10 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection
 from sbnotebook.settlement.peek import PAGE
 from sbnotebook.spark.browse_stream import Budget, end_of_batch
-from sbnotebook.spark.sequence_ranges import partition_of
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
+from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.spark.browse_stream import BrowseOffset
-from sbnotebook.spark.sequence_ranges import end_of_partition, partition_of
 
 ORDERS = EntityAddress("orders")
 NUMBERS = st.dictionaries(st.integers(0, 20), st.integers(1, 2**48 - 1)).map(

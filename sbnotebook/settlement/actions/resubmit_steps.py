@@ -179,14 +179,14 @@ class ResubmitSteps:
     # ---------------------------------------------------------------- those that came back too often
 
     def _is_too_often(self, step: Step) -> bool:
-        limit = self._decision.max_resubmits
+        limit = self._decision.limit_at(self._address)
         return limit is not None and step.earlier is None and step.original.resubmit_count >= limit
 
     async def _stop_too_often(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
-        why = f"It was resubmitted {self._decision.max_resubmits} times already"
+        why = f"It was resubmitted {self._decision.limit_at(self._address)} times already"
         originals = [step.original for step in steps]
         if self._address.sub_queue is not None:
-            text = f"{why} and stays where it is: from a sub-queue it cannot be dead-lettered."
+            text = f"{why} and stays where it is. A higher max_resubmits, or None, sends it again."
             return [outcome_for(message, self._decision, OutcomeStatus.SKIPPED, text) for message in originals]
         if not originals:
             return []

@@ -1,0 +1,94 @@
+"""The options with which magics choose messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from IPython.core.magic_arguments import argument
+
+from sbnotebook.analysis.groups import CAUSE, TRAITS, Trait
+from sbnotebook.client import Entity, Messages
+from sbnotebook.client.choosing import Choice, chosen
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.magics.arguments import COUNT, FROM, STATE, UP_TO, WHERE, MagicArguments
+from sbnotebook.magics.plan_magics import variable
+from sbnotebook.model import EntityAddress, ReceivedMessage
+
+__all__ = ["CHOOSING", "MESSAGES", "named", "selected"]
+
+MESSAGES: Final = argument(
+    "--messages",
+    metavar="NAME",
+    help="sequence numbers such as 7,12-15, or a variable with messages, sequence numbers, a frame or a group",
+)
+_CAUSE: Final = argument("--cause", metavar="FINGERPRINT", help="only messages of this group of %%sb_groups")
+CHOOSING: Final = (WHERE, COUNT, STATE, FROM, UP_TO, MESSAGES, _CAUSE)
+_NUMBERS: Final = re.compile(r"[0-9]{1,19}+(?:-[0-9]{1,19}+)?+(?:,[0-9]{1,19}+(?:-[0-9]{1,19}+)?+)*+")
+_MOST_NUMBERS: Final = 1_000_000
+
+
+def named(args: MagicArguments, address: EntityAddress) -> Choice | None:
+    """Return the messages that ``--messages`` names; None without it.
+
+    Args:
+        args: the arguments of the magic.
+        address: of the entity that the messages are in.
+
+    Raises:
+        ConfigurationError: there is no such variable.
+        DecisionError: the variable holds something else, or messages of another entity.
+    """
+    if args.messages is None:
+        return None
+    is_typed = _NUMBERS.fullmatch(args.messages)
+    return _numbers(args.messages) if is_typed else chosen(variable(args, args.messages), address)
+
+
+def selected(entity: Entity, args: MagicArguments) -> Choice:
+    """Return the messages that ``--messages``, or the other options of ``CHOOSING`` together, select.
+
+    Args:
+        entity: the messages are peeked there.
+        args: the arguments of the magic.
+
+    Raises:
+        ConfigurationError: the options do not go together, or there is no such variable or cause.
+    """
+    if args.messages is not None:
+        if args.where is not None or args.count is not None or args.cause is not None:
+            raise ConfigurationError("--messages says which ones: leave --where, --cause and -n out.")
+        return named(args, entity.address)
+    found = entity.peek(
+        args.count if args.cause is None else None,
+        where=args.where,
+        from_sequence_number=args.from_sequence_number,
+        to_sequence_number=args.to_sequence_number,
+        state=args.state or "active",
+    )
+    return found if args.cause is None else _of_cause(found, args.cause)[: args.count]
+
+
+def _of_cause(found: Messages, fingerprint: str) -> Sequence[ReceivedMessage]:
+    # By every trait, too, so that the fingerprints of earlier versions and of --by are known.
+    wanted: list[Sequence[Trait]] = [CAUSE, TRAITS, *((trait,) for trait in TRAITS)]
+    for by in wanted:
+        for group in found.groups(by):
+            if group.fingerprint == fingerprint:
+                return group.messages
+    raise ConfigurationError(
+        f"There is no group with the fingerprint {fingerprint[:40]!r} among these messages: %sb_groups shows them."
+    )
+
+
+def _numbers(text: str) -> list[int]:
+    """Return sequence numbers that are written as 7,12-15."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        span = range(int(first), int(last or first) + 1)
+        if len(numbers) + len(span) > _MOST_NUMBERS:
+            raise ConfigurationError(f"{text[:40]!r} are more than {_MOST_NUMBERS:,} numbers: use --from and -t.")
+        numbers += span
+    return numbers

@@ -1,0 +1,132 @@
+"""Which messages users mean, in each form in which they give them, against the real emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from sbnotebook.client import Messages, Namespace
+from sbnotebook.client.choosing import chosen
+from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
+from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus
+from tests.filled_queues import filled_client_queue
+
+ORDERS = EntityAddress("orders")
+FORMS: dict[str, Callable[[Messages], Any]] = {
+    "a list of numbers": lambda found: [message.sequence_number for message in found],
+    "a Series": lambda found: found.to_pandas()["sequence_number"],
+    "a Series of numpy's integers": lambda found: found.to_pandas()["sequence_number"].astype("int64"),
+    "a Series of floats": lambda found: found.to_pandas()["sequence_number"].astype("float64"),
+    "an array": lambda found: found.to_pandas()["sequence_number"].to_numpy(np.int64),
+    "texts": lambda found: [str(message.sequence_number) for message in found],
+    "a frame": lambda found: found.to_pandas(),
+    "a frame of one column": lambda found: found.to_pandas()[["sequence_number"]],
+    "an Arrow table": lambda found: found.to_arrow(),
+    "rows": lambda found: [row for _, row in found.to_pandas().iterrows()],
+    "named tuples": lambda found: found.to_pandas().itertuples(),
+    "dictionaries": lambda found: found.to_arrow().to_pylist(),
+    "messages": lambda found: found,
+    "a generator": lambda found: (message for message in found),
+    "groups": lambda found: found.groups(),
+    "the messages of a group": lambda found: found.groups()[0].messages,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_chooses_the_same_messages(namespace: Namespace, form: str) -> None:
+    name = f"chosen-{list(FORMS).index(form)}"
+    queue = filled_client_queue(namespace, name, 6)
+    with queue.lock(6) as batch:
+        batch.dead_letter(reason="Bad")
+    letters = namespace.entity(f"{name}/$dlq")
+    meant = letters.peek(where="subject = 'odd'")
+    assert len(meant) == 3
+
+    picked = letters.pick(FORMS[form](meant), Complete())
+    resubmitted = letters.resubmit(FORMS[form](meant), to=name)
+    assert len(picked) == len(resubmitted) == 3
+    assert resubmitted.apply().settled == 3
+
+    assert [message.body for message in queue.peek()] == [b"1", b"3", b"5"]
+    assert [message.message_id for message in letters.peek()] == ["m0", "m2", "m4"]
+
+
+def test_one_message_row_number_or_group_is_enough(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "single", 6)
+    with queue.lock(6) as batch:
+        assert batch.complete(batch.messages[0]).settled == 1
+        assert batch.dead_letter(batch.messages[0].sequence_number, reason="Bad").settled == 1
+        assert batch.dead_letter(queue.peek().to_pandas().iloc[0], reason="Late").settled == 1
+        assert batch.release().settled == 3
+    letters = namespace.entity("single/$dlq")
+    late = letters.peek().groups("reason")[1]
+    report = letters.resubmit(late, to="single").apply()
+    assert (report.settled, len(letters.peek()), len(queue.peek())) == (1, 1, 4)
+    assert len(letters.pick(letters.peek()[0], Complete())) == 1
+    assert len(letters.resubmit(report[0].sequence_number, to="single")) == 1
+
+
+def test_numbers_that_are_not_there_are_reported(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "gone", 2)
+    plan = queue.resubmit([1, 4711])
+    assert "1 of the chosen ones are not there" in repr(plan)
+    assert [outcome.status for outcome in plan.apply()] == [OutcomeStatus.SETTLED, OutcomeStatus.NOT_FOUND]
+
+
+def test_messages_of_another_entity_are_refused(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "mine", 2)
+    other = filled_client_queue(namespace, "theirs", 2).peek()
+    for each in (other, other.to_pandas(), other.groups(), other.to_pandas().iloc[0], other.to_arrow().to_pylist()):
+        with pytest.raises(DecisionError, match="theirs"):
+            queue.resubmit(each)
+    with queue.lock(2) as batch, pytest.raises(DecisionError, match="theirs"):
+        batch.complete(other.to_pandas())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("subject = 'UA'", "is no sequence number"),
+        ([1, None], "'None' is no sequence number"),
+        ([True], "'True' is no sequence number"),
+        ([1.5], "'1.5' is no sequence number"),
+        (float("nan"), "'nan' is no sequence number"),
+        (None, "'None' is no sequence number"),
+        (pd.DataFrame({"number": [1]}), "no column sequence_number"),
+        (pa.table({"number": [1]}), "no column sequence_number"),
+        ([object()], "is no sequence number"),
+    ],
+)
+def test_anything_else_is_refused(wrong: Any, said: str) -> None:
+    with pytest.raises((ConfigurationError, DecisionError)) as caught:
+        chosen(wrong, ORDERS)
+    assert said in str(caught.value)
+    assert "give messages, sequence numbers" in str(caught.value)
+
+
+def test_a_batch_refuses_messages_that_it_does_not_hold(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "not-held", 3)
+    with queue.lock(2) as batch:
+        with pytest.raises(DecisionError, match="1 of the chosen messages are not held here"):
+            batch.complete([1, 3])
+        assert len(batch.messages) == 2
+    for settle in (batch.complete, batch.abandon, batch.dead_letter, batch.defer, batch.release):
+        with pytest.raises(BatchClosedError, match="closed and holds no messages"):
+            settle()
+    assert len(queue.peek()) == 3
+
+
+def test_deferred_and_scheduled_messages_are_chosen_alike(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "aside", 4)
+    queue.defer_all().apply()
+    deferred = queue.deferred()
+    assert deferred.complete(1).apply().settled == 1
+    assert queue.deferred().dead_letter(deferred.to_pandas()["sequence_number"][1:2]).apply().settled == 1
+    queue.schedule([Message(), Message()], delay="1h")
+    assert queue.cancel_scheduled(queue.scheduled().to_pandas().iloc[:1]).apply().settled == 1
+    assert len(queue.scheduled()) == 1
