@@ -3,7 +3,8 @@
 The service reports counts, and no rates. Each message gets the next sequence number when it arrives, so the newest
 number grows by the number of arrivals, including messages that have left since. A few peeks find the newest number of
 a message that is still there. So the rates are lower bounds: messages that come and go between two samples are counted
-as soon as a later one is seen. A scheduled message counts when it is scheduled, and again when it becomes active.
+as soon as a later one is seen. What arrives while a sample is taken counts in the next one: the newest number is read
+before the counts and after them. A scheduled message counts when it is scheduled, and again when it becomes active.
 Partitioned entities number each partition by itself: for them, only the change of the counts is known.
 
 Source: Service Bus documentation, "Message sequencing and timestamps" (sequence numbers; the partition in their upper
@@ -97,7 +98,8 @@ class Sampler:
         """
         if self._chosen is None:
             self._chosen = self._choose(self._namespace.entities(topics=self._topics()))
-        return [self._sample(counts) for counts in self._namespace.counts(self._chosen)]
+        newest = {address: self._newest_before(address) for address in self._chosen}
+        return [self._sample(counts, newest[counts.address]) for counts in self._namespace.counts(self._chosen)]
 
     def _topics(self) -> list[str] | None:
         return None if self._asked is None else [address.name for address in self._asked]
@@ -119,10 +121,19 @@ class Sampler:
             found += places
         return list(dict.fromkeys(found))
 
-    def _sample(self, counts: EntityCounts) -> Sample:
+    def _newest_before(self, address: EntityAddress) -> int | None:
+        last = self._last.get(address)
+        if last is None or last.newest is None:
+            return None
+        expected = (last.arrived or 0) * (self._now() - last.time).total_seconds()
+        return _newest(self._namespace.entity(address), last.newest, round(expected))
+
+    def _sample(self, counts: EntityCounts, newest_before: int | None) -> Sample:
         entity = self._namespace.entity(counts.address)
         last = self._last.get(counts.address)
         time = self._now()
+        known = newest_before or (last.newest if last is not None else None) or 0
+        first = counts.active + counts.scheduled if last is None else 0
         sample = Sample(
             counts.address,
             time,
@@ -131,9 +142,9 @@ class Sampler:
             counts.dead_letter,
             counts.transfer_dead_letter,
             oldest_age=_oldest_age(entity, time),
-            newest=_newest(entity, counts, last),
+            newest=_newest(entity, known, first),
         )
-        self._last[counts.address] = sample = _with_rates(sample, last) if last is not None else sample
+        self._last[counts.address] = sample = _with_rates(sample, last, newest_before) if last is not None else sample
         return sample
 
 
@@ -180,26 +191,23 @@ def _oldest_age(entity: Entity, now: datetime) -> float | None:
     return None if oldest is None else max(0.0, (now - oldest).total_seconds())
 
 
-def _newest(entity: Entity, counts: EntityCounts, last: Sample | None) -> int | None:
+def _newest(entity: Entity, known: int, step: int) -> int | None:
     def number_at_or_after(least: int) -> int | None:
         found = entity.peek(1, from_sequence_number=least, show_progress=False)
         return found[0].sequence_number if found else None
 
-    known = (last.newest if last is not None else None) or 0
-    is_empty = counts.active + counts.scheduled == 0
-    if is_empty or number_at_or_after(known + 1) is None:
+    if number_at_or_after(known + 1) is None:
         return known or None
-    grown = counts.active + counts.scheduled - (last.active + last.scheduled if last is not None else 0)
-    found = newest_number(number_at_or_after, known, abs(grown))
+    found = newest_number(number_at_or_after, known, step)
     return found if partition_of(found) == 0 else None
 
 
-def _with_rates(sample: Sample, last: Sample) -> Sample:
+def _with_rates(sample: Sample, last: Sample, newest_before: int | None) -> Sample:
     seconds = (sample.time - last.time).total_seconds()
     if seconds <= 0:
         return sample
     grown = sample.active + sample.scheduled - last.active - last.scheduled
     # Without a message in the last sample, the number does not tell the arrivals since.
-    numbered = sample.newest - last.newest if sample.newest is not None and last.newest is not None else 0
+    numbered = newest_before - last.newest if newest_before is not None and last.newest is not None else 0
     arrived = max(grown, numbered, 0)
     return replace(sample, arrived=arrived / seconds, left=(arrived - grown) / seconds)

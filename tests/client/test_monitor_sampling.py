@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -73,6 +74,27 @@ def test_counts_age_and_rates(namespace: Namespace) -> None:
     (fourth,) = sampler.sample()
     assert rates(fourth) == pytest.approx((0.4, 0.3)), "but now they are counted"
     namespace.delete_queue("watched")
+
+
+def test_messages_that_arrive_during_a_sample_are_not_counted_as_left(namespace: Namespace) -> None:
+    namespace.create_queue("flooded")
+    send(namespace, "flooded", 10)
+    sampler, ended = Sampler(namespace, ["flooded"]), threading.Event()
+
+    def flood() -> None:
+        while not ended.is_set():
+            send(namespace, "flooded", 200)
+
+    sending = threading.Thread(target=flood)
+    sending.start()
+    try:
+        samples = [sampler.sample()[0] for _ in range(8)]
+    finally:
+        ended.set()
+        sending.join()
+    assert [sample.left for sample in samples] == [None] + [0.0] * 7
+    assert samples[-1].active > samples[0].active
+    namespace.delete_queue("flooded")
 
 
 def test_oldest_active_skips_scheduled_and_deferred(namespace: Namespace) -> None:
