@@ -168,6 +168,23 @@ def _of_two_partitions(messages: Sequence[ServiceBusReceivedMessage]) -> list[Se
 
 
 @probe(
+    "refused-tokens",
+    "A request to complete messages by their tokens, one of which is settled already, is refused and completes none.",
+    operations=15,
+)
+async def _refused_tokens(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, (ServiceBusMessage("") for _ in range(3)))
+    async with site.receiver(queue) as receiver:
+        taken = await site.take(receiver, 3)
+        await site.settle(receiver, "complete", taken[1:2])
+        tokens = [message.lock_token for message in taken]
+        error = await site.refusal(settle_by_tokens(receiver, tokens, "complete", answer_within=10))
+        left = len(await site.peek(receiver, 3))
+    return Saw(error is not None and left == len(tokens) - 1, f"{words_of(error)}; {left} of 2 others are left")
+
+
+@probe(
     "held-on-one-link",
     f"One link holds {_HELD:,} messages.",
     operations=2 * _HELD + 50,
@@ -204,6 +221,7 @@ LOCKING: tuple[Probe, ...] = (
     _session_order,
     _reopened_order,
     _token_batch,
+    _refused_tokens,
 )
 HOLDING: tuple[Probe, ...] = (_held,)
 """What may make Service Bus busy for others, and so comes last."""

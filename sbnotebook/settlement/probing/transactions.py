@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.probing.site import Site
 
 __all__ = ["TRANSACTIONS"]
+
+_CLONE: Final = payload_of(Message(body=b"clone"))
 
 
 @probe(
@@ -65,6 +69,21 @@ async def _to_another(site: Site) -> Saw:
     return Saw((error, there, letters) == (None, 1, 0), words)
 
 
+@probe(
+    "peek-in-transaction",
+    "While a transaction is open, a peek shows the message that it completes, and not the one that it sends.",
+    operations=14,
+    seconds=8,
+)
+async def _peeked(site: Site) -> Saw:
+    queue, token = await _dead_letter(site)
+    async with _line(site, queue, queue) as line:
+        await line.begin(_CLONE, token)
+        there, letters = await _left(site, queue, queue)
+    words = f"{there} clones and {letters} of 1 dead letter in the open transaction"
+    return Saw((there, letters) == (0, 1), words)
+
+
 async def _dead_letter(site: Site) -> tuple[str, UUID]:
     """Make a queue with a dead letter that is locked, and return its lock token."""
     queue = await site.queue()
@@ -80,11 +99,18 @@ async def _dead_letter(site: Site) -> tuple[str, UUID]:
 
 async def _move(site: Site, queue: str, token: UUID, to: str) -> None:
     """Send a message and complete a dead letter in one transaction."""
+    async with _line(site, queue, to) as line:
+        await line.move(_CLONE, token)
+
+
+@asynccontextmanager
+async def _line(site: Site, queue: str, to: str) -> AsyncGenerator[TransactionLine]:
+    """Open a connection for transactions, the end of which rolls back what is open."""
     via = site.client.get_queue_sender(queue) if to != queue else None
     line = TransactionLine(browser(site.client, f"{queue}/$DeadLetterQueue"), site.client.get_queue_sender(to), via)
     try:
         await line.open()
-        await line.move(payload_of(Message(body=b"clone")), token)
+        yield line
     finally:
         await line.close()
 
@@ -98,4 +124,4 @@ async def _left(site: Site, queue: str, to: str) -> tuple[int, int]:
         return len(await site.peek(receiver)), len(await site.peek(letters))
 
 
-TRANSACTIONS: tuple[Probe, ...] = (_committed, _rolled_back, _to_another)
+TRANSACTIONS: tuple[Probe, ...] = (_committed, _rolled_back, _to_another, _peeked)

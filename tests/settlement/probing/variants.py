@@ -179,6 +179,10 @@ def _mixed_partitions(service: Service) -> None:
     service.emulator.faults.mixed_partitions = "taken"
 
 
+def _others_settled(service: Service) -> None:
+    service.emulator.faults.refused_tokens = "settled"
+
+
 def _small_links(service: Service) -> None:
     service.emulator.faults.max_unsettled = 100
 
@@ -257,6 +261,17 @@ def _sent_at_once(service: Service) -> None:
     service.wrap(transaction.Transaction, "send", send)
 
 
+def _settled_at_once(service: Service) -> None:
+    """What is settled in a transaction is gone before its commit."""
+
+    def settle(method: Any, self: transaction.Transaction, *args: Any) -> Any:
+        method(self, *args)
+        self._checks.pop()  # pyright: ignore[reportPrivateUsage]
+        self._effects.pop()(round(time.time() * 1000))  # pyright: ignore[reportPrivateUsage]
+
+    service.wrap(transaction.Transaction, "settle", settle)
+
+
 def _no_other_entity(service: Service) -> None:
     def attach(*_: Any) -> None:
         """Know no entity that takes what goes to others."""
@@ -298,6 +313,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "order-after-release-in-session": _put_back("back"),
     "order-after-session-reopens": _released_to_the_end,
     "partition-token-batch": _mixed_partitions,
+    "refused-tokens": _others_settled,
     "deferred-all-or-none": _as_many_as_there_are,
     "deferred-delivery-count": lambda service: service.counts(Place.DEFERRED_LOCKED, Event.ABANDON, counts=False),
     "dead-letter-delivery-count": _abandoned_letters_count,
@@ -315,5 +331,6 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "transaction-committed": _letters_apart,
     "transaction-rolled-back": _sent_at_once,
     "transaction-to-another": _no_other_entity,
+    "peek-in-transaction": _settled_at_once,
     "held-on-one-link": _small_links,
 }
