@@ -31,6 +31,7 @@ __all__ = [
     "ConnectionAccess",
     "Grant",
     "NamespaceAccess",
+    "namespace_of",
 ]
 
 SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
@@ -45,6 +46,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,11}")
 _MANAGEMENT: Final = "/$management"
 _SASL: Final = "$sasl"
 """The audience of a key that a client logged in with: no path of an entity."""
+_SUBSCRIPTIONS: Final = "/subscriptions/"
 _INSIDE_ENTITY: Final = re.compile(r"/subscriptions/|/\$")
 """The end of an entity's path, and the beginning of the path of something inside of it."""
 
@@ -139,12 +141,16 @@ class NamespaceAccess:
     def expect(self, address: str) -> None:
         """Check that an entity exists, given its address or that of its management node.
 
+        For a subscription its topic is enough: Azure refuses the link instead (azure-sdk-for-net 6943).
+
         Raises:
             EntityNotFoundError: it does not exist. The error names the address as it is given, as in Azure
                 (azure-service-bus 451; serviceBusClient.spec.ts of @azure/service-bus for JavaScript).
         """
         path = _scope(address).removesuffix(_MANAGEMENT)
-        if path and self._registry.find(path) is None:
+        topic, is_subscription, _ = path.partition(_SUBSCRIPTIONS)
+        found = self._registry.find(path) or (self._registry.find_topic(topic) if is_subscription else None)
+        if path and found is None:
             asked = f"sb://{address.split('://', 1)[-1].partition('?')[0]}"
             raise EntityNotFoundError(f"The messaging entity '{asked[:_MAX_ADDRESS]}' could not be found.")
 
@@ -217,6 +223,11 @@ class ConnectionAccess:
         self._grants: dict[str, Grant] = {}
         self._host = "emulator"
         self._cancel_alarm: Callable[[], None] | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace's name as the client knows it."""
+        return namespace_of(self._host.partition(":")[0])
 
     def put_token(self, token: str, audience: str = "") -> None:
         """Accept a token, which replaces an earlier one for the same audience.
@@ -308,6 +319,11 @@ def _signature(key: str, signed: bytes) -> bytes:
 
 def _is_same(key: str, given: str) -> bool:
     return hmac.compare_digest(key.encode(), given.encode())
+
+
+def namespace_of(host: str) -> str:
+    """Return the name of the namespace: the first label of the host, unless the host is an IP address."""
+    return host if host.replace(".", "").isdecimal() or ":" in host else host.partition(".")[0]
 
 
 def _host(address: str) -> str:

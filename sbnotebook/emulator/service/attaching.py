@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from sbnotebook.emulator.amqp import Coordinator, Error, Link, ReceivingLink, SendingLink
 from sbnotebook.emulator.entities import AnyEntity, Queue, Receivable, RefusedError, Topic, root_of
 from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError
 from sbnotebook.emulator.service.cbs import CbsNode, GuardedNode
-from sbnotebook.emulator.service.conditions import Condition, condition_for
+from sbnotebook.emulator.service.conditions import KNOW_MORE, Condition, condition_for
 from sbnotebook.emulator.service.coordinator import attach_coordinator
 from sbnotebook.emulator.service.links import (
     SESSION_FILTER,
@@ -18,8 +19,10 @@ from sbnotebook.emulator.service.links import (
     SenderLink,
     attach_session,
 )
-from sbnotebook.emulator.service.management import ManagementNode
+from sbnotebook.emulator.service.management import ManagementNode, MissingNode
 from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
+from sbnotebook.errors import InvalidEntityAddressError
+from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.amqp import AmqpValue, Int, Symbol
 
 __all__ = ["attach", "authorization_error"]
@@ -106,8 +109,12 @@ def _node(peer: LinkPeer, path: str) -> Node | None:
     if lowered == _CBS:
         return CbsNode(_CBS, peer.access)
     if lowered.endswith(_MANAGEMENT):
-        entity = peer.broker.registry.find(path[: -len(_MANAGEMENT)])
-        return None if entity is None else GuardedNode(ManagementNode(lowered, peer.broker, entity), peer.access)
+        path = path[: -len(_MANAGEMENT)]
+        entity = peer.broker.registry.find(path)
+        if entity is not None:
+            return GuardedNode(ManagementNode(lowered, peer.broker, entity), peer.access)
+        if _named_as_missing(peer, path) != path:  # a token for it is accepted, so that it is refused here
+            return MissingNode(lowered, _not_found_text(peer, path))
     return None
 
 
@@ -118,7 +125,7 @@ def _attach_to_node(peer: LinkPeer, link: _AnyLink, node: Node) -> LinkHandler:
 
 def _attach_sender(peer: LinkPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:
     if entity is None:
-        link.refuse(_not_found(path))
+        link.refuse(_not_found(peer, path))
     elif not isinstance(entity, Queue | Topic):
         link.refuse(Condition.NOT_ALLOWED.error(f"Messages cannot be sent to '{entity.path}', only received from it."))
     elif not entity.options.status.can_send:
@@ -138,7 +145,7 @@ def _accept_sender(peer: LinkPeer, link: ReceivingLink, entity: Queue | Topic) -
         found = peer.broker.registry.find(path)
         error = _claim_error(peer, path, SEND)
         if error is not None or not isinstance(found, Queue | Topic):
-            link.refuse(error or _not_found(path))
+            link.refuse(error or _not_found(peer, path))
             return None
         destination, via = found, entity
         properties[_DESTINATION] = address
@@ -155,9 +162,9 @@ def _accept_sender(peer: LinkPeer, link: ReceivingLink, entity: Queue | Topic) -
 
 def _attach_receiver(peer: LinkPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:
     wants_session = link.source is not None and SESSION_FILTER in (link.source.filter or {})
-    error = _refusal(path, entity, wants_session=wants_session)
+    error = _not_found(peer, path) if entity is None else _refusal(path, entity, wants_session=wants_session)
     if error is not None or not isinstance(entity, Receivable):
-        link.refuse(error or _not_found(path))
+        link.refuse(error or _not_found(peer, path))
         return None
     if wants_session:
         return attach_session(peer, link, entity.owner)
@@ -165,9 +172,7 @@ def _attach_receiver(peer: LinkPeer, link: SendingLink, path: str, entity: _AnyE
     return ReceiverLink(peer, link, entity)
 
 
-def _refusal(path: str, entity: _AnyEntity, *, wants_session: bool) -> Error | None:
-    if entity is None:
-        return _not_found(path)
+def _refusal(path: str, entity: AnyEntity | Receivable, *, wants_session: bool) -> Error | None:
     if not isinstance(entity, Receivable):
         return Condition.NOT_ALLOWED.error(f"Messages cannot be received from the topic '{entity.path}'.")
     if not entity.owner.options.status.can_receive:
@@ -195,5 +200,21 @@ def _disabled(path: str) -> Error:
     return Condition.ENTITY_DISABLED.error(f"Messaging entity '{path[:260]}' is currently disabled.")
 
 
-def _not_found(path: str) -> Error:
-    return Condition.NOT_FOUND.error(f"The messaging entity '{path[:260]}' could not be found.")
+def _not_found(peer: LinkPeer, path: str) -> Error:
+    return Condition.NOT_FOUND.error(_not_found_text(peer, path))
+
+
+def _not_found_text(peer: LinkPeer, path: str) -> str:
+    return f"The messaging entity '{_named_as_missing(peer, path)[:260]}' could not be found. {KNOW_MORE}"
+
+
+def _named_as_missing(peer: LinkPeer, path: str) -> str:
+    """Return the name under which an entity is said to be missing.
+
+    That of a subscription is the one that Azure gives (MicrosoftDocs/azure-docs 73870, azure-sdk-for-net 7907).
+    """
+    with suppress(InvalidEntityAddressError):
+        address = EntityAddress.parse(path)
+        if address.subscription is not None:
+            return f"{peer.access.namespace}:Topic:{address.name.casefold()}|{address.subscription.casefold()}"
+    return path

@@ -13,8 +13,10 @@ from uuid import uuid4
 from sbnotebook.emulator.amqp import Error
 from sbnotebook.emulator.entities import Refusal, RefusedError
 
-__all__ = ["SERVER_BUSY", "Condition", "condition_for", "with_tracking_id"]
+__all__ = ["KNOW_MORE", "SERVER_BUSY", "Condition", "condition_for", "with_tracking_id"]
 
+KNOW_MORE = "To know more visit https://aka.ms/sbResourceMgrExceptions."
+"""The end of some descriptions of Service Bus."""
 SERVER_BUSY = "The request was terminated because the entity is being throttled. Please wait 2 seconds and try again."
 """The description of a fault on demand, in the words of Service Bus."""
 

@@ -36,8 +36,9 @@ from sbnotebook.emulator.entities.options import (
 )
 from sbnotebook.emulator.entities.rules import Rule
 from sbnotebook.emulator.service import atom
-from sbnotebook.emulator.service.access import AccessRefusedError
+from sbnotebook.emulator.service.access import AccessRefusedError, namespace_of
 from sbnotebook.emulator.service.broker import Broker
+from sbnotebook.emulator.service.conditions import KNOW_MORE
 from sbnotebook.emulator.service.descriptions import (
     describe_entity,
     describe_namespace,
@@ -66,13 +67,12 @@ _RULES: Final = f"{_SUBSCRIPTION}/{{_rules:(?i:rules)}}"
 _RULE: Final = f"{_RULES}/{{rule}}"
 _SLASH: Final = "{_slash:/?}"
 """@azure/service-bus for JavaScript asks for a list with a slash at the end."""
-_MORE: Final = "To know more visit https://aka.ms/sbResourceMgrExceptions."
 _CONFLICT: Final = (
     "SubCode=40900. Conflict. You're requesting an operation that isn't allowed in the resource's current state. "
-    + _MORE
+    + KNOW_MORE
 )
-_NOT_FOUND: Final = f"SubCode=40400. Not Found. The Operation doesn't exist. {_MORE}"
-_NO_POLICY: Final = f"The incoming request is not recognized as a namespace policy put request. {_MORE}"
+_NOT_FOUND: Final = f"SubCode=40400. Not Found. The Operation doesn't exist. {KNOW_MORE}"
+_NO_POLICY: Final = f"The incoming request is not recognized as a namespace policy put request. {KNOW_MORE}"
 _NO_SERVICE: Final = "No service is hosted at the specified address."
 _FORWARDING: Final = {
     "forward_to": "ServiceBusSupplementaryAuthorization",
@@ -254,7 +254,7 @@ class _EntityRoutes:
             return entity
         if self._registry.find(_owner_path(request)) is not None:
             # It is a sub-queue that is asked for.
-            raise RequestRefusedError(400, f"The specified HTTP verb ({request.method}) is not valid. {_MORE}")
+            raise RequestRefusedError(400, f"The specified HTTP verb ({request.method}) is not valid. {KNOW_MORE}")
         raise _NoEntityError
 
     def _topic(self, request: web.Request) -> Topic:
@@ -344,9 +344,7 @@ def _atom(kind: str, body: bytes, status: int = 200) -> web.Response:
 
 
 def _namespace(request: web.Request) -> str:
-    """Return the name of the namespace: the first label of the host, unless the host is an IP address."""
-    host = request.url.host or ""
-    return host if host.replace(".", "").isdecimal() or ":" in host else host.partition(".")[0]
+    return namespace_of(request.url.host or "")
 
 
 def _owner_path(request: web.Request) -> str:
@@ -368,11 +366,13 @@ def _path(request: web.Request, entity: Queue | Topic, *parts: str) -> str:
 
 
 def _exists(request: web.Request, entity: Topic, *parts: str) -> RequestRefusedError:
-    return RequestRefusedError(409, f"The messaging entity '{_path(request, entity, *parts)}' already exists. {_MORE}")
+    return RequestRefusedError(
+        409, f"The messaging entity '{_path(request, entity, *parts)}' already exists. {KNOW_MORE}"
+    )
 
 
 def _unfound(request: web.Request, entity: Queue | Topic, *parts: str) -> RequestRefusedError:
-    text = f"Entity '{_path(request, entity, *parts)[:_MAX_PATH]}' was not found. {_MORE}"
+    text = f"Entity '{_path(request, entity, *parts)[:_MAX_PATH]}' was not found. {KNOW_MORE}"
     return RequestRefusedError(404, text)
 
 

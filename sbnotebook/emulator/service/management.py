@@ -42,7 +42,7 @@ from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, ULong
 from sbnotebook.model.partition import partition_of
 
-__all__ = ["ManagementNode"]
+__all__ = ["ManagementNode", "MissingNode"]
 
 _Operation = Callable[[dict[str, Any], int], Reply]
 
@@ -160,6 +160,29 @@ class ManagementNode:
             session_id = self._broker.session_links.get((self.entity, name))
             return body if session_id is None else {**body, "session-id": session_id}
         return body
+
+    def failure(self, condition: Condition, sentence: str) -> Reply:
+        """Return the reply for an error."""
+        return _failure(condition, sentence)
+
+
+class MissingNode:
+    """Answers requests about a subscription that is not there. On Azure they have no answer (azure-sdk-for-net 43492).
+
+    Args:
+        address: its address, in lower case.
+        sentence: says that it is not there.
+    """
+
+    entity: AnyEntity | Receivable | None = None
+
+    def __init__(self, address: str, sentence: str) -> None:
+        self.address = address
+        self._sentence = sentence
+
+    def answer(self, request: Request) -> Reply:  # noqa: ARG002 (whatever it is)
+        """Reply that it is not there."""
+        return self.failure(Condition.NOT_FOUND, self._sentence)
 
     def failure(self, condition: Condition, sentence: str) -> Reply:
         """Return the reply for an error."""

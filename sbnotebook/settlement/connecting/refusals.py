@@ -31,8 +31,11 @@ _ABOUT_SESSIONS: Final = (
 )
 # The operating systems' words for a name that is not in the DNS, not for a DNS that did not answer.
 _NO_SUCH_HOST: Final = re.compile(r"Errno -2\]|Errno -5\]|nodename nor servname|Errno 1100[14]\]")
-# What Azure adds for its support, and a second mention of the status.
-_NOISE: Final = re.compile(r"(?i) ?(?:tracking-?id|reference) ?:.*| ?Error condition: ?[\w:.-]++ ?$")
+# What the SDK puts before an answer of a management node, what Azure adds for its support, and a second mention of the
+# status.
+_NOISE: Final = re.compile(
+    r"(?i)\AService request failed\. b[\"']| ?(?:tracking-?id|reference) ?:.*| ?Error condition: ?[\w:.-]++ ?$"
+)
 
 
 def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | None:

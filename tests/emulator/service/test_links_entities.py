@@ -13,6 +13,8 @@ from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
     ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
@@ -72,6 +74,20 @@ def small() -> Iterator[ServiceBusClient]:
 def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessage) -> None:
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(list(messages))
+
+
+def test_a_missing_subscription_is_named_as_in_azure(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    emulator.create_topic("Shop")
+    words = r"The messaging entity '127\.0\.0\.1:Topic:shop\|nobody' could not be found\. To know more visit"
+    receiver = client.get_subscription_receiver("Shop", "Nobody")
+    with pytest.raises(MessagingEntityNotFoundError, match=words), receiver:
+        receiver.receive_messages(max_wait_time=1)
+    # Also by its management node.
+    with pytest.raises(MessagingEntityNotFoundError, match=words):
+        list(client.list_subscription_sessions("Shop", "Nobody"))
+    # Where there is no topic either, the token is refused.
+    with pytest.raises(ServiceBusAuthenticationError), client.get_subscription_receiver("No", "Nobody") as lost:
+        lost.receive_messages(max_wait_time=1)
 
 
 def change(emulator: RunningEmulator, path: str, kind: str, content: str) -> None:

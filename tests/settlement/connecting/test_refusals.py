@@ -15,7 +15,12 @@ from urllib.parse import quote
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusConnectionError, ServiceBusError
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+)
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions, Tier
@@ -173,10 +178,13 @@ REFUSED: dict[tuple[str, Act, str], tuple[type[Exception], str]] = {
     **{("right", act, "sessions"): (ServiceBusError, SESSIONS) for act in (lock,)},
     **{("for_orders", act, "events"): (ConfigurationError, ONE_ENTITY) for act in (send,)},
     **{("for_orders", act, "events/subscriptions/audit"): (ConfigurationError, ONE_ENTITY) for act in (peek, lock)},
-    ("right", peek, "events/subscriptions/nobody"): (
-        ServiceBusAuthenticationError,
-        "There is no subscription 'events/subscriptions/nobody' in",
-    ),
+    **{
+        ("right", act, "events/subscriptions/nobody"): (
+            MessagingEntityNotFoundError,
+            "entities(). The service says: The messaging entity '127.0.0.1:Topic:events|nobody' could not be found.",
+        )
+        for act in (peek, lock)
+    },
     ("right", send, "events/subscriptions/audit"): (ConfigurationError, "name a queue or a topic"),
     ("right", send, "orders/$dlq"): (ConfigurationError, "name a queue or a topic"),
     ("right", send, "sessions"): (SbNotebookError, "1 of 1 messages: send: 1 failed"),
