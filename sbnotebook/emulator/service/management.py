@@ -167,11 +167,11 @@ class ManagementNode:
 
 
 class MissingNode:
-    """Answers requests about a subscription that is not there. On Azure they have no answer (azure-sdk-for-net 43492).
+    """Refuses requests about a missing subscription. Azure gives no answer (azure-sdk-for-net 43492).
 
     Args:
         address: its address, in lower case.
-        sentence: says that it is not there.
+        sentence: says that it is missing.
     """
 
     entity: AnyEntity | Receivable | None = None
@@ -180,8 +180,8 @@ class MissingNode:
         self.address = address
         self._sentence = sentence
 
-    def answer(self, request: Request) -> Reply:  # noqa: ARG002 (whatever it is)
-        """Reply that it is not there."""
+    def answer(self, request: Request) -> Reply:  # noqa: ARG002 (all have one answer)
+        """Reply that it is missing."""
         return self.failure(Condition.NOT_FOUND, self._sentence)
 
     def failure(self, condition: Condition, sentence: str) -> Reply:
