@@ -1,7 +1,7 @@
-"""Every Python block of the documentation and every example in a docstring runs.
+"""Every block of the documentation in Python or with magics runs, and every example in a docstring.
 
-A block that cannot run says why, in a comment on the line before it: ``<!-- no-run: needs a namespace in Azure -->``.
-Pages whose blocks speak of ``spark`` are run by tests/spark/test_session_pages.py, where there is a session.
+``tests/pages.py`` says how, and what takes the place of the reader's namespace. Pages whose blocks speak of ``spark``
+are run by tests/spark/test_session_pages.py, where there is a session.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from pkgutil import resolve_name
 
 import pytest
 
+from tests import pages
+from tests.pages import script
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # One page lists tests of the SDK.
@@ -24,21 +27,7 @@ OWN = [path for path in PAGES if path.name != "emulator-conformance.md"]
 # One that runs: neither its line nor one that goes on with it says that it does not.
 EXAMPLE = re.compile(r"^ *>>> (?!(?:.*\n *\.\.\. )*.*# doctest: \+SKIP)", re.MULTILINE)
 EXAMPLES = [path for path in sorted((ROOT / "sbnotebook").rglob("*.py")) if EXAMPLE.search(path.read_text())]
-LARGE = ["sbnotebook.client", "sbnotebook.emulator", "sbnotebook.settlement", "pandas", "duckdb"]
-
-BLOCK = re.compile(
-    r"(?:^<!-- no-run: (?P<reason>.+) -->\n\s*)?^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
-)
-
-
-def script(text: str) -> str:
-    """The blocks of a page that run, one after the other, each at its own line of the page for tracebacks."""
-    lines: list[str] = []
-    for block in BLOCK.finditer(text):
-        if block["reason"] is None:
-            start = text.count("\n", 0, block.start("code"))
-            lines += [""] * (start - len(lines)) + block["code"].splitlines()
-    return "\n".join(lines)
+LARGE = ["tests.pages", "sbnotebook.client", "sbnotebook.emulator", "sbnotebook.settlement", "pandas", "duckdb"]
 
 
 def needs_spark(page: Path) -> bool:
@@ -46,21 +35,20 @@ def needs_spark(page: Path) -> bool:
     return re.search(r"\bspark\b", script(page.read_text())) is not None
 
 
-def execute(page: str, code: str, folder: Path) -> None:
+def execute(page: str, text: str, folder: Path) -> None:
     """What the process of a page does: run the code, and write to a file what goes wrong."""
     os.chdir(folder)
     with Path("errors").open("w") as errors, Path(os.devnull).open("w") as nowhere:
         os.dup2(errors.fileno(), sys.stderr.fileno())
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    # Compiled under the page's name, so that a traceback names it.
-    exec(compile(code, page, "exec"), {"__name__": "__main__"})  # noqa: S102
+    pages.execute(page, text)
 
 
-def run(page: str, code: str, folder: Path) -> tuple[int | None, str]:
+def run(page: str, text: str, folder: Path) -> tuple[int | None, str]:
     """Run a page in a new process, which has the large packages already; its exit code, and its errors."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LARGE)
-    process = context.Process(target=execute, args=(page, code, folder))
+    process = context.Process(target=execute, args=(page, text, folder))
     process.start()
     process.join(240)
     process.kill()
@@ -72,7 +60,7 @@ RUN = [path for path in PAGES if script(path.read_text())]
 
 @pytest.mark.parametrize("page", [path for path in RUN if not needs_spark(path)], ids=lambda path: path.name)
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    code, errors = run(str(page.relative_to(ROOT)), script(page.read_text()), tmp_path)
+    code, errors = run(str(page.relative_to(ROOT)), page.read_text(), tmp_path)
     assert code == 0, errors
 
 
@@ -92,9 +80,18 @@ def test_blocks_run_in_order_and_exempt_ones_do_not() -> None:
 
 
 def test_a_failing_block_is_seen_with_its_page_and_line(tmp_path: Path) -> None:
-    code, errors = run("page.md", script("Text\n\n```python\nraise SystemError\n```\n"), tmp_path)
+    code, errors = run("page.md", "Text\n\n```python\nraise SystemError\n```\n", tmp_path)
     assert code == 1
     assert 'File "page.md", line 4' in errors
+
+
+def test_magics_and_hidden_blocks_run_with_the_others(tmp_path: Path) -> None:
+    connects = f"%load_ext sbnotebook\n%sb_connect {pages.HOST}"
+    sees = "letters = %sb_peek orders/$dlq"
+    page = f"```ipython\n{connects}\n{sees}\n```\n\n<!-- hidden\nassert len(letters) == 12\n-->\n"
+    assert run("page.md", page, tmp_path) == (0, "")
+    code, errors = run("page.md", f"{page}\n```ipython\n%sb_purge orders\n```\n", tmp_path)
+    assert (code, "%sb_connect --write" in errors) == (1, True), errors
 
 
 def test_an_exemption_without_a_reason_is_none() -> None:

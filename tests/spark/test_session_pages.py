@@ -14,7 +14,8 @@ from traitlets.config import Config
 
 from sbnotebook.client import Namespace
 from sbnotebook.model import Message
-from tests.house.test_docs import ROOT, RUN, needs_spark, script
+from tests.house.test_docs import ROOT, RUN, needs_spark
+from tests.pages import execute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 def run(page: str, text: str, spark: SparkSession, **others: object) -> None:
     before = {query.runId for query in spark.streams.active}
     try:
-        # Compiled under the page's name, so that a traceback names it; what it defines is pickled by value.
-        exec(compile(script(text), page, "exec"), {"__name__": "__main__", "spark": spark, **others})  # noqa: S102
+        execute(page, text, spark=spark, **others)  # what it defines is pickled by value
         assert {query.runId for query in spark.streams.active} <= before, "A page stops the streams that it starts."
     finally:
         for query in spark.streams.active:

@@ -1,0 +1,164 @@
+"""Run the blocks of a page as its reader would, who has a namespace in Azure: here, an emulator takes its place.
+
+Blocks in ``python`` and ``ipython`` are cells of one notebook, and so are those that readers do not see::
+
+    <!-- hidden
+    assert len(letters.peek()) == 7
+    -->
+
+A block that cannot run gives its reason in a comment on the line before it:
+``<!-- no-run: needs a namespace in Azure -->``.
+
+What a page connects to as ``mynamespace.servicebus.windows.net`` is an emulator that :func:`fill` has filled; hidden
+blocks know it as ``emulator``. As with Azure, ``%sb_connect`` only looks there unless it is given ``--write``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from IPython.core.inputtransformer2 import TransformerManager
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from sbnotebook.client import Namespace, connect
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.magics.current import Current
+from sbnotebook.model import Message
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.connecting.connection_strings import hidden
+
+__all__ = ["HOST", "MAGICS", "execute", "fill", "mapped", "script"]
+
+HOST = "mynamespace.servicebus.windows.net"
+BLOCK = re.compile(
+    r"(?:^<!-- no-run: (?P<reason>.+) -->\n\s*)?^```(?P<language>python|ipython)\n(?P<code>.*?)^```$"
+    r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
+    re.MULTILINE | re.DOTALL,
+)
+QUEUES = ("orders", "repaired", "orders-faults", "invoices")
+TOPICS = {"events": ("audit", "billing")}
+MAGICS = re.compile(r"^```ipython$", re.MULTILINE)
+_TRACE = """Order {n} has no price: 'item-{n}'
+   at System.Linq.Enumerable.First[TSource](IEnumerable`1 source)
+   at Acme.Orders.Pricing.<FindAsync>d__14.MoveNext() in /src/Pricing.cs:line 42"""
+
+
+def script(text: str) -> str:
+    """The blocks of a page that run, one after the other, each at its own line of the page for tracebacks."""
+    lines: list[str] = []
+    transform = TransformerManager().transform_cell
+    for block in BLOCK.finditer(text):
+        if block["reason"] is None:
+            group = "code" if block["hidden"] is None else "hidden"
+            code = transform(block[group]) if block["language"] == "ipython" else block[group]
+            lines += [""] * (text.count("\n", 0, block.start(group)) - len(lines)) + code.splitlines()
+    return "\n".join(lines)
+
+
+def execute(page: str, text: str, **variables: object) -> None:
+    """Run the blocks of a page in this process.
+
+    Args:
+        page: its name, for tracebacks.
+        text: what is on it.
+        variables: what its blocks know.
+    """
+    if HOST in script(text):
+        with running(queues=QUEUES, topics=TOPICS) as emulator, mapped(emulator):
+            with connect(emulator.connection_string) as namespace:
+                fill(namespace)
+            _run(page, text, {**variables, "emulator": emulator})
+    else:
+        _run(page, text, variables)
+
+
+def _run(page: str, text: str, variables: dict[str, Any]) -> None:
+    code = compile(script(text), page, "exec")  # under the page's name, so that a traceback names it
+    if not MAGICS.search(text):
+        exec(code, {"__name__": "__main__", **variables})  # noqa: S102
+        return
+    shell: Any = InteractiveShell.instance(config=Config({"HistoryManager": {"hist_file": ":memory:"}}))
+    try:
+        shell.user_ns.update(variables)
+        exec(code, shell.user_ns)  # noqa: S102
+    finally:
+        InteractiveShell.clear_instance()
+
+
+@contextmanager
+def mapped(emulator: RunningEmulator) -> Generator[None]:
+    """Let an emulator take the place of the namespace that pages speak of, in this process."""
+    found, connected = Connection.with_credential, Current.connect
+
+    def with_credential(host: Any, credential: Any = None) -> Connection:
+        is_ours = hidden(host).reveal().strip() == HOST
+        return Connection(emulator.connection_string) if is_ours else found(host, credential)
+
+    def connect_as_to_azure(self: Current, target: Any, *, read_only: bool | None = None) -> Namespace:
+        is_ours = target is not None and hidden(target).reveal().strip() == HOST
+        return connected(self, target, read_only=True if is_ours and read_only is None else read_only)
+
+    Connection.with_credential = staticmethod(with_credential)  # pyright: ignore[reportAttributeAccessIssue]
+    Current.connect = connect_as_to_azure
+    try:
+        yield
+    finally:
+        Connection.with_credential = found
+        Current.connect = connected
+
+
+def fill(namespace: Namespace) -> None:
+    """Fill what the pages speak of.
+
+    Args:
+        namespace: has the entities of QUEUES and TOPICS, and then
+
+            - ``orders``: 20 orders; in its dead-letter queue are 5 whose carrier was away, 4 without a price, and 3
+              that were delivered too often.
+            - ``repaired`` and ``orders-faults``: empty queues.
+            - ``carts``: 3 messages in each of the sessions ``anna`` and ``ben``.
+            - ``invoices``: 4 messages, of which 2 are deferred.
+            - ``events``: a topic with the subscriptions ``audit`` and ``billing``; ``audit`` has 2 dead letters.
+    """
+    namespace.create_queue("carts", requires_session=True)
+    _fill_orders(namespace)
+    carts = [Message(body=b"%d" % n, session_id=owner) for n in range(3) for owner in ("anna", "ben")]
+    namespace.entity("carts").send(carts, show_progress=False).raise_for_failures()
+    invoices = namespace.entity("invoices")
+    invoices.send([Message(message_id=f"invoice-{n}", body=b"{}") for n in range(4)], show_progress=False)
+    with invoices.lock(2) as batch:
+        batch.defer().raise_for_failures()
+    events = [Message(message_id=f"event-{n}", body=b"{}") for n in range(2)]
+    namespace.entity("events").send(events, show_progress=False).raise_for_failures()
+    with namespace.entity("events/subscriptions/audit").lock(2) as batch:
+        batch.dead_letter(reason="AuditWasAway").raise_for_failures()
+
+
+def _fill_orders(namespace: Namespace) -> None:
+    orders = namespace.entity("orders")
+    orders.send([_order(n) for n in range(1, 13)], show_progress=False).raise_for_failures()
+    with orders.lock(12) as batch:
+        for n, message in enumerate(batch.messages, 1):
+            if n <= 5:
+                batch.dead_letter([message], reason="CarrierAway", description=f"Carrier DHL did not answer for {n}")
+            elif n <= 9:
+                batch.dead_letter([message], reason="Invalid", description=_TRACE.format(n=n))
+            else:
+                batch.dead_letter([message], reason="MaxDeliveryCountExceeded")
+    orders.send([_order(n) for n in range(13, 33)], show_progress=False).raise_for_failures()
+
+
+def _order(number: int) -> Message:
+    carrier = ("DHL", "UPS")[number % 2]
+    body = b'{"order": %d, "carrier": "%s", "total": %d}' % (number, carrier.encode(), number * 10)
+    return Message(
+        body=body,
+        message_id=f"order-{number}",
+        subject="order",
+        content_type="application/json",
+        application_properties={"region": ("eu", "us")[number % 2], "attempt": 1},
+    )
