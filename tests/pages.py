@@ -31,7 +31,7 @@ from sbnotebook.model import Message
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.connection_strings import hidden
 
-__all__ = ["HOST", "MAGICS", "execute", "fill", "mapped", "script"]
+__all__ = ["HOST", "MAGICS", "execute", "fill", "mapped", "namespace", "script"]
 
 HOST = "mynamespace.servicebus.windows.net"
 BLOCK = re.compile(
@@ -68,12 +68,19 @@ def execute(page: str, text: str, **variables: object) -> None:
         variables: what its blocks know.
     """
     if HOST in script(text):
-        with running(queues=QUEUES, topics=TOPICS) as emulator, mapped(emulator):
-            with connect(emulator.connection_string) as namespace:
-                fill(namespace)
+        with namespace() as emulator:
             _run(page, text, {**variables, "emulator": emulator})
     else:
         _run(page, text, variables)
+
+
+@contextmanager
+def namespace() -> Generator[RunningEmulator]:
+    """Start an emulator with what pages speak of, and let it take the place of their namespace in this process."""
+    with running(queues=QUEUES, topics=TOPICS) as emulator, mapped(emulator):
+        with connect(emulator.connection_string) as filled:
+            fill(filled)
+        yield emulator
 
 
 def _run(page: str, text: str, variables: dict[str, Any]) -> None:
