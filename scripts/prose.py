@@ -51,16 +51,17 @@ VERBS: Final = frozenset(
     re.findall(
         r"[\w-]+",
         """
-        Act Add Analyse Ask Assign Attack Avoid Break Browse Build Cancel Change Check Choose Clean Combine
-        Compare Complete Configure Connect Consume Continue Control Copy Count Create Dead-letter Decide Defer
-        Delay Delete Deploy Detect Do Edit Empty Enable Estimate Evaluate Expand Explain Export Filter Find
-        Finish Fix Follow Forward Get Give Grant Group Handle Hold Import Inspect Install Keep Know Learn Let
-        Limit List Load Lock Look Make Measure Merge Migrate Monitor Move Open Park Pause Peek Pick Plan Plot
-        Prepare Preview Process Purge Push Query Read Receive Recover Reduce Refuse Release Remove Renew Repair
-        Repeat Replace Report Resolve Restore Resubmit Resume Retry Return Run Save Schedule Search See Select
-        Send Serve Set Settle Share Show Simulate Skip Slow Sort Split Start Stop Store Stream Subscribe Survive
-        Test Transfer Translate Triage Troubleshoot Try Tune Turn Understand Undo Unlock Update Upgrade Use
-        Verify View Wait Wake Watch Work Write
+        Act Add Allow Analyse Answer Ask Assign Attack Avoid Break Browse Build Cancel Change Check Choose
+        Clean Combine Compare Complete Configure Connect Consume Continue Control Copy Count Create
+        Dead-letter Decide Defer Delay Delete Deploy Detect Do Edit Empty Enable Estimate Evaluate Expand
+        Explain Export Filter Find Finish Fix Follow Forward Get Give Grant Group Handle Hold Import Inspect
+        Install Keep Know Learn Leave Let Limit List Load Lock Look Make Map Measure Merge Migrate Monitor
+        Move Open Park Pause Peek Pick Plan Plot Prepare Preview Process Purge Push Query Read Receive
+        Recover Reduce Refuse Release Remove Renew Repair Repeat Replace Report Resolve Restore Resubmit
+        Resume Retry Return Run Save Schedule Search See Select Send Serve Set Settle Share Show Sign
+        Simulate Size Skip Slow Sort Split Start Stay Stop Store Stream Subscribe Survive Test Transfer
+        Translate Triage Troubleshoot Try Tune Turn Understand Undo Unlock Update Upgrade Use Verify View
+        Wait Wake Watch Work Write
         """,
     )
 )

@@ -64,7 +64,7 @@ def execute(page: str, text: str, **variables: object) -> None:
 
     Args:
         page: its name, for tracebacks.
-        text: what is on it.
+        text: its Markdown.
         variables: what its blocks know.
     """
     if HOST in script(text):
@@ -102,12 +102,10 @@ def mapped(emulator: RunningEmulator) -> Generator[None]:
     found, connected = Connection.with_credential, Current.connect
 
     def with_credential(host: Any, credential: Any = None) -> Connection:
-        is_ours = hidden(host).reveal().strip() == HOST
-        return Connection(emulator.connection_string) if is_ours else found(host, credential)
+        return Connection(emulator.connection_string) if _is_ours(host) else found(host, credential)
 
     def connect_as_to_azure(self: Current, target: Any, *, read_only: bool | None = None) -> Namespace:
-        is_ours = target is not None and hidden(target).reveal().strip() == HOST
-        return connected(self, target, read_only=True if is_ours and read_only is None else read_only)
+        return connected(self, target, read_only=True if _is_ours(target) and read_only is None else read_only)
 
     Connection.with_credential = staticmethod(with_credential)  # pyright: ignore[reportAttributeAccessIssue]
     Current.connect = connect_as_to_azure
@@ -116,6 +114,11 @@ def mapped(emulator: RunningEmulator) -> Generator[None]:
     finally:
         Connection.with_credential = found
         Current.connect = connected
+
+
+def _is_ours(target: Any) -> bool:
+    text = hidden(target)
+    return text is not None and text.reveal().strip() == HOST
 
 
 def fill(namespace: Namespace) -> None:
