@@ -15,7 +15,7 @@ from sbnotebook.settlement.terms import outcome_for
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
 
-__all__ = ["HeldMessages", "Hold"]
+__all__ = ["HeldMessages", "Hold", "renew_after", "shortest_period"]
 
 _STILL_HELD: Final = frozenset({OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED})
 _LEFT: Final = "Its lock was left to end by itself."
@@ -33,6 +33,21 @@ _RENEW_MANY_AT: Final = 1 / 2
 """The same for many locks. The promise is that a third is left; half leaves time for a slow answer."""
 _SHORT: Final = timedelta(seconds=20)
 """Shorter ones than three of these are renewed after this time, or half a lock, so that they are not renewed often."""
+
+
+def shortest_period(seen: timedelta, left: timedelta) -> timedelta:
+    """Return how long a lock lasts: the shortest time seen, because a clock that is set back shows longer ones.
+
+    Args:
+        seen: what this function returned before; five minutes at first.
+        left: the time from the request for the lock to its end, as the service said it.
+    """
+    return min(seen, left if left <= _LONGEST + _SHORT else 3 * _SHORT)
+
+
+def renew_after(period: timedelta) -> timedelta:
+    """Return how long after its request a lock of this duration is renewed."""
+    return max(period * _RENEW_AT, min(period * _RENEW_MANY_AT, _SHORT))
 
 
 @dataclass(slots=True, eq=False)
@@ -85,11 +100,9 @@ class Hold:
         self.ends = asked + self.lasts
         self._due = self._due_of_many = asked
         if is_plausible:
-            # The shortest that was seen, because a clock that is set back makes later ones look longer.
-            self._period = min(self._period, left if left <= _LONGEST + _SHORT else 3 * _SHORT)
-            least = min(self._period * _RENEW_MANY_AT, _SHORT)
-            self._due += max(self._period * _RENEW_AT, least)
-            self._due_of_many += max(self._period * _RENEW_MANY_AT, least)
+            self._period = shortest_period(self._period, left)
+            self._due += renew_after(self._period)
+            self._due_of_many += self._period * _RENEW_MANY_AT
 
     def is_due(self, now: datetime, *, held: int) -> bool:
         """Return whether the lock is to be renewed.

@@ -18,6 +18,7 @@ from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
+from sbnotebook.settlement.locking.lock_table import renew_after, shortest_period
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import PAGE
 from sbnotebook.settlement.sdk import links, management, receivers, settling
@@ -40,9 +41,6 @@ SessionState = bytes | str | dict[str, Any] | list[Any] | None
 _DEFAULT_WAIT: Final = 60.0
 _TICK: Final = 1.0
 _LONGEST: Final = timedelta(minutes=5)
-_RENEW_AT: Final = 0.5
-_RENEW_WITHIN: Final = timedelta(seconds=20)
-"""As for messages: see :mod:`sbnotebook.settlement.locking.lock_table`."""
 _ANSWER_WITHIN: Final = 10.0
 _PEEKS: Final = 5
 """Pages that are peeked at most to find the messages before a held one."""
@@ -281,6 +279,7 @@ class _SessionRenewal:
         self.ends: datetime | None = None
         """When it ends by the clock of this machine."""
         self._renew_at = clock.now()
+        self._period = _LONGEST
 
     @property
     def state(self) -> LockEvent:
@@ -351,10 +350,11 @@ class _SessionRenewal:
             self.ends += back
 
     def _extend(self, asked: datetime, until: datetime) -> None:
-        lasts = min(until - asked, _LONGEST)
-        if lasts > timedelta():  # else the two clocks differ: the service tells when it is over
-            self.ends = asked + lasts
-            self._renew_at = asked + min(lasts * _RENEW_AT, _RENEW_WITHIN)
+        left = until - asked
+        if left > timedelta():  # else the two clocks differ: the service tells when it is over
+            self.ends = asked + min(left, _LONGEST)
+            self._period = shortest_period(self._period, left)
+            self._renew_at = asked + renew_after(self._period)
         self.locked_until = until
         for hold in self._held:
             hold.locked_until = until

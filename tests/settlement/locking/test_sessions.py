@@ -24,6 +24,7 @@ from sbnotebook.model import (
     MessageState,
     OutcomeStatus,
     Release,
+    Report,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
 from sbnotebook.settlement.locking.lock_events import LockEventKind
@@ -189,6 +190,21 @@ async def test_the_sessions_lock_is_renewed_also_without_a_message(
     assert await session_by_hand.peek() == []
 
 
+@pytest.mark.parametrize(("lasts", "after"), [(30, 15), (60, 20), (300, 100)])
+async def test_a_session_with_long_locks_is_renewed_rarely(
+    namespace_by_hand: AsyncNamespace, clock: HandClock, lasts: int, after: int
+) -> None:
+    options = {"requires_session": True, "lock_duration": timedelta(seconds=lasts)}
+    queue = await filled_queue(namespace_by_hand, "long", session_messages("a"), **options)
+    async with queue.session("a") as session:
+        await clock.turn(2)  # it is renewed at once
+        first = session.session_locked_until
+        await clock.turn(after - 5)
+        assert session.session_locked_until == first
+        await clock.turn(5)
+        assert session.session_locked_until != first
+
+
 async def test_after_renew_for_the_session_is_lost_with_all_its_messages(
     session_by_hand: AsyncEntity, clock: HandClock
 ) -> None:
@@ -292,6 +308,7 @@ async def test_a_session_is_renewed_while_a_pick_settles_one_by_one(
     queue = await filled_queue(namespace_by_hand, "slow", messages, requires_session=True, lock_duration=five)
     plan = await queue.pick(range(1, 121), Complete())
     emulator_by_hand.faults.network_delay_ms = 10
+    reports = list[Report]()
     async with anyio.create_task_group() as tasks:
 
         async def turn() -> None:
@@ -300,6 +317,6 @@ async def test_a_session_is_renewed_while_a_pick_settles_one_by_one(
                 await anyio.sleep(0.2)
 
         tasks.start_soon(turn)
-        report = await plan.apply(Limits(1))
+        reports.append(await plan.apply(Limits(1)))
         tasks.cancel_scope.cancel()
-    assert report.settled == 120, report.counts
+    assert reports[0].settled == 120, reports[0].counts
